@@ -338,10 +338,11 @@ class Service:
         check_text([body.source, body.prefix], self.config)
         model = self._model(body.model)
         request = Request(body.source, body.prefix)
-        (line,) = await asyncio.to_thread(encode, model.codec, [request], 1, _GREEDY)
+        search = fitted(_GREEDY, (model,))
+        (line,) = await asyncio.to_thread(encode, model.codec, [request], 1, search)
         if len(line.parts) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
-        item = Item(Each(model.name, workers.alternatives, (body.count,)), line, line.width * body.count, False)
+        item = Item(Each(model.name, workers.alternatives, (body.count, search)), line, line.width * body.count, False)
         (found,) = await self.scheduler.run([item])
         listed = [_alternative(model.codec, line, hypothesis) for hypothesis in found]
         # Several pieces can begin the same word. A piece that is only a space begins none.

@@ -65,9 +65,9 @@ def score(engine: Engine, line: EncodedPair) -> list[Rescored]:
     return engine.score([line])[0]
 
 
-def alternatives(engine: Engine, line: EncodedRequest, count: int) -> list[Hypothesis]:
+def alternatives(engine: Engine, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
     """Returns translations that continue the prefix of a sentence with different pieces."""
-    return engine.alternatives(line, count)
+    return engine.alternatives(line, count, search)
 
 
 def attention(engine: Engine, pair: tuple[str, str]) -> dict[str, Any]:

@@ -219,9 +219,8 @@ class CTranslate2Engine:
         scored = iter(self._scored(pairs))
         return [[Rescored(target, next(scored)) for target in targets] for targets in pieces]
 
-    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
+    def alternatives(self, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
-        search = SearchConfig(beam=1)
         self._check(line, search)
         (part,) = self._parts(line, aligned=False)
         (result,) = self._translator.translate_batch(

@@ -24,8 +24,6 @@ from nmt.translate.requests import EncodedRequest, Hypothesis
 from nmt.translate.rescoring import EncodedPair, Rescorer
 from nmt.translate.translator import Translator
 
-_GREEDY = SearchConfig(beam=1)
-
 
 class Engine(Protocol):
     """A loaded model that translates and scores."""
@@ -50,8 +48,12 @@ class Engine(Protocol):
     def score(self, lines: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces, log P and, if the engine has them, alignments of the given translations of each line."""
 
-    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
-        """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
+    def alternatives(self, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
+        """Returns translations that continue the line's prefix with different pieces, the most probable piece first.
+
+        Args:
+            search: greedy search, with which each piece is continued.
+        """
 
 
 class PyTorchEngine(Translator):
@@ -61,12 +63,11 @@ class PyTorchEngine(Translator):
         """Returns pieces, log P and alignments of the given translations of each line."""
         return Rescorer(self, alignments=True)(lines)
 
-    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
+    def alternatives(self, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces."""
         prefix = line.required.prefix
         prefixes = [(*prefix, piece) for piece in self._next_pieces(line.parts[0], prefix, count)]
         continued = [replace(line, required=Required(longer)) for longer in prefixes]
-        search = replace(_GREEDY, max_source_length=max(1, len(line.parts[0])))
         return [found[0] for found in self.search(continued, search)]
 
     @torch.no_grad()

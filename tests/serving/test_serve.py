@@ -193,11 +193,12 @@ def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server:
 
 
 def test_lengths_fit_the_positions_that_a_model_has_learned(tmp_path: Path) -> None:
-    few = eloquent_checkpoint(1, config=replace(ELOQUENT, learned_positions=64))
+    few = eloquent_checkpoint(1, config=replace(ELOQUENT, learned_positions=32))
     with serving(saved(few, tmp_path / "few.safetensors"), *FP32) as server:
         for fields in ({}, {"max_length_offset": 0}, {"max_length_offset": 256}):
             (sentence,) = server.translate("some words " * 20, **fields)["translations"][0]["sentences"]
             assert sentence["hypotheses"][0]["text"], fields
+        assert server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
 
 
 @pytest.mark.parametrize("path, body, status, said", [
