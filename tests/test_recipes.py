@@ -262,7 +262,7 @@ def test_multi30k(quicker: Recipe, multi30k: Path, tmp_path: Path, arguments: li
 
 
 def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path, tmp_path: Path) -> None:
-    folders = {"MULTI30K": multi30k, "RUN": tmp_path / "run"}
+    folders = {"CORPUS": multi30k, "RUN": tmp_path / "run"}
     done = quicker("measure/ablation.sh", "--updates", "2", "base", HELD_OUT="5", **folders)
     assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Compares settings of training that take the same time: trains Multi30k with each, and scores text that was held out.
+# Compares settings of training that take the same time: trains a small corpus with each, and scores held-out text.
 #
 #   bash recipes/measure/ablation.sh [--updates N] [NAME...]
 #
 # Each row of the table takes as long as N updates (5,000) of base, the settings of recipes/multi30k.sh. How much longer
-# an update takes is measured in pairs of dry runs. A row is scored on Multi30k's validation set and on 2,000 pairs that
-# are split off the training text; the test set is not used. MULTI30K=folder names the folder with the raw corpus, and
-# RUN=folder receives everything. HELD_OUT=N holds out N pairs. Start the recipe again to resume it.
+# an update takes is measured in pairs of dry runs. A row is scored on the validation set and on 2,000 pairs that are
+# split off the training text; no test set is used. CORPUS=folder names the folder with the raw corpus, train.en.gz to
+# val.de.gz; the default is Multi30k. LANGUAGES='en ja' names other languages. RUN=folder receives everything.
+# HELD_OUT=N holds out N pairs. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
@@ -32,19 +33,21 @@ while [ $# -gt 0 ]; do
 done
 [ ${#rows[@]} -gt 0 ] || rows=(base muon linear muon_linear seed2 muon_seed2)
 run_dir=$(path_or "${RUN:-}" runs/ablation)
-corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
+corpus=$(path_or "${CORPUS:-}" runs/multi30k-corpus)
+read -r source target <<< "${LANGUAGES:-en de}"
 set_up_environment
-[ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; run recipes/multi30k.sh first, or set MULTI30K"
+[ -e "$corpus/train.$source.gz" ] ||
+    fail "$corpus has no train.$source.gz; run recipes/multi30k.sh first, or set CORPUS and LANGUAGES"
 mkdir -p "$run_dir"
 if [ ! -e "$run_dir/data" ]; then
-    for language in en de; do
+    for language in "$source" "$target"; do
         gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
         head -n "$(($(wc -l < "$run_dir/all.$language") - HELD_OUT))" "$run_dir/all.$language" > "$run_dir/train.$language"
         tail -n "$HELD_OUT" "$run_dir/all.$language" > "$run_dir/held.$language"
         gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
     done
 fi
-unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang de --train "$run_dir/train" \
+unless_there "$run_dir/data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$run_dir/train" \
     --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
 
 # arguments_of ROW: sets `arguments`, the command without its length. Each length has its own run folder.
@@ -67,7 +70,7 @@ cost_of() {
 }
 # score_of NAME SPLIT: prints the BLEU of translations.
 score_of() {
-    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1.$2" --target-lang de --json |
+    nmt score --reference "$run_dir/$2.$target" --hypothesis "$run_dir/$1.$2" --target-lang "$target" --json |
         sed 's/.*"score": \([0-9.]*\).*/\1/'
 }
 for row in "${rows[@]}"; do
@@ -88,7 +91,7 @@ for row in "${rows[@]}"; do
     average=$run_dir/$name/average.safetensors
     run nmt average-checkpoints "$run_dir/$name" --last $((length < 1800 ? 1 : 10)) --output "$average"
     for split in val held; do
-        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$name.$split"
+        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.$source" --output "$run_dir/$name.$split"
     done
     on_val=$(score_of "$name" val) on_held=$(score_of "$name" held)
     echo "$row: $length updates of $cost, BLEU $on_val on val, $on_held held out" | tee "$result"
