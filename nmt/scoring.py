@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
@@ -173,12 +173,25 @@ def _compared(
     )
     signatures, results = test()
     ((name, signature),) = signatures.items()
-    return [_metric_score(scorer.name or name, str(signature), result) for result in results[name]]
+    outcomes: list[Any] = results[name]
+    return [
+        replace(
+            _score(scorer, system, references, None),
+            signature=str(signature),
+            confidence=Confidence.around(result.mean, result.ci),
+            p_value=None if result.p_value is None else float(result.p_value),
+        )
+        for system, result in zip(systems, outcomes, strict=True)
+    ]
 
 
-def _metric_score(name: str, signature: str, result: Any) -> MetricScore:
-    p_value = None if result.p_value is None else float(result.p_value)
-    return MetricScore(name, float(result.score), signature, {}, Confidence.around(result.mean, result.ci), p_value)
+class _FloatScores:
+    """Makes every score of a metric a float. sacreBLEU mixes float and numpy.float32 and cannot average a mixture."""
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+        score = super()._compute_score_from_stats(stats)  # type: ignore[misc]
+        score.score = float(score.score)
+        return score
 
 
 def _bleu(config: ScoreConfig) -> SacreScorer:
@@ -240,11 +253,8 @@ def _paper_text(lang: str) -> Callable[[str], str]:
 def _chrf(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    class Chrf(CHRF):
-        """chrF whose scores have one type. sacreBLEU cannot average float and numpy.float32, which it mixes."""
-
-        def _compute_f_score(self, statistics: list[int]) -> float:
-            return float(super()._compute_f_score(statistics))
+    class Chrf(_FloatScores, CHRF):
+        pass
 
     return SacreScorer(Chrf(lowercase=config.lowercase))
 
@@ -252,7 +262,15 @@ def _chrf(config: ScoreConfig) -> SacreScorer:
 def _ter(_: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.ter import TER
 
-    return SacreScorer(TER(), lambda score: {"edits": score.num_edits, "reference_length": score.ref_length})
+    class Ter(_FloatScores, TER):
+        pass
+
+    return SacreScorer(Ter(), _ter_details)
+
+
+def _ter_details(score: Any) -> dict[str, Any]:
+    length = float(score.ref_length)  # the mean over several references need not be whole
+    return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.

@@ -70,8 +70,12 @@ def _score_text(
             )
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
+    if config.tokenize is not None and "bleu" not in metrics:
+        raise NmtError(
+            f"--tokenize {config.tokenize} changes only --metric bleu; add that metric or leave out --tokenize"
+        )
     for path, lines in zip((*hypothesis, *reference), (*systems, *references), strict=True):
-        _warn_if_tokenized(path, lines, config)
+        _warn_if_tokenized(path, lines, metrics, config)
     if "bleu" in metrics and config.tokenize is None:
         _warn_about_tokenizer(references, config.target_lang)
     if config.paired == "none":
@@ -150,13 +154,14 @@ def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
 
 
-def _warn_if_tokenized(path: str, lines: Sequence[str], config: ScoreConfig) -> None:
+def _warn_if_tokenized(path: str, lines: Sequence[str], metrics: Sequence[str], config: ScoreConfig) -> None:
     """Warns if a text looks tokenised, because its scores are not comparable with published ones."""
     tokenized = sum(line.endswith(" .") for line in lines)
     if config.tokenize != "none" and tokenized > len(lines) / 2:
+        otherwise = ", or give --tokenize none to score tokenised text" if "bleu" in metrics else ""
         console.warn(
             f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
-            f"detokenise the text first, or give --tokenize none to score tokenised text"
+            f"detokenise the text first{otherwise}"
         )
 
 

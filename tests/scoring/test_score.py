@@ -117,7 +117,8 @@ def test_each_metric_prints_one_line(tmp_path: Path) -> None:
         f"reference length {expected.ref_len}) nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
     )
     assert chrf.startswith(f"chrF2 {CHRF().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} nrefs:1|")
-    assert ter.startswith(f"TER {TER().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} (edits ")
+    edits = TER().corpus_score(HYPOTHESES, [REFERENCES])
+    assert ter.startswith(f"TER {edits.score:.2f} (edits {edits.num_edits}, reference length 30) nrefs:1|")
 
 
 def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> None:
@@ -142,6 +143,13 @@ def test_a_system_that_is_nearly_empty_has_an_interval_of_chrf() -> None:
     assert found.confidence is not None and found.confidence.low < found.score < found.confidence.high
 
 
+def test_references_that_are_nearly_empty_have_an_interval_of_ter() -> None:
+    """Some samples of them have no words at all."""
+    hypotheses, references = ["x y", "x y", "z"], ["a b", "a b", ""]
+    (found,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(bootstrap=50))
+    assert found.confidence is not None and found.confidence.low < found.score < found.confidence.high
+
+
 def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
     done = run("score", "--reference", reference, "--hypothesis", reference, "--bootstrap", "10", "--lowercase")
@@ -152,7 +160,10 @@ def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["It is tokenised ."])
     done = run("score", "--reference", reference, "--hypothesis", reference)
     assert f"warning: 1 of 1 lines of {reference} end in ' .'" in done.stderr
+    assert done.stderr.endswith(", or give --tokenize none to score tokenised text\n")
     assert run("score", "--reference", reference, "--hypothesis", reference, "--tokenize", "none").stderr == ""
+    other = run("score", "--reference", reference, "--hypothesis", reference, "--metric", "chrf")
+    assert other.stderr.endswith("; detokenise the text first\n")
 
 
 def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
@@ -164,15 +175,16 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     assert f"{empty} is empty" in failed("score", "--reference", empty, "--hypothesis", reference)
 
 
-@pytest.mark.parametrize("option, message", [
+@pytest.mark.parametrize("options, message", [
     ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
     ("--metric=meteor", "--metric meteor is unknown; it must be one of bleu, chrf, ter"),
     ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
     ("--bootstrap=1", "--bootstrap must be at least 2"),
     ("--metric=paper-bleu", "--target-lang must be"),
+    ("--metric=chrf --tokenize=none", "--tokenize none changes only --metric bleu"),
 ])  # fmt: skip
-def test_wrong_options_are_refused(tmp_path: Path, option: str, message: str) -> None:
-    assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), option, stdin=b"a\n")
+def test_wrong_options_are_refused(tmp_path: Path, options: str, message: str) -> None:
+    assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), *options.split(), stdin=b"a\n")
 
 
 # ------------------------------------------------------------------------------------------------- the paper's BLEU

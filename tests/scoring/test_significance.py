@@ -48,6 +48,10 @@ def test_paired_tests_are_those_of_the_sacrebleu_command(files: list[str], metri
     theirs = forks.run(*arguments, instead=sacrebleu_command, env={"NO_COLOR": "1"}).output
     figures = re.findall(r"│ +([\d.]+)(?: \(([\d.]+) ± ([\d.]+)\))? +│", theirs)
     scores = compared(files, metric, "--paired", test)
+    alone = json.loads(
+        run("score", "--reference", reference, "--hypothesis", systems[1], "--metric", metric, "--json").stdout
+    )
+    assert scores[1]["details"] == alone[metric]["details"]
     for score, (expected, mean, half_width) in zip(scores, figures, strict=True):
         confidence = score["confidence"]
         assert score["score"] == pytest.approx(float(expected), abs=6e-5)
