@@ -53,7 +53,7 @@ def linearize(
     DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt score needs.
     DEST/symbols.txt is for nmt preprocess --symbols.
     """
-    from nmt.parsing.treebank import SourceText, read_treebank, write_treebank
+    from nmt.parsing.treebank import SourceText, treebank_files, write_treebank
 
     if like and (lowercase or numbers or rare_below > 1):
         raise NmtError(
@@ -61,9 +61,9 @@ def linearize(
         )
     source = SourceText.load(like) if like else SourceText(lowercase, numbers)
     splits = {"train": train, "valid": valid, "test": test}
-    read = {name: read_treebank(patterns) for name, patterns in splits.items() if patterns}
-    write_treebank(read, dest, source, rare_below, numbered)
-    console.info(f"wrote {dest}: {', '.join(f'{len(found):,} {name} trees' for name, found in read.items())}")
+    files = {name: treebank_files(patterns) for name, patterns in splits.items() if patterns}
+    written = write_treebank(files, dest, source, rare_below, numbered)
+    console.info(f"wrote {dest}: {', '.join(f'{trees:,} {name} trees' for name, trees in written.items())}")
 
 
 @trees.command(no_args_is_help=True)
@@ -78,8 +78,8 @@ def words(
 
     source = SourceText.load(like)
     with output_file(output, [Path(like) / SOURCE, input]) as out:
-        for line in source.write(line.split() for line in read_lines(input)):
-            out.write(f"{line}\n")
+        for line in read_lines(input):
+            out.write(f"{source.write(line.split())}\n")
 
 
 @trees.command(no_args_is_help=True)
@@ -102,7 +102,7 @@ def restore(
     words becomes an empty line.
     """
     from nmt.parsing.sequences import first_restored
-    from nmt.parsing.treebank import read_hypotheses, read_treebank
+    from nmt.parsing.treebank import read_hypotheses, read_treebank, treebank_files
     from nmt.parsing.trees import untagged, words_of, write_tree
     from nmt.text.corpus import name_of, read_lines
 
@@ -113,7 +113,7 @@ def restore(
     if words is not None:
         given = map(untagged, map(str.split, read_lines(words)))
     else:
-        given = map(words_of, read_treebank([str(trees)]))
+        given = map(words_of, read_treebank(treebank_files([str(trees)])))
     words_from, repairs, done = str(trees if words is None else words), Counter[str](), 0
     with output_file(output, [sequences, words_from]) as out:
         hypotheses = read_hypotheses(read_lines(sequences), name_of(sequences))

@@ -8,9 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from glob import glob
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from nmt.config.options import Config
 from nmt.errors import NmtError
@@ -60,15 +61,17 @@ class SourceText(Config):
     numbers: bool
     known: tuple[str, ...] | None = None
 
-    def write(self, sentences: Iterable[Sequence[str]]) -> list[str]:
-        """Returns one line for each sentence."""
-        known = None if self.known is None else set(self.known)
+    def write(self, words: Iterable[str]) -> str:
+        """Returns the line of a sentence."""
+        return " ".join(map(self._written, words))
 
-        def written(word: str) -> str:
-            form = self._normalized(word)
-            return form if known is None or form in known else _unknown(escaped(word))
+    def _written(self, word: str) -> str:
+        form = self._normalized(word)
+        return form if self.known is None or form in self._known else _unknown(escaped(word))
 
-        return [" ".join(map(written, words)) for words in sentences]
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.known or ())
 
     def with_known(self, sentences: Iterable[Sequence[str]], rare_below: int) -> Self:
         """Returns a copy that knows only the words that occur at least `rare_below` times in `sentences`."""
@@ -100,25 +103,32 @@ def _unknown(word: str) -> str:
     return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
 
 
-def read_treebank(patterns: Sequence[str]) -> list[Node]:
-    """Returns the normalised trees of all files, plain or .gz, that match the patterns, such as wsj/0[2-9]/*.mrg."""
-    trees = []
+def treebank_files(patterns: Sequence[str]) -> list[str]:
+    """Returns the paths of all files that match the patterns, such as wsj/0[2-9]/*.mrg."""
+    paths: list[str] = []
     for pattern in patterns:
         found = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
-        paths = sorted(path for path in found if Path(path).is_file())
-        if not paths:
+        matching = sorted(path for path in found if Path(path).is_file())
+        if not matching:
             raise NmtError(f"{pattern} matches no file; check the path, and quote a pattern")
-        for path in paths:
-            trees += [_normalized(path, line, tree) for line, tree in read_file(path)]
-    return trees
+        paths += matching
+    return paths
 
 
-def read_file(path: str) -> list[tuple[int, Node]]:
-    """Returns the trees of a file without any change, each with the line where it begins."""
-    found = list(read_trees(read_lines(path), name_of(path)))
-    if not found:
+def read_treebank(paths: Iterable[str]) -> Iterator[Node]:
+    """Yields the normalised trees of files, plain or .gz."""
+    for path in paths:
+        for line, tree in read_file(path):
+            yield _normalized(path, line, tree)
+
+
+def read_file(path: str) -> Iterator[tuple[int, Node]]:
+    """Yields the trees of a file without any change, each with the line where it begins."""
+    found = None
+    for found in read_trees(read_lines(path), name_of(path)):
+        yield found
+    if found is None:
         raise NmtError(f"{name_of(path)} has no trees; give a treebank file")
-    return found
 
 
 def _normalized(path: str, line: int, tree: Node) -> Node:
@@ -155,7 +165,7 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
     tag.
     """
-    gold, lines = read_file(reference), list(read_lines(hypothesis))
+    gold, lines = list(read_file(reference)), list(read_lines(hypothesis))
     reference, hypothesis = name_of(reference), name_of(hypothesis)
     if len(lines) != len(gold):
         raise NmtError(
@@ -193,28 +203,44 @@ def _tagged_as(gold: Node, tree: Node) -> Node:
 
 
 def write_treebank(
-    splits: dict[str, list[Node]], dest: str, source: SourceText, rare_below: int, numbered: bool = False
-) -> None:
+    splits: dict[str, list[str]], dest: str, source: SourceText, rare_below: int, numbered: bool = False
+) -> dict[str, int]:
     """Writes the folder `dest`: NAME.words, NAME.trees and NAME.mrg (normalised trees) of every split, and symbols.txt.
 
     The split `train` decides which words are rare. Its symbols go to symbols.txt: those of its sequences, and its
-    words if any words are rare.
+    words if any words are rare. Returns the number of trees of each split.
+
+    Args:
+        splits: the treebank files of each split.
     """
-    sentences = {name: [[word.text for word in words_of(tree)] for tree in trees] for name, trees in splits.items()}
     if rare_below > 1:
-        source = source.with_known(sentences["train"], rare_below)
+        source = source.with_known(map(_texts, read_treebank(splits["train"])), rare_below)
+    trees, symbols = Counter[str](), set[str]()
     with new_folder(dest, "--dest") as folder, writing(f"--dest {dest}", "free some space or choose another --dest"):
-        for name, trees in splits.items():
-            sequences = [" ".join(linearized(tree, numbered)) for tree in trees]
-            text = source.write(sentences[name])
-            _write_lines(folder / f"{name}.{WORDS}", text)
-            _write_lines(folder / f"{name}.{TREES}", sequences)
-            _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
-            if name == "train":
-                lines = sequences if source.known is None else sequences + text
-                _write_lines(folder / SYMBOLS, sorted({symbol for line in lines for symbol in line.split()}))
-        _write_lines(folder / SOURCE, [json.dumps(source.to_dict(), ensure_ascii=False)])
+        for name, paths in splits.items():
+            with (
+                _new_file(folder / f"{name}.{WORDS}") as words,
+                _new_file(folder / f"{name}.{TREES}") as sequences,
+                _new_file(folder / f"{name}.{TREEBANK}") as bank,
+            ):
+                for tree in read_treebank(paths):
+                    text, sequence = source.write(_texts(tree)), linearized(tree, numbered)
+                    print(text, file=words)
+                    print(*sequence, file=sequences)
+                    print(write_tree(tree), file=bank)
+                    trees[name] += 1
+                    if name == "train":
+                        symbols.update(sequence, () if source.known is None else text.split())
+        with _new_file(folder / SYMBOLS) as file:
+            print(*sorted(symbols), sep="\n", file=file)
+        with _new_file(folder / SOURCE) as file:
+            print(json.dumps(source.to_dict(), ensure_ascii=False), file=file)
+    return trees
 
 
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+def _texts(tree: Node) -> list[str]:
+    return [word.text for word in words_of(tree)]
+
+
+def _new_file(path: Path) -> IO[str]:
+    return path.open("w", encoding="utf-8", newline="\n")

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -305,6 +306,28 @@ def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) 
     done = run("trees", "restore", "--words", tmp_path / "tokens", stdin=b"(S (NP XX )NP (VP XX )S\n")
     assert done.stdout == b"(TOP (S (NP (XX Dogs)) (VP (XX ate)) (. .)))\n"
     assert "repaired 1 of 1 sequences, 1 missing words, 1 unclosed" in done.stderr
+
+
+def test_memory_does_not_grow_with_the_treebank(tmp_path: Path) -> None:
+    """Neither for trees nor for words. 500 more trees of 10 words would take more than a megabyte."""
+    run("trees", "linearize", "--train", small_bank(tmp_path, 1), "--dest", tmp_path / "first")
+
+    def peak(trees: int) -> int:
+        dest, bank = tmp_path / f"dest{trees}", small_bank(tmp_path, trees)
+        tracemalloc.start()
+        run("trees", "linearize", "--train", bank, "--dest", dest, "--like", tmp_path / "first")
+        run("trees", "words", "--input", dest / "train.words", "--like", dest, "--output", tmp_path / "words")
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(600) - peak(100) < 300_000
+
+
+def small_bank(folder: Path, trees: int) -> Path:
+    path = folder / f"{trees}.mrg"
+    path.write_text(f"(S {' (NN dog)' * 10})\n" * trees)
+    return path
 
 
 def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
