@@ -53,8 +53,9 @@ ARCHITECTURES: dict[str, ModelConfig] = {
 def model_config(name: str, **overrides: Any) -> ModelConfig:
     """Returns the architecture called `name`, with the fields in `overrides` replaced."""
     if name not in ARCHITECTURES:
-        close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4) or list(ARCHITECTURES)
-        raise NmtError(f"--arch {name} is unknown; did you mean {' or '.join(close)}? `nmt architectures` lists all")
+        close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4)
+        meant = f"did you mean {' or '.join(close)}? " if close else ""
+        raise NmtError(f"--arch {name} is unknown; {meant}`nmt architectures` lists all")
     return replace(ARCHITECTURES[name], **overrides)
 
 
