@@ -20,7 +20,8 @@ import typer
 import nmt
 from nmt.cli.app import app
 
-PACKAGE = Path(__file__).parents[1] / "nmt"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "nmt"
 FILES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -137,6 +138,18 @@ def test_the_ways_through_the_code_name_functions_that_exist() -> None:
             assert node, f"{file} has no {function}"
 
 
+def test_links_between_pages_lead_to_files_and_headings() -> None:
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")):
+        text = page.read_text(encoding="utf-8")
+        for file, anchor in re.findall(r"\]\(\s*([^)#:]*)#?([^):]*)\)", text):
+            target = page.parent / file if file else page
+            assert target.exists(), f"{page} links to {file}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+                assert anchor in anchors, f"{page} links to {file}#{anchor}"
+
+
 def test_help_does_not_load_torch() -> None:
     """One interpreter shows all help pages."""
     assert {"preprocess", "train", "generate", "score", "serve"} <= set(COMMANDS)
@@ -174,9 +187,6 @@ def test_tests_do_not_wait_for_clocks() -> None:
     nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
     found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
     assert not {name: lines for name, lines in found.items() if lines}
-
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_the_wheel_alone_has_all_that_commands_need(trained: Path, tmp_path: Path) -> None:
