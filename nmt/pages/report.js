@@ -108,6 +108,9 @@ function drawShown() {
   );
 }
 
+// What differs between any two runs, also if they have the same options.
+const ALWAYS_DIFFERENT = ["run folder", "--save-dir", "written"];
+
 function drawOptions() {
   const names = [...new Set(data.runs.flatMap(run => Object.keys(run.config)))];
   const rows = names.map(name => [name, ...data.runs.map(run => run.config[name] ?? "")]);
@@ -115,7 +118,9 @@ function drawOptions() {
   drawTable($("config"), [head, ...rows], () => false);
   if (data.runs.length < 2) return;
   const table = element("table", { class: "stacked" });
-  const differing = rows.filter(([name]) => new Set(recordedValues(name)).size > 1);
+  const differing = rows.filter(
+    ([name]) => !ALWAYS_DIFFERENT.includes(name) && new Set(recordedValues(name)).size > 1,
+  );
   drawTable(table, [head, ...differing], () => false);
   $("differences").replaceChildren(
     element("h2", {}, "Differences between the runs"),

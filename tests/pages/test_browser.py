@@ -143,8 +143,12 @@ def test_differences_are_those_of_options_that_both_runs_recorded(browser: Any, 
         write_run(tmp_path / name, [start, train_record(10, 1.0)])
     with opened(browser, report_of(tmp_path, tmp_path / "old", tmp_path / "new")) as shown:
         rows = shown.locator("#differences td:first-child").all_inner_texts()
-        assert rows == ["run folder", "--seed"]
+        assert rows == ["--seed"]
         assert shown.locator("#differences tr", has_text="--seed").inner_text().split() == ["--seed", "1", "2"]
+    for name in ("new", "same"):
+        write_run(tmp_path / name, [start_record(save_dir=name), train_record(10, 1.0)])
+    with opened(browser, report_of(tmp_path, tmp_path / "new", tmp_path / "same")) as shown:
+        assert shown.locator("#differences p").inner_text() == "The runs have the same options."
 
 
 def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path]) -> None:
