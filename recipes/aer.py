@@ -8,34 +8,43 @@ that it may be the output of `nmt rescore --alignments` or `nmt generate --align
 """
 
 import argparse
+import sys
 from collections.abc import Iterable
-from pathlib import Path
+
+from nmt.errors import NmtError
+from nmt.text.corpus import read_rows
 
 Links = set[str]
 
 
-def alignment_error_rate(sure: Iterable[Links], possible: Iterable[Links], found: Iterable[Links]) -> float:
-    """Returns the AER over all sentence pairs."""
+def alignment_error_rate(pairs: Iterable[tuple[Links, Links, Links]]) -> float:
+    """Returns the AER over all sentence pairs, given their sure, possible and found links."""
     right = total = 0
-    for s, p, a in zip(sure, possible, found, strict=True):
+    for s, p, a in pairs:
         right += len(a & s) + len(a & (p | s))
         total += len(a) + len(s)
+    if not total:
+        raise NmtError("the files have neither sure nor found links; give files with links such as 0-0")
     return 1 - right / total
 
 
-def read(path: Path) -> list[Links]:
-    """Returns the links of each line."""
-    return [set(line.rpartition("|||")[2].split()) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+def links_of(line: str) -> Links:
+    """Returns the links of a line."""
+    return set(line.rpartition("|||")[2].split())
 
 
 def main() -> None:
     """Prints the rate."""
     parser = argparse.ArgumentParser(description="Print the alignment error rate of word alignments.")
-    parser.add_argument("--sure", type=Path, required=True, help="links that must be found")
-    parser.add_argument("--possible", type=Path, required=True, help="links that may be found")
-    parser.add_argument("found", type=Path, help="links that were found")
+    parser.add_argument("--sure", required=True, help="links that must be found")
+    parser.add_argument("--possible", required=True, help="links that may be found")
+    parser.add_argument("found", help="links that were found")
     options = parser.parse_args()
-    rate = alignment_error_rate(*map(read, (options.sure, options.possible, options.found)))
+    try:
+        rows = read_rows(options.sure, options.possible, options.found)
+        rate = alignment_error_rate((links_of(s), links_of(p), links_of(a)) for s, p, a in rows)
+    except NmtError as error:
+        sys.exit(f"error: {error}")
     print(f"AER {100 * rate:.1f}%")
 
 

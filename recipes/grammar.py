@@ -351,8 +351,11 @@ def main() -> None:
     sizes = {split: getattr(options, split) for split in ("train", "valid", "test")}
     if min(sizes.values()) < 1:
         parser.error("--train, --valid and --test must be at least 1")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {options.out} cannot be made ({error.strerror}); choose another folder")
     sentences = iter(corpus(sum(sizes.values()), options.seed))
-    options.out.mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():
         pairs = list(islice(sentences, size))
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):

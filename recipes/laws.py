@@ -8,6 +8,7 @@ translations: nmt clean finds them. One document in a hundred is for validation 
 filtered, and none has an English text that is also in train.
 """
 
+import argparse
 import hashlib
 import random
 import sys
@@ -97,7 +98,11 @@ def is_sound(pair: Pair) -> bool:
 
 
 def main() -> None:
-    clone, folder = map(Path, sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clone", type=Path)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    clone, folder = options.clone, options.folder
     splits: dict[str, list[Pair]] = {"train": [], **{name: [] for name in HELD_OUT.values()}}
     for english, french in documents(clone):
         number = int(hashlib.sha256(english.name.encode()).hexdigest(), 16) % 100

@@ -5,8 +5,8 @@
 LICENCE is the licence or attribution of the corpus, for the card; it may be empty.
 """
 
+import argparse
 import json
-import sys
 from html import escape
 from pathlib import Path
 
@@ -54,14 +54,19 @@ def tables(run: Path) -> dict[str, list[tuple[str, ...]]]:
                 for name, words in MODELS.items()
             ),
         ],
-        "Stages": [("stage", "time"), *((name, clock(float(seconds))) for name, seconds in stages)],
+        "Stages": [("stage", "time of its last start"), *((name, clock(float(seconds))) for name, seconds in stages)],
     }  # fmt: skip
 
 
 def main() -> None:
     """Writes README.md and index.html."""
-    run, source, target, licence = Path(sys.argv[1]), *sys.argv[2:5]
-    title, found = f"{source} to {target}", tables(run)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    for name in ("source_lang", "target_lang", "licence"):
+        parser.add_argument(name)
+    options = parser.parse_args()
+    run, licence = options.run, options.licence
+    title, found = f"{options.source_lang} to {options.target_lang}", tables(run)
     texts = {"Scores on the test set": run / "scores", "Text as people type it": run / "robustness"}
     blocks = {name: path.read_text().strip() for name, path in texts.items()}
     card = [f"# {title}", "A small Transformer, distilled from a larger search with nmt.", licence]

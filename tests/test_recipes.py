@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from unittest.mock import Mock
 import commands
 import pytest
 from marian import write_model
-from stand_ins import BIN, LONGER, TINY, Recipe, corpus, run_with
+from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
 import table1  # isort: skip # `stand_ins` has added its folder to the path
 import table3  # isort: skip
@@ -274,6 +275,8 @@ def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, traine
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "BLEU"] for name in names]
     assert "case:lc" in done.stdout
     assert (tmp_path / "run" / "capitals.source").read_text() == (trained / "test.en").read_text().upper()
+    missing = quicker("measure/robustness.sh", *files[:2], str(tmp_path / "none"), "de", code=1)
+    assert "none does not exist" in missing.stderr
 
 
 @pytest.mark.parametrize("script, arguments, starts", [
@@ -306,19 +309,57 @@ def test_table_3_trains_each_row_once(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(table3, "SMALL", replace(table3.SMALL, width=16, depth=6))
-    monkeypatch.setattr(table3.subprocess, "run", lambda command: Mock(returncode=commands.run(*command[3:]).code))
-    options = ["base", "a_h4", "--updates=2", "--device=cpu", "--device-tokens=2500"]
-    monkeypatch.setattr(sys, "argv", ["table3.py", str(trained / "data"), str(tmp_path), *options])
-    for _ in range(2):  # the second time, it only prints the results of the first
+    trainings: list[commands.Done] = []
+
+    def start(command: list[str]) -> Mock:
+        trainings.append(commands.run(*command[3:]))
+        return Mock(returncode=trainings[-1].code)
+
+    monkeypatch.setattr(table3.subprocess, "run", start)
+    options = ["--updates=2", "--device=cpu", "--device-tokens=2500"]
+
+    def print_table(*row: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["table3.py", str(trained / "data"), str(tmp_path), *row, *options])
         table3.main()
-        printed = capsys.readouterr()
-    assert "nmt train" not in printed.err
+        return capsys.readouterr().out
+
+    for row in ("base", "a_h4"):
+        print_table(row)
+    expected = commands.records(tmp_path / "base", "valid")[-1]["ppl"]
+    with (tmp_path / "base" / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"kind": "tra')  # as a training that was killed leaves it
+    printed = print_table("base", "--lr-scale=9")  # the row is finished
+    assert "changed option: --lr-scale was 1.0 and is now 9.0" in trainings[-1].stderr
+    assert "nothing to do" in trainings[-1].stderr
     first, second = json.loads((tmp_path / "table3.json").read_text())
     assert (first["name"], second["name"]) == ("base", "a_h4")
     assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
     assert first["parameters"] == second["parameters"]
-    assert first["ppl"] == pytest.approx(commands.records(tmp_path / "base", "valid")[-1]["ppl"], abs=0.01)
-    assert (tmp_path / "table3.md").read_text() == printed.out
+    assert first["ppl"] == pytest.approx(expected, abs=0.01)
+    assert (tmp_path / "table3.md").read_text() == printed
+
+
+@pytest.mark.parametrize("program, arguments, message", [
+    ("aer.py", ["--sure={one}", "--possible={one}", "{none}"], "none does not exist"),
+    ("aer.py", ["--sure={one}", "--possible={one}", "{two}"], "one has 1 lines but {two} has 2"),
+    ("aer.py", ["--sure={empty}", "--possible={empty}", "{empty}"], "neither sure nor found links"),
+    ("measure/markup.py", ["--source={one}", "--target={one}", "--sure={two}", "--found={one}"], "{two} has 2"),
+    ("measure/table1.py", ["{none}", "--repeats=0"], "--repeats must be at least 1, but is 0"),
+    ("grammar.py", ["--out={one}/x"], "--out {one}/x cannot be made"),
+    ("laws.py", [], "required: clone, folder"),
+    ("service_card.py", [], "required: run, source_lang, target_lang, licence"),
+])  # fmt: skip
+def test_mistakes_in_the_use_of_programs_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    program: str, arguments: list[str], message: str,
+) -> None:  # fmt: skip
+    names = {name: tmp_path / name for name in ("none", "empty", "one", "two")}
+    for lines, name in enumerate(("empty", "one", "two")):
+        names[name].write_text("0-0\n" * lines)
+    monkeypatch.setattr(sys, "argv", [program, *(argument.format(**names) for argument in arguments)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "recipes" / program), run_name="__main__")
+    assert message.format(**names) in f"{ended.value.code}{capsys.readouterr().err}"
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:

@@ -15,10 +15,12 @@ import argparse
 import json
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from nmt.errors import NmtError
+from nmt.text.corpus import read_rows
 from nmt.text.markup import Unit, parse
 from nmt.text.words import AlignedWords, parse_pharaoh
 
@@ -88,12 +90,12 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=500)
     options = parser.parse_args()
     names = [options.source, options.target, options.sure, options.possible or options.sure]
-    files = [
-        Path(name).read_text(encoding="utf-8").split("\n")[:-1]
-        for name in (*names, options.translation or options.found)
-    ]
+    try:
+        rows = list(read_rows(*names, options.translation or options.found))
+    except NmtError as error:
+        sys.exit(f"error: {error}")
     rng, correct = random.Random(1), []
-    for *pair, found in list(zip(*files, strict=True))[: options.sentences]:
+    for *pair, found in rows[: options.sentences]:
         translation, _, links = found.rpartition("|||")
         correct.append(measured(pair, translation.strip() if options.translation else pair[1], links, rng))
     tags = [tag for sentence in correct for tag in sentence]

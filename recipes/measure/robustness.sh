@@ -11,6 +11,9 @@ set -euo pipefail
 [ $# = 4 ] || fail "usage: robustness.sh MODEL SOURCE REFERENCE TARGET_LANG, a checkpoint, two files and a language"
 run_dir=$(path_or "${RUN:-}" runs/robustness)
 model=$(path_or "$1" -) source=$(path_or "$2" -) reference=$(path_or "$3" -)
+for file in "$model" "$source" "$reference"; do
+    [ -e "$file" ] || fail "$file does not exist; give a checkpoint, a source file and a reference file"
+done
 set_up_environment
 names=$(python recipes/measure/typed.py "$source" "$reference" "$run_dir")
 for name in $names; do

@@ -174,6 +174,8 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=5, help="times that each layer and size is measured")
     options = parser.parse_args()
+    if options.repeats < 1:
+        parser.error(f"--repeats must be at least 1, but is {options.repeats}")
     torch.manual_seed(0)
     lengths, widths = LENGTHS[options.device], WIDTHS[options.device]
     print(f"{'layer':24} {'complexity':15} {'n^':>5} {'d^':>5}   {'sequential':11} {'path':12}", end="")

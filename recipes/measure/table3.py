@@ -16,6 +16,7 @@ from nmt.config.options import flag_name
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters
+from nmt.training.records import MetricsFile
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,6 @@ FIXED = {"--arch", "--save-dir", "--valid-metric", "--max-updates", "--valid-upd
 FIXED |= {"--batch-tokens", "--warmup-updates", "--label-smoothing"}
 
 
-def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
-    """Returns the metrics of the validation after `update`, or None if metrics.jsonl has no such record."""
-    if not metrics.exists():
-        return None
-    records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-    return next((r for r in records if r["kind"] == "valid" and r["update"] == update), None)
-
-
 def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) -> dict[str, float]:
     """Trains a row until its last update, resuming earlier work, and returns its validation metrics."""
     updates = budget.updates_of(row)
@@ -133,13 +126,13 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
         *flags,
         *extra,
     ]
+    print("==", *command, file=sys.stderr, flush=True)
+    done = subprocess.run(command)  # if the row is finished, this only says so, and which options have changed
+    if done.returncode:  # the command has printed its error
+        sys.exit(done.returncode)
     metrics = folder / "metrics.jsonl"
-    if evaluated(metrics, updates) is None:
-        print("==", *command, file=sys.stderr, flush=True)
-        done = subprocess.run(command)
-        if done.returncode:  # the command has printed its error
-            sys.exit(done.returncode)
-    found = evaluated(metrics, updates)
+    records = MetricsFile(metrics).records()
+    found = next((r for r in records if r["kind"] == "valid" and r["update"] == updates), None)
     if found is None:
         sys.exit(f"error: {metrics} has no validation after update {updates}; remove {folder} and run this again")
     return found
@@ -147,7 +140,7 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
 
 def as_markdown(table: list[dict[str, object]]) -> str:
     names = {
-        "change": "row", "ppl": "PPL", "bleu": "BLEU", "parameters": "parameters",
+        "change": "row", "updates": "updates", "ppl": "PPL", "bleu": "BLEU", "parameters": "parameters",
         "paper_ppl": "paper: PPL", "paper_bleu": "BLEU", "paper_parameters": "parameters",
     }  # fmt: skip
     lines = ["| " + " | ".join(names.values()) + " |", "|---" * len(names) + "|"]
@@ -177,27 +170,28 @@ def main() -> None:
         vocabulary = len(DataFolder.open(options.data).codec.target)
     except NmtError as error:
         sys.exit(f"error: {error}")
-    table: list[dict[str, object]] = []
+    written = options.run / "table3.json"
+    # Rows of earlier calls stay in the table.
+    by_name = {row["name"]: row for row in json.loads(written.read_text("utf-8"))} if written.exists() else {}
     for row in ROWS:
         if options.rows and row.name not in options.rows:
             continue
         found = train(row, options.data, options.run / row.name, budget, extra)
         trained = parameters(budget.scaled(ARCHITECTURES[row.arch]), vocabulary)
-        table.append(
-            {
-                "name": row.name,
-                "change": row.change,
-                "ppl": round(found["ppl"], 2),
-                "bleu": round(found["bleu"], 2),
-                "parameters": f"{trained / 1e6:.2f}M",
-                "updates": budget.updates_of(row),
-                "paper_ppl": row.ppl,
-                "paper_bleu": row.bleu,
-                "paper_parameters": f"{row.millions}M" if row.millions else "",
-            }
-        )
+        by_name[row.name] = {
+            "name": row.name,
+            "change": row.change,
+            "ppl": round(found["ppl"], 2),
+            "bleu": round(found["bleu"], 2),
+            "parameters": f"{trained / 1e6:.2f}M",
+            "updates": budget.updates_of(row),
+            "paper_ppl": row.ppl,
+            "paper_bleu": row.bleu,
+            "paper_parameters": f"{row.millions}M" if row.millions else "",
+        }
+        table = [by_name[row.name] for row in ROWS if row.name in by_name]
         # Written after every row, so that an interrupted run keeps its results.
-        (options.run / "table3.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+        written.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
         (options.run / "table3.md").write_text(as_markdown(table), encoding="utf-8")
     print(as_markdown(table), end="")
 
