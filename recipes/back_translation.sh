@@ -31,7 +31,7 @@ vocab_size=${VOCAB_SIZE:-8000}
 options=(--arch transformer_tiny --dropout 0.3 --batch-tokens 2500 --batch-groups 4 --warmup-updates 800
     --max-updates 4000 --save-updates 160 --average-last 8 --valid-updates 800 "$@")
 
-write_text() {
+write_text() { # its argument is for the record of unless_there
     local language
     mkdir -p "$text.part"
     for language in en de; do
@@ -57,7 +57,7 @@ evaluate() {
 
 set_up_environment
 mkdir -p "$run_dir"
-unless_there "$text" write_text
+unless_there "$text" write_text MULTI30K="$corpus"
 learn "$run_dir/reverse" de en --train "$text/parallel"
 synthetic=$run_dir/synthetic-$method
 mkdir -p "$synthetic"

@@ -16,13 +16,28 @@ run() {
     "$@"
 }
 
-# unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists.
+# unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
+# and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
+# place of the run folder and options about the machine are not compared.
 unless_there() {
-    if [ -e "$1" ]; then
-        say "$1 exists already"
-    else
+    local command="${*:2}" recorded
+    command=${command//"$run_dir"/RUN}
+    command=$(sed -E 's/ --(workers|gpus|device|device-tokens)[ =][^ ]+//g' <<< "$command")
+    if [ ! -e "$1" ]; then
         run "${@:2}"
+        echo "$command" > "$1.made-from"
+        return
     fi
+    recorded=$(cat "$1.made-from" 2> /dev/null || echo "$command")
+    [ "$recorded" = "$command" ] ||
+        fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
+            "or delete $1 and what was made from it"
+    say "$1 exists already"
+}
+
+# whole_or_fail NAME VALUE: fails unless VALUE is a whole number.
+whole_or_fail() {
+    [[ $2 =~ ^[0-9]+$ ]] || fail "$1 must be a whole number, but is '$2'"
 }
 
 # fetch URL FILE: downloads a file and resumes an earlier download.
@@ -37,7 +52,10 @@ fetch() {
 }
 
 # download URL FILE [MD5]: downloads to FILE.part, or resumes that file, and renames it to FILE when it is complete.
+# Does nothing if FILE exists.
 download() {
+    [ ! -e "$2" ] || return 0
+    say "Downloading $1"
     fetch "$1" "$2.part" ||
         fail "$1 could not be downloaded completely; run this again to resume $2.part, or put the file at $2 yourself"
     case $2 in
@@ -70,6 +88,20 @@ write_grammar_corpus() {
 train_on_grammar() {
     run nmt train "$1" --arch transformer_tiny --save-dir "$2" --dropout 0.1 --batch-tokens 2500 --batch-groups 2 \
         --warmup-updates 500 --max-updates 850 --save-updates 50 --average-last 5 --valid-updates 300 "${@:3}"
+}
+
+# parse_hours USAGE [--hours H] [-- nmt train option...]: sets `hours` and `options`.
+parse_hours() {
+    local usage=$1
+    shift
+    hours=1
+    if [ "${1:-}" = --hours ]; then
+        hours=${2:-}
+        [[ $hours =~ ^[0-9]*[.]?[0-9]+$ ]] || fail "--hours must be a number, but is '$hours'; $usage"
+        shift 2
+    fi
+    [ $# = 0 ] || [ "$1" = -- ] || fail "$1 is not a valid argument; $usage"
+    options=("${@:2}")
 }
 
 # path_or PATH DEFAULT: prints PATH, relative to the folder that the script was called from, or DEFAULT if PATH is

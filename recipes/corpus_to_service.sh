@@ -15,14 +15,8 @@ set -euo pipefail
 
 usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]"
 [ $# -ge 3 ] || fail "give two languages and the prefix of a corpus; $usage"
-source=$1 target=$2 corpus=$(path_or "$3" '') hours=1
-shift 3
-if [ "${1:-}" = --hours ]; then
-    hours=${2:?give a number of hours after --hours} && shift 2
-fi
-[[ $hours =~ ^[0-9]*[.]?[0-9]+$ ]] || fail "--hours must be a number, but is $hours; $usage"
-[ $# = 0 ] || [ "$1" = -- ] || fail "$1 is not a valid argument; $usage"
-options=("${@:2}")
+source=$1 target=$2 corpus=$(path_or "$3" '')
+parse_hours "$usage" "${@:4}"
 run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
 valid=$(path_or "${VALID:-}" "$run_dir/valid") test=$(path_or "${TEST:-}" "$run_dir/test")
 held_out=${HELD_OUT:-1000}
@@ -32,14 +26,15 @@ case " $source $target" in
     *) capitals=(--lower-capitals) ;;
 esac
 
-# stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long it took.
+# stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long its last start took.
 stage() {
     local name=$1 file=$2 started=$SECONDS
     shift 2
     unless_there "$file" "$@"
     grep -qs "^$name	" "$run_dir/stages.tsv" || printf '%s\t%s\n' "$name" $((SECONDS - started)) >> "$run_dir/stages.tsv"
 }
-# split_off: writes train, and valid and test if they are not given, from the cleaned corpus.
+# split_off [SETTING...]: writes train, and valid and test if they are not given, from the cleaned corpus. The settings
+# are for the record of unless_there.
 split_off() {
     local lang pairs trained
     pairs=$(wc -l < "$run_dir/clean.$source")
@@ -108,7 +103,7 @@ excluded=()
 
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
     --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
-stage split "$run_dir/train.$source" split_off
+stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
     --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
     ${capitals[@]+"${capitals[@]}"}

@@ -34,7 +34,7 @@ evaluated=${EVALUATE:-val}
 options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 1200
     --max-updates 6000 --save-updates 180 --average-last 5 --valid-updates 1000 "${@:2}")
 
-write_source() {
+write_source() { # its argument is for the record of unless_there
     gzip -t "$corpus/train.en.gz" || fail "$corpus/train.en.gz is not a whole gzip file; download it again"
     zcat < "$corpus/train.en.gz" > "$run_dir/distilled.en.part"
     mv "$run_dir/distilled.en.part" "$run_dir/distilled.en"
@@ -65,10 +65,7 @@ END
 
 set_up_environment
 mkdir -p "$run_dir"
-[ -e "$run_dir/teachers" ] || printf '%s\n' "${teachers[@]}" > "$run_dir/teachers"
-[ "$(cat "$run_dir/teachers")" = "$(printf '%s\n' "${teachers[@]}")" ] ||
-    fail "$run_dir has translations by $(paste -sd ' ' "$run_dir/teachers"); give RUN=folder for another teacher"
-unless_there "$run_dir/distilled.en" write_source
+unless_there "$run_dir/distilled.en" write_source MULTI30K="$corpus"
 unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run_dir/distilled.en" \
     --output "$run_dir/distilled.de" --beam 4 --alpha 1.0 --workers "${WORKERS:-1}"
 unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \

@@ -18,11 +18,12 @@ set -euo pipefail
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)/tok
 run_dir=$(path_or "${RUN:-}" runs/diversification)
 updates=${UPDATES:-16020}
+whole_or_fail UPDATES "$updates"
 [ -e "$(file_of "$corpus/train.lc.norm.tok" en)" ] ||
     fail "$corpus has no text; download the corpus by recipes/multi30k.sh --published --prepare"
 seeds=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    [[ $1 =~ ^[0-9]+$ ]] || fail "a SEED must be a whole number, but is $1; options of nmt train follow --"
+    whole_or_fail "a SEED (options of nmt train follow --)" "$1"
     seeds+=("$1")
     shift
 done
@@ -30,7 +31,7 @@ done
 options=("${@:2}")
 AVERAGED=20 BEAM=4 ALPHA=1.4 # chosen on the validation set
 
-write_text() {
+write_text() { # its arguments are for the record of unless_there
     local language split
     rm -rf "$run_dir/text.part"
     mkdir -p "$run_dir/text.part"
@@ -64,7 +65,7 @@ translate() {
 set_up_environment
 text=$run_dir/text made=$run_dir/made
 mkdir -p "$made"
-unless_there "$text" write_text
+unless_there "$text" write_text MULTI30K="$corpus" UPDATES="$updates"
 new=(--tokenizer none --vocab-size "${VOCAB_SIZE:-10000}")
 preprocess data --train "$text/train" "${new[@]}"
 train data first "$updates" --arch transformer_tiny --dropout 0.3

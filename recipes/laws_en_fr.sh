@@ -11,6 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 repository=${REPOSITORY:-https://github.com/justicecanada/laws-lois-xml}
+[[ $repository == *:* ]] || repository=$(path_or "$repository" '')
 run_dir=$(path_or "${RUN:-}" runs/laws)
 clone=$run_dir/laws-lois-xml text=$run_dir/text
 attribution="Contains information licensed under the Open Government Licence – Canada."
@@ -18,8 +19,9 @@ if [ "${1:-}" = --prepare ]; then
     prepare=yes
     shift
 fi
+parse_hours "usage: laws_en_fr.sh [--prepare] [--hours H] [-- nmt train option...]" "$@"
 
-clone_repository() {
+clone_repository() { # its argument is for the record of unless_there
     rm -rf "$clone.part"
     git clone --quiet --depth 1 "$repository" "$clone.part" ||
         fail "$repository could not be cloned; run this again, or give a clone with REPOSITORY=folder"
@@ -33,7 +35,7 @@ extract() {
 
 set_up_environment
 mkdir -p "$run_dir"
-unless_there "$clone" clone_repository
+unless_there "$clone" clone_repository REPOSITORY="$repository"
 unless_there "$text" extract
 [ -z "${prepare:-}" ] || exit 0
 RUN=$run_dir/service VALID=$text/valid TEST=$text/test LICENCE=${LICENCE:-$attribution} ENVIRONMENT=active \

@@ -48,10 +48,10 @@ download_corpus() {
         for language in "$source" "$target"; do
             if [ $published ]; then
                 name=$split$suffix.$language
-                unless_there "$folder/$name" download "$REPOSITORY/tok/$name" "$folder/$name"
+                download "$REPOSITORY/tok/$name" "$folder/$name"
             else
                 name=$split.$language.gz
-                unless_there "$folder/$name" download "$REPOSITORY/raw/$name" "$folder/$name"
+                download "$REPOSITORY/raw/$name" "$folder/$name"
             fi
         done
     done

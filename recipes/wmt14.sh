@@ -67,7 +67,7 @@ text_of() {
 get_archive() {
     local url md5
     read -r url md5 <<< "$(source_of "$1")"
-    unless_there "$data/$1" download "$url" "$data/$1" "$md5"
+    download "$url" "$data/$1" "$md5"
 }
 
 step_download() {

@@ -70,6 +70,25 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_file_that_another_command_made_is_not_used(tmp_path: Path) -> None:
+    def make(*command: str, run: Path = tmp_path / "run", code: int = 0) -> str:
+        run.mkdir(exist_ok=True)
+        script = 'run_dir=$1; shift; . recipes/common.sh; unless_there "$run_dir/file" "$@"'
+        bash = ["bash", "-euc", script, "bash", str(run), *(word.format(run=run) for word in command)]
+        done = subprocess.run(bash, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == code
+        return done.stderr
+
+    first = ["cp", "/dev/null", "{run}/file"]
+    make(*first)
+    assert "file exists already" in make(*first, "--workers=3", "--gpus", "2")
+    shutil.move(tmp_path / "run", tmp_path / "moved")
+    other = make("touch", "{run}/file", run=tmp_path / "moved", code=1)
+    assert "file was made by 'cp /dev/null RUN/file', but the command is now 'touch RUN/file'; set RUN to" in other
+    (tmp_path / "moved" / "file.made-from").unlink()  # as if the user had put the file there
+    assert "file exists already" in make("touch", "{run}/file", run=tmp_path / "moved")
+
+
 @pytest.mark.parametrize("target, size, options, train, valid", [
     ("de", "base", TINY, 180, 8),
     ("fr", "big", LONGER, 300, 16),
@@ -126,6 +145,7 @@ def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> Non
     synthetic = tmp_path / "run" / "synthetic-sample"
     assert [len((synthetic / f"text.{lang}").read_text().splitlines()) for lang in ("en", "de")] == [50, 50]
     assert "is not beam or sample; usage" in translate("x", code=1).stderr
+    assert "/sample/data was made by" in translate("sample", *TINY, VOCAB_SIZE="430", WEIGHT=2, code=1).stderr
 
 
 def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: Path) -> None:
@@ -145,6 +165,9 @@ def test_students_learn_from_translations_in_both_directions(recipe: Recipe, mul
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU"] * 4
     assert "train: 404 pairs" in done.stderr  # the corpus, and three translations of it
     assert (tmp_path / "run" / "student-4" / "average.safetensors").exists()
+    other = recipe("diversification.sh", "3", "--", *train, **options | {"UPDATES": 6}, code=1)
+    assert "UPDATES=4', but the command is now 'write_text" in other.stderr
+    assert "a SEED (options of nmt train follow --) must" in recipe("diversification.sh", "x", **options, code=1).stderr
 
 
 def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path: Path) -> None:
@@ -154,17 +177,20 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     for language in ("en", "de"):
         lines = (trained / f"train.{language}").read_text().splitlines()[:120]
         Path(f"{corpus}.{language}").write_text("\n".join(lines) + "\n")
-    start = partial(recipe, "corpus_to_service.sh", "en", "de", corpus, "--hours", "0.01", "--", *LONGER,
-                    "--decoder-layers=3", **options)  # fmt: skip
-    done = start()
+    train = ["--", *LONGER, "--decoder-layers=3"]
+    start = partial(recipe, "corpus_to_service.sh", "en", "de", corpus, "--hours")
+    done = start("0.01", *train, **options)
     assert f"nmt serve {run}/student/average.safetensors --engine ctranslate2 --compute-type int8" in done.stdout
     card, page = (run / "README.md").read_text(), (run / "index.html").read_text()
     assert "Made up & free." in card and "Made up &amp; free." in page
     stages = re.findall(r"\| (.+) \| \d:\d\d:\d\d \|", card)
     assert stages[:3] == ["clean", "split", "preprocess teacher"] and stages[-1] == "robustness"
     assert all((run / name).exists() for name in re.findall(r'href="(.*?)"', page))
-    again = start()
+    again = start("0.01", *train, "--device-tokens=600", **options)
     assert "== nmt train" not in again.stderr
+    assert "/teacher/average.safetensors was made by" in start("0.02", *train, **options, code=1).stderr
+    assert "HELD_OUT=10" in start("0.01", *train, **options | {"HELD_OUT": 11}, code=1).stderr
+    assert "--hours must be a number, but is ''; usage" in start(**options, code=1).stderr
     assert "usage: corpus_to_service.sh" in recipe("corpus_to_service.sh", "en", "de", code=1).stderr
     options |= {"RUN": tmp_path / "few", "HELD_OUT": 60}
     few = recipe("corpus_to_service.sh", "en", "de", corpus, **options, code=1)
@@ -182,7 +208,7 @@ def law(language: str, terms: tuple[str, str], *sections: str) -> str:
         <HistoricalNote><Text>1985, c. 1</Text></HistoricalNote></Body></Statute>"""
 
 
-def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path) -> None:
+def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provisions are paired by their labels, whatever their order; what only one language has is left out."""
     names: dict[int, str] = {}
     numbers = itertools.count()
@@ -202,7 +228,10 @@ def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path / "laws"), *settings]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "laws"]):
         subprocess.run([*git, *command], check=True)
-    quicker("laws_en_fr.sh", "--prepare", REPOSITORY=tmp_path / "laws", RUN=tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    wrong = quicker("laws_en_fr.sh", "--hour", "1", REPOSITORY="laws", RUN=tmp_path / "run", code=1)
+    assert "--hour is not a valid argument; usage" in wrong.stderr and not (tmp_path / "run").exists()
+    quicker("laws_en_fr.sh", "--prepare", REPOSITORY="laws", RUN=tmp_path / "run")
     text = {path.name: path.read_text().splitlines() for path in (tmp_path / "run" / "text").iterdir()}
     assert text["train.en"] == [
         "Nobody may 7 fish without a licence of the first minister.",
@@ -236,6 +265,9 @@ def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) 
     done = recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths)
     assert "before.fr" in done.stdout and "after.fr" in done.stdout and "bs:1000" in done.stdout
     assert "BLEU" in (tmp_path / "run" / "exported" / "README.md").read_text()
+    paths["TEST"] = paths["VALID"]
+    other = recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths, code=1)
+    assert "before.fr was made by 'nmt generate RUN/model.safetensors" in other.stderr
     assert "usage: TRAIN=prefix" in recipe("fine_tune.sh", "marian", **paths, code=1).stderr
 
 
@@ -266,6 +298,8 @@ def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path,
     folders = {"CORPUS": multi30k, "RUN": tmp_path / "run"}
     done = quicker("measure/ablation.sh", "--updates", "2", "base", HELD_OUT="5", **folders)
     assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
+    assert "HELD_OUT=5" in quicker("measure/ablation.sh", "base", HELD_OUT="6", **folders, code=1).stderr
+    assert "--updates must be a whole number, but is ''" in quicker("measure/ablation.sh", "--updates", code=1).stderr
 
 
 def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, trained: Path, tmp_path: Path) -> None:

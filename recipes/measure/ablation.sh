@@ -27,7 +27,7 @@ options_of() {
 updates=5000 rows=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --updates) updates=${2:?give a number after --updates} && shift 2 ;;
+        --updates) updates=${2:-} && whole_or_fail --updates "$updates" && shift 2 ;;
         *) options_of "$1" > /dev/null && rows+=("$1") && shift ;;
     esac
 done
@@ -39,16 +39,18 @@ set_up_environment
 [ -e "$corpus/train.$source.gz" ] ||
     fail "$corpus has no train.$source.gz; run recipes/multi30k.sh first, or set CORPUS and LANGUAGES"
 mkdir -p "$run_dir"
-if [ ! -e "$run_dir/data" ]; then
+make_data() { # its arguments are for the record of unless_there
+    local language
     for language in "$source" "$target"; do
         gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
         head -n "$(($(wc -l < "$run_dir/all.$language") - HELD_OUT))" "$run_dir/all.$language" > "$run_dir/train.$language"
         tail -n "$HELD_OUT" "$run_dir/all.$language" > "$run_dir/held.$language"
         gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
     done
-fi
-unless_there "$run_dir/data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$run_dir/train" \
-    --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
+    run nmt preprocess --source-lang "$source" --target-lang "$target" --train "$run_dir/train" \
+        --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
+}
+unless_there "$run_dir/data" make_data CORPUS="$corpus" LANGUAGES="$source $target" HELD_OUT="$HELD_OUT"
 
 # arguments_of ROW: sets `arguments`, the command without its length. Each length has its own run folder.
 arguments_of() {
