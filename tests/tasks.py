@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,6 +91,16 @@ def tells_number(port: int, worker: int) -> Callable[[object], int]:
         return worker
 
     return task
+
+
+def die_within_the_answer() -> None:
+    """Makes this worker end when a part of its answer is sent."""
+
+    def send(channel: Connection, message: bytes) -> None:
+        os.write(channel.fileno(), message[:9])
+        os._exit(9)
+
+    Connection._send = send  # type: ignore[attr-defined]
 
 
 def fail(chunk: int) -> None:

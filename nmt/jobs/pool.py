@@ -112,7 +112,7 @@ class _Processes:
                 channel = self._connected(number)
                 channel.send(chunk)
                 succeeded, result = channel.recv()
-            except (EOFError, ConnectionError):  # the worker or the fork server has died
+            except (EOFError, OSError):  # the worker or the fork server has died, perhaps within a message
                 continue
             if succeeded:
                 return result

@@ -187,11 +187,15 @@ class JobOutput:
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
-        if is_resumable(self._inputs(), self.output):
-            refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
-            with self.finished_shards() as folder:
-                return None if self.options.shard else self._merge(folder)
-        return self._write_directly()
+        if not is_resumable(self._inputs(), self.output):
+            return self._write_directly()
+        refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
+        totals = None
+        with self.finished_shards() as folder:  # after `finish`, it ends without an error if a signal comes
+            if not self.options.shard:
+                totals = self._merge(folder)
+                folder.finish()
+        return totals
 
     def _inputs(self) -> list[str]:
         return [*chain.from_iterable(self.segments), *self.job.models]
@@ -241,7 +245,6 @@ class JobOutput:
             for _, result in folder.results():
                 out.write(result.content)
                 add_up(totals, result.summary)
-        folder.finish()
         return totals
 
 

@@ -281,7 +281,9 @@ def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: byte
 
 @pytest.mark.parametrize("step", ["_remove_work", "remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
-    forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM))
+    said = forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM)).errors
+    assert "rescore: 51 lines in" in said
+    assert "61 lines, " in said
     assert (tmp_path / "out").exists()
     assert not (tmp_path / "out.unfinished").exists()
 

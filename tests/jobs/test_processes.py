@@ -24,9 +24,10 @@ from nmt.jobs.pool import WorkerDiedError, in_order, worker_pool
 from nmt.signals import StopSignals, held
 
 
-def test_a_worker_that_dies_is_an_error() -> None:
+@pytest.mark.parametrize("chunk", [(os._exit, 9), (tasks.die_within_the_answer,)])
+def test_a_worker_that_dies_is_an_error(chunk: Any) -> None:
     with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
-        list(in_order(tasks.runs, [(os._exit, 9)] * 10, 2, preload="tasks"))
+        list(in_order(tasks.runs, [chunk] * 10, 2, preload="tasks"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
