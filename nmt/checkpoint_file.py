@@ -82,42 +82,31 @@ def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict
     Raises:
         DamagedError: the file is not a checkpoint, or is damaged.
     """
-    with _opened(path, "pt") as file:
-        document = _document(file, path)
-        tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-        if verify or path.stat().st_size <= HASHED_BYTES:
-            _verify(path)
-    return document, tensors
+    with _opened(path, "pt", verify=verify) as (document, file):
+        return document, {name: file.get_tensor(name) for name in list(file.keys())}
 
 
-def verify(path: Path) -> None:
-    """Compares a checkpoint file with its SHA-256.
-
-    Raises:
-        DamagedError: the file is not a checkpoint, or is damaged.
-    """
-    read_document(path)
-    _verify(path)
+def read_header(path: str | Path, *, verify: bool = False) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Returns the document of a checkpoint file and the shapes of its weights. See `read_file` for `verify`."""
+    with _opened(Path(path), "np", verify=verify) as (document, file):
+        return document, {name: tuple(file.get_slice(name).get_shape()) for name in filter(is_weight, file.keys())}
 
 
 def read_document(path: str | Path) -> dict[str, Any]:
-    """Returns the document of a checkpoint file, which is not compared with the file's SHA-256."""
-    with _opened(Path(path), "np") as file:
-        return _document(file, path)
+    """Returns the document of a checkpoint file."""
+    return read_header(path)[0]
 
 
-def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the weights in a checkpoint file."""
-    with _opened(Path(path), "np") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in filter(is_weight, file.keys())}
+def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
+    """Returns the architecture and the text processing of a checkpoint."""
+    with _opened(Path(path), "np") as (document, file):
+        models = {name: file.get_tensor(name) for name in list(file.keys()) if name.startswith(TEXT)}
+    return ModelConfig.from_dict(document["model"], str(path)), codec_of(document, models, path)
 
 
 def read_codec(path: str | Path) -> TextCodec:
     """Returns the text processing of a checkpoint."""
-    with _opened(Path(path), "np") as file:
-        document = _document(file, path)
-        models = {name: file.get_tensor(name) for name in list(file.keys()) if name.startswith(TEXT)}
-    return codec_of(document, models, path)
+    return read_model(path)[1]
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
@@ -133,14 +122,18 @@ def codec_of(document: Mapping[str, Any], tensors: Mapping[str, Any], origin: st
 
 
 @contextmanager
-def _opened(path: Path, framework: str) -> Iterator[Any]:
+def _opened(path: Path, framework: str, *, verify: bool = False) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yields the document of a checkpoint file and the open file. See `read_file` for the arguments and errors."""
     try:
         if path.is_dir():
             example = path / f"average{SUFFIX}"
             raise NmtError(f"{path} is a folder, not a checkpoint; give a file in it, such as {example}")
         # `safe_open` names no reason if it cannot open a file, and takes no names that are not UTF-8.
         with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", framework=framework) as file:
-            yield file
+            document = _document(file, path)
+            if verify or path.stat().st_size <= HASHED_BYTES:
+                _verify(path)
+            yield document, file
     except FileNotFoundError as error:
         raise NmtError(f"{path} does not exist; check the name, or train a model with nmt train first") from error
     except OSError as error:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt import checkpoint_file
-from nmt.checkpoint_file import SUFFIX
+from nmt.checkpoint_file import SUFFIX, read_header
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
+from nmt.text.codec import TextConfig
 from nmt.training.records import METRICS, MetricsFile
 
 # What a description is made of. It is printed as JSON.
@@ -38,9 +38,7 @@ def describe(path: Path, *, verify: bool) -> Description:
 
 
 def _checkpoint(path: Path, verify: bool) -> Description:
-    document, shapes = checkpoint_file.read_document(path), checkpoint_file.read_shapes(path)
-    if verify:
-        checkpoint_file.verify(path)
+    document, shapes = read_header(path, verify=verify)
     provenance, target = document["provenance"], shapes.get("target_embedding.weight", (0,))[0]
     return {
         "kind": "training state" if document["training"] else "checkpoint",
@@ -90,8 +88,7 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
     records = MetricsFile(path / METRICS).records()
     last = {record["kind"]: record for record in records}
     if verify:
-        for file in checkpoints:
-            checkpoint_file.verify(file)
+        checkpoints = [file for file in checkpoints if _is_intact(file)]
     found = max(checkpoints, key=os.path.getmtime, default=None)
     described = _checkpoint(found, False) if found else {}
     valid = last.get("valid", {})
@@ -102,10 +99,21 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
         "bytes": sum(file.stat().st_size for file in checkpoints),
         "verified": verify,
         "update": max((record["update"] for record in records), default=0),
-        "outcome": last["end"]["outcome"] if "end" in last and records[-1]["kind"] == "end" else "not ended",
+        "outcome": records[-1].get("outcome", "not ended") if records else "not ended",
         "checkpoints": [file.name for file in checkpoints],
         "validation": {name: valid[name] for name in ("update", "nll", "bleu", "chrf") if name in valid} or None,
     }
+
+
+def _is_intact(file: Path) -> bool:
+    """Compares a checkpoint with its SHA-256. Returns False if a running training has removed the file."""
+    try:
+        read_header(file, verify=True)
+    except NmtError:
+        if file.exists():
+            raise
+        return False
+    return True
 
 
 def _exported(path: Path, folder: Path, verify: bool) -> Description:
@@ -137,7 +145,7 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if count := found.get("parameters"):
         yield "parameters", f"{count:,}"
     if text := found.get("text"):
-        yield from _text_lines(text, found.get("vocabulary"))
+        yield from _text_lines(TextConfig.from_dict(text, found["path"]), found.get("vocabulary"))
     for name, split in found.get("splits", {}).items():
         yield name, ", ".join(f"{value:,} {kind.replace('_', ' ')}" for kind, value in split.items())
     if dropped := found.get("dropped"):
@@ -153,16 +161,17 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "provenance", _provenance_in_words(provenance)
 
 
-def _text_lines(text: Mapping[str, Any], vocabulary: Mapping[str, int] | None) -> Iterator[tuple[str, str]]:
-    yield "languages", f"{text['source_lang']} -> {text['target_lang']}"
-    tokenizers = f"tokenisers {text['source_tokenizer']} and {text['target_tokenizer']}"
-    lowercase = ", lowercase" if text["lowercase"] else ", capitals in lower case" if text.get("lower_capitals") else ""
-    tags = f", tags {' '.join(text['tags'])}" if text.get("tags") else ""
-    yield "text", f"{tokenizers}, normalised punctuation: {text['normalize_punctuation']}{lowercase}{tags}"
+def _text_lines(text: TextConfig, vocabulary: Mapping[str, int] | None) -> Iterator[tuple[str, str]]:
+    yield "languages", f"{text.source_lang} -> {text.target_lang}"
+    tokenizers = f"tokenisers {text.source_tokenizer} and {text.target_tokenizer}"
+    normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""
+    lowercase = ", lowercase" if text.lowercase else ", capitals in lower case" if text.lower_capitals else ""
+    tags = f", tags {' '.join(text.tags)}" if text.tags else ""
+    yield "text", f"{tokenizers}{normalized}{lowercase}{tags}"
     if vocabulary:
-        joint = f"{vocabulary['source']:,} {text['subword']} pieces, joint"
-        separate = f"{vocabulary['source']:,} and {vocabulary['target']:,} {text['subword']} pieces"
-        yield "vocabulary", joint if text["joint_vocab"] else separate
+        joint = f"{vocabulary['source']:,} {text.subword} pieces, joint"
+        separate = f"{vocabulary['source']:,} and {vocabulary['target']:,} {text.subword} pieces"
+        yield "vocabulary", joint if text.joint_vocab else separate
 
 
 def _provenance_in_words(provenance: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from commands import SMALL, TRAIN, failed
 from safetensors.torch import load_file, save_file
 
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint
+from nmt.checkpoint_file import read_codec, read_header, read_model_config
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder
@@ -101,6 +102,9 @@ def test_damage_is_noticed_anywhere_in_the_file(path: Path, times: int) -> None:
         damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
         path.write_bytes(damaged)
         refused(path)
+        for read in (read_header, read_codec, read_model_config):
+            with pytest.raises(NmtError, match=r"x\.safetensors "):
+                read(path)
 
 
 @pytest.fixture

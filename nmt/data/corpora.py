@@ -180,7 +180,7 @@ def show_tokenizers(text: TextConfig) -> None:
     """Logs on one line how the text of each side is tokenised."""
     sides = [(text.source_lang, text.source_tokenizer), (text.target_lang, text.target_tokenizer)]
     tokenizers = ", ".join(f"{lang} {tokenizer}" for lang, tokenizer in sides)
-    normalized = f"; --normalize-punctuation {text.normalize_punctuation}" if "moses-" in tokenizers else ""
+    normalized = f"; --normalize-punctuation {text.normalize_punctuation}" if text.has_moses else ""
     console.info(f"tokenisation: {tokenizers}{normalized}")
 
 

@@ -76,7 +76,7 @@ def _check_text(text: TextConfig, origin: str) -> None:
     Moses only to models with codes of subword-nmt, but without splitting words at hyphens.
     """
     obstacles = {
-        "Moses tokenisation": {text.source_tokenizer, text.target_tokenizer} != {"none"},
+        "Moses tokenisation": text.has_moses,
         "lowercasing": text.lowercase,
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from nmt.checkpoint_file import read_codec, read_model_config
+from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
@@ -90,9 +90,8 @@ def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
 
 
 def _load(name: str | None, path: str) -> ServedModel:
-    codec = read_codec(path)
+    config, codec = read_model(path)
     name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
-    config = read_model_config(path)
     parameters = parameter_count(config, codec)
     return ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
 

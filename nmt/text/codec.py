@@ -68,6 +68,11 @@ class TextConfig(Config):
         return text.lower() if self.lowers(source) else text
 
     @property
+    def has_moses(self) -> bool:
+        """Whether Moses tokenises the text of a side. Only Moses normalises punctuation."""
+        return {self.source_tokenizer, self.target_tokenizer} != {"none"}
+
+    @property
     def one_model(self) -> bool:
         """Whether both sides have the same subword model. Mapped kinds segment each side with a model of its own."""
         return self.joint_vocab and self.subword not in MAPPED_KINDS

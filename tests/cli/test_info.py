@@ -13,6 +13,7 @@ from checkpoints import edit, saved, small_checkpoint
 from commands import failed, records, run
 
 from nmt.checkpoint import load_checkpoint
+from nmt.checkpoint_file import read_header
 
 
 def info(path: Path, *options: str) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_pa
 def test_a_checkpoint_without_a_newer_option_is_described(tmp_path: Path) -> None:
     model = saved(small_checkpoint(1), tmp_path / "model.safetensors")
     edit(model, lambda document, _: document["text"].pop("lower_capitals"))
-    assert "normalised punctuation: both\n" in run("info", model).stdout.decode()
+    assert "tokenisers none and none\n" in run("info", model).stdout.decode()
 
 
 def test_a_data_folder_and_a_run_folder_are_described(trained: Path) -> None:
@@ -57,6 +58,21 @@ def test_a_data_folder_and_a_run_folder_are_described(trained: Path) -> None:
     assert "best.safetensors, 4 snapshot-*, 2 state-*" in said
 
 
+def test_a_checkpoint_that_the_running_training_removes_is_not_verified(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(trained / "run", tmp_path / "run"))
+
+    def read(path: Path, *, verify: bool = False) -> Any:
+        (folder / "snapshot-00000010.safetensors").unlink(missing_ok=True)
+        return read_header(path, verify=verify)
+
+    removed, *others = [name for name in info(folder)["checkpoints"] if name.startswith("snapshot")]
+    monkeypatch.setattr("nmt.info.read_header", read)
+    assert removed == "snapshot-00000010.safetensors"
+    assert [name for name in info(folder, "--verify")["checkpoints"] if name.startswith("snapshot")] == others
+
+
 @pytest.mark.parametrize("form", ["ctranslate2", "huggingface", "onnx", "web"])
 def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     checkpoint = saved(small_checkpoint(1), tmp_path / "small.safetensors")
@@ -69,11 +85,15 @@ def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     assert "is neither a data folder, nor a run folder" in failed("info", tmp_path)
 
 
-def test_damage_is_found_with_verify(trained: Path, tmp_path: Path) -> None:
+def test_damage_is_found_in_larger_files_with_verify(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Path(shutil.copy(trained / "run" / "best.safetensors", tmp_path))
     content = bytearray(path.read_bytes())
     content[8 + int.from_bytes(content[:8], "little")] ^= 1  # of the first number
     path.write_bytes(content)
+    assert "best.safetensors is damaged: its content does not have its SHA-256" in failed("info", path)
+    monkeypatch.setattr("nmt.checkpoint_file.HASHED_BYTES", len(content) - 1)
     info(path)
     assert "best.safetensors is damaged: its content does not have its SHA-256" in failed("info", path, "--verify")
     (tmp_path / "metrics.jsonl").touch()
@@ -85,6 +105,11 @@ def test_other_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert "nothing does not exist" in failed("info", tmp_path / "nothing")
     (tmp_path / "config.json").write_text("[]")
     assert "config.json cannot be used" in failed("info", tmp_path)
+    for text in ("abc", {"source_lang": "en"}):
+        (tmp_path / "config.json").write_text(json.dumps({"nmt": {"text": text}}))
+        assert f"{tmp_path} was written by another version of nmt" in failed("info", tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "end", "update": 3}\n')
+    assert "at update 3, not ended" in run("info", tmp_path).stdout.decode()
     path = saved(small_checkpoint(1), tmp_path / "odd.safetensors")
     edit(path, lambda document, _: document["model"].update(heads="x"))
     assert "--heads must be" in failed("info", path)
