@@ -68,8 +68,12 @@ def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None
 
 
 def test_checkpoints_have_names_in_safetensors(trained: Path, tmp_path: Path) -> None:
-    said = failed("average-checkpoints", trained / "run", "--last=2", "--output", tmp_path / "average.pt")
-    assert "average.pt is the name of another format; give a name that ends in .safetensors" in said
+    for command in (
+        ["average-checkpoints", trained / "run", "--last=2"],
+        ["import", "huggingface", tmp_path / "nowhere"],  # before the model is read
+    ):
+        said = failed(*command, "--output", tmp_path / "model.pt")
+        assert "model.pt is the name of another format; give a name that ends in .safetensors" in said
     assert not any(tmp_path.iterdir())
 
 

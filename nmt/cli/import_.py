@@ -1,6 +1,7 @@
 """`nmt import` makes checkpoints of models of other toolkits."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,8 +27,7 @@ def huggingface(
     """Convert a MarianMT model in the format of Hugging Face to a checkpoint."""
     from nmt.interop.huggingface import import_huggingface
 
-    checkpoint = import_huggingface(folder, source_lang, target_lang)
-    _write(checkpoint, output, Path(folder).glob("*"))
+    _write(partial(import_huggingface, folder, source_lang, target_lang), output, Path(folder).glob("*"))
 
 
 @import_.command(no_args_is_help=True)
@@ -58,18 +58,25 @@ def fairseq(
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")
     from nmt.interop.fairseq import import_fairseq
 
-    checkpoint = import_fairseq(
-        file, dict_, codes, tokenizer=tokenizer, lowercase=lowercase, source_lang=source_lang, target_lang=target_lang
+    convert = partial(
+        import_fairseq,
+        file,
+        dict_,
+        codes,
+        tokenizer=tokenizer,
+        lowercase=lowercase,
+        source_lang=source_lang,
+        target_lang=target_lang,
     )
-    _write(checkpoint, output, [file, *dict_, codes])
+    _write(convert, output, [file, *dict_, codes])
 
 
-def _write(checkpoint: "Checkpoint", output: str, inputs: Iterable[str | Path]) -> None:
+def _write(convert: Callable[[], "Checkpoint"], output: str, inputs: Iterable[str | Path]) -> None:
     from nmt import console
     from nmt.checkpoint import write_checkpoint
     from nmt.checkpoint_file import SUFFIX
     from nmt.files import output_file
 
     with output_file(output, inputs, suffix=SUFFIX) as file:
-        write_checkpoint(checkpoint, file)
+        write_checkpoint(convert(), file)
     console.info(f"wrote {output}")

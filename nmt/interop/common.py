@@ -49,7 +49,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the floating-point tensors among the values, in fp32."""
-    found = {name: t for name, t in values.items() if isinstance(t, Tensor) and t.is_floating_point()}
+    found = {str(name): t for name, t in values.items() if isinstance(t, Tensor) and t.is_floating_point()}
     return {name: tensor.detach().float() for name, tensor in found.items()}
 
 

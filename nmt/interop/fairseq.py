@@ -46,6 +46,8 @@ def read_codes(path: Path) -> bytes:
     for number, merge in enumerate(merges, start=1 + len(version)):
         if len(merge.split(" ")) != columns or not all(merge.split(" ")):
             raise NmtError(f"{path}, line {number}: {merge!r:.80} is not a merge of two pieces; give BPE codes")
+    if columns == 2 and all(merge.split(" ")[1].isdecimal() for merge in merges):
+        raise NmtError(f"{path} looks like a dictionary, because each line ends in a number; give BPE codes")
     if columns == 3:
         version, merges = [_VERSION], [merge.rpartition(" ")[0] for merge in merges]
     return "".join(f"{line}\n" for line in version + merges).encode()
@@ -66,7 +68,13 @@ def _subwords(
 
 
 # Options that change what the model computes, and that nmt does not have.
-_UNSUPPORTED = "no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention"
+_UNSUPPORTED = (
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+    "adaptive_softmax_cutoff",
+    "no_cross_attention",
+    "cross_self_attention",
+)
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 _BUFFERS = "version", "embed_positions._float_tensor"

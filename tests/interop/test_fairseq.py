@@ -207,6 +207,7 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     ({"decoder_ffn_embed_dim": 8}, "different encoder_ffn_embed_dim and decoder_ffn_embed_dim"),
     ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight, but its options or --dict"),
     ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
+    ({"cross_self_attention": True}, "has cross_self_attention True, which nmt does not have"),
     ({"source_lang": None}, "give it with --source-lang"),
 ])  # fmt: skip
 def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -223,6 +224,7 @@ def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], 
     ("codes", "a b\na\n", "codes, line 2: 'a' is not a merge of two pieces"),
     ("codes", "#version: 0.2\n", "codes has no merges; give BPE codes"),
     ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
+    ("codes", "a 12\nb@@ 3\n", "codes looks like a dictionary, because each line ends in a number; give BPE codes"),
     ("model.pt", "x", "is not a torch file with the weights of a model"),
     ("model.pt", None, "model.pt cannot be read (it is a folder); give the name of a file, or download all"),
     ("codes", None, "codes is a folder; give the path of a text file"),
@@ -238,6 +240,14 @@ def test_damaged_files_and_folders_are_refused(tmp_path: Path, name: str, conten
         (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     assert message in failed(*theirs.command)
     assert not theirs.model.exists()
+
+
+def test_a_tensor_whose_name_is_a_number_is_refused(tmp_path: Path) -> None:
+    theirs = Fairseq(tmp_path)
+    content = torch.load(tmp_path / "model.pt", weights_only=False)
+    content["model"][5] = torch.ones(3)
+    torch.save(content, tmp_path / "model.pt")
+    assert "has the tensor '5', which nmt does not know" in failed(*theirs.command)
 
 
 def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
