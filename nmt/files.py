@@ -67,7 +67,8 @@ class Output:
 def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
     """Yields a temporary file that replaces `path` when the block succeeds and the file is on disk.
 
-    If the block fails, the temporary file is removed, and `path` is left as it was.
+    It gets the permissions of the file that it replaces. If the block fails, it is removed, and `path` is left as it
+    was.
     """
     partial = _partial(path)
     name = name or str(path)
@@ -75,12 +76,14 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
         with writing(name, advice):
             file = partial.open("xb")
         try:
+            with suppress(OSError):  # there is no such file, or the file system has no permissions
+                shutil.copymode(path, partial)
             output = Output(file, name, advice)
             yield output
             output.sync()
             with writing(name, advice):
                 partial.replace(path)
-                _sync_folder(path.parent)
+                _sync(path.parent)
         finally:
             _discard(file)
             partial.unlink(missing_ok=True)
@@ -110,11 +113,16 @@ def _discard(file: IO[bytes]) -> None:
         file.close()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    with suppress(OSError):  # some file systems have no fsync of folders
+def _sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
         os.fsync(handle)
-    os.close(handle)
+    except OSError:
+        if not path.is_dir():  # some file systems have no fsync of folders
+            raise
+    finally:
+        os.close(handle)
 
 
 # Output files of commands
@@ -171,9 +179,12 @@ def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Returns whether `path` is free or a regular file. A link to an open file, such as /dev/stdout, is neither."""
+    """Returns whether `path` is a regular file, or free and the name of a file.
+
+    A link to an open file, such as /dev/stdout, is neither, and a name that ends in / is that of a folder.
+    """
     is_open_file = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
-    return not is_open_file and (os.path.isfile(path) or not os.path.exists(path))
+    return not is_open_file and (os.path.isfile(path) or not (os.path.exists(path) or path.endswith("/")))
 
 
 def digest_of(path: str) -> str:
@@ -204,7 +215,10 @@ def check_new(path: str | Path, flag: str) -> None:
 
 @contextmanager
 def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
-    """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails."""
+    """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
+
+    The files are on disk before the folder has its name.
+    """
     check_new(path, flag)
     dest = Path(path)
     advice = f"free some space or choose another {flag}"
@@ -215,7 +229,10 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
                 partial.mkdir(parents=True)
             yield partial
             with writing(f"{flag} {path}", advice):
+                for made in (*partial.rglob("*"), partial):
+                    _sync(made)
                 partial.rename(dest)
+                _sync(dest.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
             remove_empty(missing)

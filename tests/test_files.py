@@ -12,12 +12,13 @@ import pytest
 from commands import failed, run
 
 from nmt.errors import NmtError
-from nmt.files import output_file, replaced_file
+from nmt.files import new_folder, output_file, replaced_file
 
 
 def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("before")
+    path.chmod(0o600)
     with pytest.raises(ZeroDivisionError), output_file(str(path)) as file:
         file.write("half")
         raise ZeroDivisionError
@@ -26,6 +27,7 @@ def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: 
         file.write("after ä")
         assert path.read_text() == "before"
     assert path.read_text() == "after ä"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
 
 
@@ -42,6 +44,11 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_the_name_is_too(
     with replaced_file(path, "advice") as file:
         file.write(b"content")
     assert steps == [("file", False), ("folder", True)]
+    path.unlink()
+    steps.clear()
+    with new_folder(path, "--output") as folder:
+        (folder / "model").write_text("content")
+    assert steps == [("file", False), ("folder", False), ("folder", True)]
 
 
 def test_an_output_is_written_through_a_link_to_the_longest_name_that_the_file_system_allows(tmp_path: Path) -> None:
@@ -97,9 +104,18 @@ def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path:
         assert Path(str(arguments[-1])).read_bytes() == before
 
 
-@pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("/", "Is a directory"), ("", "is empty")])
-def test_an_output_that_is_a_folder_or_empty_is_refused(trained: Path, name: str, reason: str) -> None:
-    assert reason in failed("generate", trained / "run/average.safetensors", "--output", name, stdin=b"a\n")
+@pytest.mark.parametrize(("name", "reason"), [
+    (".", "Is a directory"), ("/", "Is a directory"), ("{folder}/new/", "Is a directory"),
+    ("{folder}/new/out", "No such file or directory"), ("", "is empty"),
+])  # fmt: skip
+@pytest.mark.parametrize("source", ["-", "{folder}/source"])
+def test_an_output_that_is_empty_or_a_folder_or_in_none_is_refused(
+    trained: Path, tmp_path: Path, source: str, name: str, reason: str
+) -> None:
+    (tmp_path / "source").write_text("a\n")
+    files = ["--input", source.format(folder=tmp_path), "--output", name.format(folder=tmp_path)]
+    assert reason in failed("generate", trained / "run/average.safetensors", *files, stdin=b"a\n")
+    assert os.listdir(tmp_path) == ["source"]
 
 
 def test_a_missing_input_is_not_reported_as_a_fault_of_the_output(trained: Path, tmp_path: Path) -> None:

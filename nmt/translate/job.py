@@ -187,8 +187,9 @@ class JobOutput:
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
-        if not is_resumable(self._inputs(), self.output):
-            return self._write_directly()
+        has_folder = os.path.isdir(os.path.dirname(os.path.realpath(self.output)))
+        if not (has_folder and is_resumable(self._inputs(), self.output)):
+            return self._write_directly()  # which says that the folder is missing
         refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
         totals = None
         with self.finished_shards() as folder:  # after `finish`, it ends without an error if a signal comes

@@ -223,7 +223,7 @@ def test_a_damaged_shard_is_made_anew(
 def test_a_full_disk_in_the_end_keeps_the_shards(interrupted: Words, expected: bytes, tmp_path: Path) -> None:
     run(*interrupted, "--shard=1/1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nmt.files._sync_folder", Mock(side_effect=OSError(28, "No space left on device")))
+        patch.setattr("nmt.files._sync", Mock(side_effect=OSError(28, "No space left on device")))
         said = failed(*interrupted)
     assert "/out cannot be written (No space left on device); correct that and start the same command again" in said
     assert finished_shards(tmp_path / "out.unfinished") == 7

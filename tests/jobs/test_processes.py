@@ -194,6 +194,7 @@ main()
     (["generate", "nowhere", "--output-format=text"], signal.SIGTERM, -signal.SIGTERM),
     (["generate", "nowhere", "--input=a", "--output=b"], signal.SIGTERM, 75),
     (["rescore", "nowhere", "--output", "b"], signal.SIGTERM, 75),
+    (["rescore", "nowhere", "--output", "-"], signal.SIGTERM, -signal.SIGTERM),
 ])  # fmt: skip
 def test_a_signal_during_imports_ends_the_command(arguments: list[str], number: signal.Signals, code: int) -> None:
     """The signal arrives when Python starts to import torch."""
