@@ -41,8 +41,7 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format")}
-    forms["--html"] = "given" if files.html else "not given"
+    forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
     settings = settings_of_files(engine, files.glossary, files.output, options) | forms
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:

@@ -1,6 +1,6 @@
 """`nmt rescore` computes log P of given translations."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,11 +49,12 @@ def rescore(
         _show(totals)
 
 
-def _show(totals: dict[str, float]) -> None:
+def _show(totals: dict[str, Any]) -> None:
     from nmt.training.records import perplexity
 
     lines, pieces, log_prob = (totals.get(name, 0) for name in ("lines", "pieces", "log_prob"))
     per_piece = perplexity(-log_prob / max(pieces, 1))
     console.info(
-        f"{lines:,} lines, {pieces:,} pieces with EOS, log P {log_prob:,.4f}, perplexity {per_piece:,.4f} per piece"
+        f"{console.counted(lines, 'line')}, {console.counted(pieces, 'piece')} with EOS, log P {log_prob:,.4f}, "
+        f"perplexity {per_piece:,.4f} per piece"
     )

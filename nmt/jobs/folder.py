@@ -261,6 +261,8 @@ def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

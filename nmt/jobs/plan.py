@@ -95,7 +95,8 @@ class Plan:
 
     def named(self, shard: Shard) -> str:
         """Returns the rows of a shard as messages name them: `lines 257-512`, with the file if there are several."""
-        lines = f"lines {shard.start + 1:,}-{shard.start + shard.rows:,}"
+        first, last = shard.start + 1, shard.start + shard.rows
+        lines = f"line {first:,}" if first == last else f"lines {first:,}-{last:,}"
         return lines if len(self.segments) == 1 else f"{lines} of {self.segments[shard.segment][0].path}"
 
     @cached_property

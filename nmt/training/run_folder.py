@@ -250,8 +250,8 @@ def _best_of_folder(folder: Path, best: int) -> list[Path]:
     found = numbered(folder, "best")
     if len(found) < best:
         raise NmtError(
-            f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; take fewer, or let nmt train "
-            f"keep more with --keep-best"
+            f"{folder} holds {len(found)} checkpoints best-NUMBER{SUFFIX}, but --best is {best}; give a smaller --best "
+            f"(1 takes {BEST}), or let nmt train keep more with --keep-best"
         )
     return sorted(sorted(found, key=_quality, reverse=True)[:best])
 

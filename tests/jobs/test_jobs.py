@@ -173,6 +173,7 @@ def interrupt(*command: str | Path) -> Words:
     (["--input={other}"], r"--input was given"),
     (["{average}"], r"checkpoint 2 was not given"),
     (["--shard-lines=5"], r"--shard-lines was 10 and is now 5"),
+    (["--sample"], r"--sample was off and is now on"),
 ])  # fmt: skip
 def test_a_changed_job_is_not_resumed(
     trained: Path, source: Path, tmp_path: Path, change: list[str], message: str
@@ -331,14 +332,14 @@ def test_parts_of_a_job_are_merged(command: Words, expected: bytes, tmp_path: Pa
     assert "out.unfinished holds no job to merge; do its parts first, with --shard 1/N to N/N" in said
     run(*command, "--shard=9/9")  # there are 7 shards
     assert "7 of the 7 shards of" in failed(*command, "--merge")
-    assert "1/2: 4 of 7 shards to do" in run(*command, "--shard=1/2").stderr
+    assert "2/2: 3 of 7 shards to do" in run(*command, "--shard=2/2").stderr
     assert not (tmp_path / "out").exists()
     said = failed(*command, "--merge")
-    assert "3 of the 7 shards of" in said
-    assert "are missing (lines 11-20, lines 31-40, lines 51-60); run the --shard that failed again" in said
-    assert "--shard-lines was 10 and is now 5" in failed(*command, "--shard=2/2", "--shard-lines=5")
-    run(*command, "--shard=2/2")
-    assert "0 of 7 shards to do" in run(*command, "--shard=2/2").stderr
+    assert "4 of the 7 shards of" in said
+    assert "are missing (lines 1-10, lines 21-30, lines 41-50, line 61); run the --shard that failed again" in said
+    assert "--shard-lines was 10 and is now 5" in failed(*command, "--shard=1/2", "--shard-lines=5")
+    run(*command, "--shard=1/2")
+    assert "0 of 7 shards to do" in run(*command, "--shard=1/2").stderr
     run(*command, "--merge")
     assert (tmp_path / "out").read_bytes() == expected
     assert not (tmp_path / "out.unfinished").exists()

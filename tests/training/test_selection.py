@@ -144,7 +144,7 @@ def test_the_best_checkpoints_are_averaged(trained: Path, tmp_path: Path, monkey
     said = run("average-checkpoints", folder, "--best=1", f"--output={best}").stderr
     assert "average of best.safetensors" in said  # best-00000008 may be of an earlier --keep-best
     said = failed("average-checkpoints", folder, "--best=4", f"--output={best}")
-    assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in said
+    assert "holds 3 checkpoints best-NUMBER.safetensors, but --best is 4; give a smaller --best" in said
 
 
 def test_chrf_and_the_loss_can_decide(trained: Path, tmp_path: Path) -> None:

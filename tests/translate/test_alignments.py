@@ -296,6 +296,7 @@ def test_text_output_sums_normalises_and_reports_the_perplexity(trained: Path) -
     total, pieces = sum(map(sum, expected)), sum(map(len, expected))
     assert f"3 lines, {pieces} pieces with EOS, log P {total:,.4f}" in plain.stderr
     assert f"perplexity {math.exp(-total / pieces):,.4f} per piece" in plain.stderr
+    assert "1 line, 1 piece with EOS" in run("rescore", model, *FP32, stdin=b"Lo.\t\n").stderr
 
 
 def test_neither_order_nor_batch_size_changes_a_line(trained: Path) -> None:
