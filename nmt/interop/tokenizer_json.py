@@ -22,7 +22,7 @@ _TARGET_ONLY = -1e4
 
 def tokenizer_json(codec: TextCodec) -> str:
     """Returns the file for a codec whose languages share a vocabulary."""
-    pieces = codec.source.vocabulary
+    pieces, tags = codec.source.vocabulary, codec.config.tags
     processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
@@ -32,7 +32,10 @@ def tokenizer_json(codec: TextCodec) -> str:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_special(i, pieces[i]) for i in range(EOS + 1)],
+        "added_tokens": [
+            *(_added(i, pieces[i], special=True) for i in range(EOS + 1)),
+            *(_added(i, tag, special=False) for i, tag in zip(codec.source.ids(list(tags)), tags, strict=True)),
+        ],
         "normalizer": _sequence("normalizers", *_normalizers(codec.source.model)),
         "pre_tokenizer": metaspace,
         "post_processor": _ending_in(pieces[EOS]),
@@ -42,12 +45,13 @@ def tokenizer_json(codec: TextCodec) -> str:
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-def _special(i: int, piece: str) -> dict[str, Any]:
+def _added(i: int, piece: str, *, special: bool) -> dict[str, Any]:
+    """Returns a piece that is never split. Decoding drops it if it is special."""
     return {
         "id": i,
         "content": piece,
         **dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False),
-        "special": True,
+        "special": special,
     }
 
 

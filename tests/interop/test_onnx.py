@@ -135,13 +135,14 @@ def codec_that_keeps_spaces(prefix: bool) -> TextCodec:
 KEEPING_SPACES = [partial(codec_that_keeps_spaces, prefix) for prefix in (True, False)]
 
 
-@pytest.mark.parametrize("make_codec", [small_codec, unigram_codec, opus_codec, *KEEPING_SPACES])
+@pytest.mark.parametrize("make_codec", [small_codec, unigram_codec, opus_codec, tagged_codec, *KEEPING_SPACES])
 def test_the_tokenizer_gives_the_ids_of_the_codec(make_codec: Callable[[], TextCodec], tmp_path: Path) -> None:
     codec = make_codec()
     folder = exported(saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     lines = [*some_sentences(20, 0), *(side for pair in invented_pairs(20, 1) for side in pair), "  a  b ▁c ", ""]
     lines += mixed_lines(200, 0)
+    lines += [f"{tag} {line}" for tag in codec.config.tags for line in lines]
     encoded = codec.encode_source(lines)
     same = [tokenizer.encode(line).ids == [*ids, EOS] for line, ids in zip(lines, encoded, strict=True)]
     assert all(same) if codec.config.subword == "bpe" else sum(same) > 0.9 * len(same)
