@@ -295,7 +295,6 @@ def _preload() -> None:
                 import_module(module.name)
     typer.main.get_command = cache(typer.main.get_command)  # so that not every command reads the flags of all commands
     typer.main.get_command(app)
-    import_module("nmt.cleaning.measures")._tables()  # takes a second
     os.fsync = lambda _: None  # no test needs files that survive a power failure
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # torch has hundreds of these, which would run at the end of every command

@@ -46,32 +46,34 @@ _NEWLINE = ord("\n")
 
 
 @cache
-def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns, for each code point, its class, and a number that lower and upper case share.
+def _class_and_key(code: int) -> tuple[int, int]:
+    """Returns the class of a code point, and a number that lower and upper case share.
 
-    The number is 0 for what is neither a letter nor a digit.
+    The number is 0 for what is neither a letter nor a number.
     """
-    classes, keys = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint64)
-    for code in range(_CODES):
-        character = chr(code)
-        category = unicodedata.category(character)
-        if category[0] in "LM":
-            # Full width and the like do not change the script.
-            plain = unicodedata.normalize("NFKC", character)[0]
-            script = unicodedata.name(plain, "OTHER").split(" ", 1)[0].split("-", 1)[0]
-            script = "CJK" if script == "IDEOGRAPHIC" else script
-            if script == "COMBINING":  # belongs to any script
-                continue
-            classes[code] = _CLASS_OF_SCRIPT.get(script, _CLASS_OF_SCRIPT["OTHER"])
-            european = script in ("LATIN", "GREEK", "CYRILLIC")  # whose accents are often missing in capitals
-            keys[code] = ord((unicodedata.normalize("NFKD", character) if european else character).casefold()[0])
-        elif category == "Nd":
-            classes[code], keys[code] = _DIGIT, ord("0") + unicodedata.digit(character)
-        elif category[0] == "Z" or character in "\t\n":
-            classes[code] = _SPACE
-        elif category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD:
-            classes[code] = _CONTROL
-    return classes, hashed(keys) * (keys > 0)
+    character = chr(code)
+    category = unicodedata.category(character)
+    if category[0] in "LM":
+        # Full width and the like do not change the script.
+        plain = unicodedata.normalize("NFKC", character)[0]
+        script = unicodedata.name(plain, "OTHER").split(" ", 1)[0].split("-", 1)[0]
+        if script in (
+            "COMBINING",
+            "VARIATION",
+            "MODIFIER",
+        ):  # accents, the form of an emoji, apostrophes: in any script
+            return _OTHER, 0
+        script = "CJK" if script == "IDEOGRAPHIC" else script
+        european = script in ("LATIN", "GREEK", "CYRILLIC")  # whose accents are often missing in capitals
+        key = ord((unicodedata.normalize("NFKD", character) if european else character).casefold()[0])
+        return _CLASS_OF_SCRIPT.get(script, _CLASS_OF_SCRIPT["OTHER"]), key
+    if category == "Nd":
+        return _DIGIT, ord("0") + unicodedata.digit(character)
+    if category in ("No", "Nl"):
+        return _OTHER, ord(character.casefold())
+    if category[0] == "Z" or character in "\t\n":
+        return _SPACE, 0
+    return (_CONTROL if category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD else _OTHER), 0
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,12 @@ class Measures:
 
 def measure(lines: Sequence[str], lang: str) -> Measures:
     """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
-    classes, keys = _tables()
     text = "".join(f"{line}\n" for line in lines)
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+    classes, keys = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint64)
+    codes = np.flatnonzero(np.bincount(codes_C))
+    classes[codes], keys[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
+    keys[codes] = hashed(keys[codes]) * (keys[codes] > 0)
     classes_C = classes[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
     starts_L = np.concatenate(([0], ends_L[:-1] + 1))
