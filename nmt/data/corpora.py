@@ -22,6 +22,7 @@ from nmt.text.subword import UNK, Subword
 from nmt.text.words import parse_pharaoh
 
 _Pair = TypeVar("_Pair")
+_Row = TypeVar("_Row", bound=tuple[str, ...])
 CHUNK_PAIRS = 2000
 _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
@@ -52,18 +53,20 @@ def check(config: DataConfig, plan: Plan) -> None:
         console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
     others = [list(map(str, parallel_paths(prefix, *langs))) for prefix in (config.valid, *config.test)]
     for source, target, *_ in (*plan.segments, *make_plan(others, sys.maxsize).segments):
-        _check_text(source, target, langs)
+        if not source.lines:
+            raise NmtError(
+                f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
+            )
+        warn_of_text(source, target, langs)
     if config.alignments:
         for paths in plan.paths:
             _check_alignments(*paths)
 
 
-def _check_text(source: File, target: File, langs: tuple[str, str]) -> None:
-    """Raises NmtError if two files are empty. Warns if they look swapped or hold the same text."""
-    if not source.lines:
-        raise NmtError(f"{source.path} and {target.path} have no lines; give another corpus or check how it was made")
-    first = next(chunked(read_corpora([(source.path, target.path)])))
-    if look_swapped(first.source, first.target, *langs):
+def warn_of_text(source: File, target: File, langs: Sequence[str]) -> None:
+    """Warns if two files, which have lines, look swapped or hold the same text."""
+    source_lines, target_lines = zip(*next(in_chunks(read_rows(source.path, target.path))), strict=True)
+    if look_swapped(source_lines, target_lines, *langs):
         console.warn(
             f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
             f"--source-lang and --target-lang are swapped"
@@ -101,20 +104,25 @@ def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
             yield source, target, "", ""
 
 
-def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
-    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
-    chunk, characters = Chunk([], [], [], [], first), 0
-    for source, target, alignments, tag in pairs:
-        chunk.source.append(source)
-        chunk.target.append(target)
-        chunk.alignments.append(alignments)
-        chunk.tags.append(tag)
-        characters += len(source) + len(target)
-        if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """Yields the rows in chunks. A chunk ends when it reaches a number of rows or of characters."""
+    chunk, characters = list[_Row](), 0
+    for row in rows:
+        chunk.append(row)
+        characters += sum(map(len, row))
+        if len(chunk) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
             yield chunk
-            chunk, characters = Chunk([], [], [], [], chunk.first + len(chunk.source)), 0
-    if chunk.source:
+            chunk, characters = [], 0
+    if chunk:
         yield chunk
+
+
+def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
+    """Yields the pairs in chunks. The first pair has the number `first`."""
+    for rows in in_chunks(pairs):
+        source, target, alignments, tags = map(list, zip(*rows, strict=True))
+        yield Chunk(source, target, alignments, tags, first)
+        first += len(rows)
 
 
 def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:

@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import forks
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.cleaning.measures import measure
 from nmt.cleaning.scores import dual_scores
 from nmt.config import JobConfig, RuntimeConfig
 
@@ -89,6 +91,21 @@ def test_the_dropped_pairs_are_written_even_if_none_is_kept(tmp_path: Path) -> N
     assert '"read":3,"kept":0,"dropped":[1,1,1]' in page.read_text()
     assert (tmp_path / "new.en").read_text() == "of an earlier command\n"
     assert not [*tmp_path.glob("new.de"), *tmp_path.glob("*.unfinished")]
+
+
+def test_swapped_languages_get_a_warning(tmp_path: Path) -> None:
+    pair = "Der Hund und die Katze von dem Mann.", "The dog and the cat of that man."
+    corpus = write_pairs(tmp_path / "corpus", [pair] * 10)
+    said = run("clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new").stderr
+    assert f"warning: {corpus}.en looks like de, and {corpus}.de looks like en; check whether --source-lang" in said
+
+
+def test_few_long_lines_are_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Mock(wraps=measure)
+    monkeypatch.setattr("nmt.cleaning.rules.measure", measured)
+    corpus = write_pairs(tmp_path / "corpus", [*GOOD[:1], *[("a " * 100_000, "b " * 100_000)] * 12])
+    clean(corpus, tmp_path / "new")
+    assert max(sum(map(len, call.args[0])) for call in measured.call_args_list) < 1 << 20
 
 
 SIMILAR = [(GOOD[0][0].upper().rstrip("."), f"„{GOOD[0][1]}“"), (GOOD[0][0], GOOD[1][1])]  # a copy, and none
