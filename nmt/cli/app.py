@@ -1,6 +1,8 @@
 """The command `nmt`: its subcommands, exit codes and error lines."""
 
 import errno
+import inspect
+import re
 import sys
 from typing import Annotated
 
@@ -58,6 +60,10 @@ for command in (
 app.add_typer(benchmark)
 app.add_typer(import_)
 app.add_typer(trees)
+for group in (app, benchmark, import_, trees):
+    for registered in group.registered_commands:
+        # Typer would keep the line breaks of the docstring in all paragraphs but the first.
+        registered.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(registered.callback) or "")
 
 
 def _show_version(requested: bool) -> None:

@@ -47,14 +47,16 @@ class CleanConfig(Config):
     )
     min_letters: float = rule_option(
         0.3,
-        "Drop a pair if less than this share of a side's characters, not counting spaces, are letters.",
+        "Drop a pair if less than this share of a side's characters, not counting spaces, are letters; 0 for no limit.",
         at_least=0,
         at_most=1,
     )
     min_script: float = rule_option(
-        0.8, "Drop a pair if less than this share of a side's letters are of its language's script.", at_least=0,
+        0.8,
+        "Drop a pair if less than this share of a side's letters are of its language's script; 0 for no limit.",
+        at_least=0,
         at_most=1,
-    )  # fmt: skip
+    )
     max_other_language: float = rule_option(
         0.7,
         "Drop a pair if a side of 30 or more letters is in another language with a probability above this. 1 switches "
@@ -68,7 +70,7 @@ class CleanConfig(Config):
         "accents, spaces and punctuation do not count. 0 keeps all.",
         at_least=0,
     )
-    control: bool = rule_option(True, "Drop pairs with control characters, unassigned ones or U+FFFD.")
+    control: bool = rule_option(True, "Drop pairs with control characters, private-use or unassigned ones, or U+FFFD.")
     repetition: bool = rule_option(
         True,
         "Drop a pair if a side repeats a phrase of two or more words directly, or a word of five or more letters, or "

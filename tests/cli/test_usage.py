@@ -92,6 +92,12 @@ def test_the_message_about_a_very_long_command_line_is_short() -> None:
     assert len(refused("architectures", *(f"file-{number}" for number in range(5000)))) < 1000
 
 
+def test_help_wraps_its_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert b"The first rule that a pair breaks is the reason" in run("clean", "--help").stdout
+    assert b"the best one that needs no repair is used." in run("trees", "restore", "--help").stdout
+
+
 def test_a_command_without_arguments_shows_its_help() -> None:
     done = run("train", code=2)
     assert b"Usage" in done.stdout
