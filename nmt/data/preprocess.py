@@ -200,9 +200,9 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
                 (config.target_lang, split.target_tokens, split.target_encodings),
             )
         ]
-        console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
+        console.info(f"{name}: {console.counted(split.pairs, 'pair')}, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {dropped.total():,} training pairs: {dropped_in_words(dropped, config)}")
+    console.info(f"dropped {console.counted(dropped.total(), 'training pair')}: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"

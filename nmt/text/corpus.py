@@ -137,7 +137,7 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *
     found = None if not translates or STDIO in (str(path), str(other)) else _first_difference(path, other)
     place = f", and line {found:,} is the first where one is three times as long as the other" if found else ""
     return (
-        f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}{place}; "
+        f"{name_of(path)} has {console.counted(lines, 'line')} but {name_of(other)} has {other_lines:,}{place}; "
         f"the two must be aligned line by line"
     )
 
