@@ -152,7 +152,9 @@ class Summary:
     def in_words(self) -> str:
         """Returns how many pairs each reason dropped."""
         total = sum(self.counts, Counter[str]())
-        return ", ".join(f"{total[reason]:,} {reason_in_words(reason)}" for reason in REASONS if total[reason])
+        return ", ".join(
+            f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason]
+        )
 
 
 def clean(
@@ -241,6 +243,8 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
         place = Path(path)
         if not path or (flag == "--dest" and place.name.startswith(".")) or place.is_dir():
             raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
+        if path.endswith(".gz"):
+            raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out .gz")
         refuse_inputs(path, inputs, f"{flag} {path}")
         if flag == "--dest" and os.path.lexists(f"{path}.gz"):
             raise NmtError(
@@ -317,7 +321,7 @@ def _score(
         folder.data.mkdir(exist_ok=True)
         with _opened([("--dest", str(path)) for path in sides]) as opened:
             for part in _parts(folder, reasons):
-                _write_rows(part, opened, [])
+                _write_rows(part, opened, [], config)
     scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
@@ -343,7 +347,7 @@ def _write(
     with _opened(outputs[:sides]) as kept:
         with _opened(outputs[sides:]) as rejected, console.Progress("Writing", rows, "pair") as progress:
             for part in _parts(folder, reasons):
-                _write_rows(part, kept, rejected)
+                _write_rows(part, kept, rejected, config)
                 summary.add(part)
                 progress.advance(part.shard.rows)
         report(summary)
@@ -389,7 +393,7 @@ def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
     reasons[order[ranks >= most]] = REASONS.index(COPIES)
 
 
-def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output]) -> None:
+def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
     """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
     good = [row for row, reason in zip(part.rows, part.reasons.tolist(), strict=True) if reason < 0]
     for file, lines in zip(kept, zip(*good, strict=True), strict=False):
@@ -398,4 +402,4 @@ def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output])
         for row, reason in zip(part.rows, part.reasons.tolist(), strict=True):
             if reason >= 0:
                 texts = (line.replace("\t", " ") for line in row)
-                file.write("\t".join([REASONS[reason], *texts]) + "\n")
+                file.write("\t".join([reason_in_words(REASONS[reason], config), *texts]) + "\n")

@@ -227,8 +227,10 @@ BINS = {rule.option: rule.bins for rule in RULES if rule.bins} | {SCORE: _steps(
 _WORDS = {EMPTY: "empty side", ENCODING: "broken encoding (--encoding)"}
 
 
-def reason_in_words(reason: str) -> str:
-    """Returns how a table names a reason."""
+def reason_in_words(reason: str, config: CleanConfig) -> str:
+    """Returns the option that dropped a pair, or what else users read as the reason."""
+    if reason == SCORE and config.keep is not None:
+        return "--keep"
     return _WORDS.get(reason, flag_name(reason))
 
 

@@ -12,12 +12,13 @@ from nmt.cli.flags import flags
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
+from nmt.files import STDIO
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
 
-# So many corpora get columns of their own.
-_COLUMNS = 4
+# So many corpora get columns of their own, which are as wide as the number of pairs of a large corpus.
+_COLUMNS, _COLUMN_WIDTH = 4, len("100,000,000")
 # The page shows the beginning of a line with more characters.
 _SHOWN = 2000
 
@@ -66,13 +67,13 @@ def _page_data(summary: "Summary") -> dict[str, Any]:
         ],
         "reasons": [
             {
-                "name": reason_in_words(reason),
+                "name": reason_in_words(reason, config),
                 "examples": [[line[:_SHOWN] for line in row] for _, row in summary.examples.get(reason, [])],
             }
             for reason in used
         ],
         "histograms": [
-            {"name": flag_name(option), "limit": summary.limits[option], "edges": edges, "counts": counts}
+            {"name": reason_in_words(option, config), "limit": summary.limits[option], "edges": edges, "counts": counts}
             for option, edges in BINS.items()
             if any(counts := [summary.histograms[f"{option} {bin}"] for bin in range(len(edges) - 1)])
         ],
@@ -80,13 +81,15 @@ def _page_data(summary: "Summary") -> dict[str, Any]:
 
 
 def _show(summary: "Summary") -> None:
-    """Prints how many pairs each rule dropped."""
+    """Prints how many pairs each rule dropped, on stderr if --rejected or --page is standard output."""
     from nmt.cleaning.rules import REASONS, reason_in_words
 
     corpora = summary.config.train if 1 < len(summary.config.train) <= _COLUMNS else ()
     table = Table(box=None, pad_edge=False)
-    table.add_column("dropped by", no_wrap=True)
-    for name in (*(escape(Path(prefix).name) for prefix in corpora), "pairs", "share"):
+    table.add_column("dropped by")  # wraps if the other columns need the space
+    for prefix in corpora:
+        table.add_column(escape(Path(prefix).name), justify="right", no_wrap=True, max_width=_COLUMN_WIDTH)
+    for name in ("pairs", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     total = sum(summary.read)
 
@@ -96,6 +99,7 @@ def _show(summary: "Summary") -> None:
 
     for reason in REASONS:
         if any(counts[reason] for counts in summary.counts):
-            add(reason_in_words(reason), [counts[reason] for counts in summary.counts])
+            add(reason_in_words(reason, summary.config), [counts[reason] for counts in summary.counts])
     add("kept", summary.kept)
-    Console(width=max(Console().width, 100)).print(table)
+    outputs = summary.config.rejected, summary.config.page
+    Console(width=max(Console().width, 100), stderr=STDIO in outputs).print(table)

@@ -43,15 +43,16 @@ def clean(corpus: str | Path, dest: Path, *options: str) -> str:
 
 
 def test_pairs_are_kept_in_order_and_nothing_vanishes(tmp_path: Path) -> None:
-    one, two = write_pairs(tmp_path / "one", [*GOOD[:50], *BAD]), write_pairs(tmp_path / "two", [BAD[1], *GOOD[50:]])
+    name = "one" * 30  # only the names of corpora are cut in the table
+    one, two = write_pairs(tmp_path / name, [*GOOD[:50], *BAD]), write_pairs(tmp_path / "two", [BAD[1], *GOOD[50:]])
     with gzip.open(tmp_path / "two.en.gz", "wb") as file:
         file.write((tmp_path / "two.en").read_bytes())
     (tmp_path / "two.en").unlink()
-    (tmp_path / "one.de").write_bytes((tmp_path / "one.de").read_bytes().replace(b"\n", b"\r\n"))
+    (tmp_path / f"{name}.de").write_bytes((tmp_path / f"{name}.de").read_bytes().replace(b"\n", b"\r\n"))
     said = clean(one, tmp_path / "new", f"--train={two}", f"--rejected={tmp_path}/rejected.tsv")
     assert pairs_in(tmp_path / "new") == GOOD
     rejected = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text().splitlines()]
-    assert rejected == [["empty", *BAD[0]], ["markup", *BAD[1]], ["numbers", *BAD[2]], ["markup", *BAD[1]]]
+    assert rejected == [["empty side", *BAD[0]], ["--markup", *BAD[1]], ["--numbers", *BAD[2]], ["--markup", *BAD[1]]]
     rows = [line.split() for line in said.splitlines()]
     assert ["--markup", "1", "1", "2", "1.5%"] in rows
     assert ["kept", "50", "78", "128", "97.0%"] in rows
@@ -93,10 +94,12 @@ def test_the_dropped_pairs_are_written_even_if_none_is_kept(tmp_path: Path) -> N
     assert not [*tmp_path.glob("new.de"), *tmp_path.glob("*.unfinished")]
 
 
-def test_swapped_languages_get_a_warning(tmp_path: Path) -> None:
+def test_swapped_languages_get_a_warning_and_standard_output_only_what_was_asked_for(tmp_path: Path) -> None:
     pair = "Der Hund und die Katze von dem Mann.", "The dog and the cat of that man."
     corpus = write_pairs(tmp_path / "corpus", [pair] * 10)
-    said = run("clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new").stderr
+    done = run("clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new", "--rejected=-")
+    said, rejected = done.stderr, done.stdout.decode().splitlines()
+    assert rejected == ["\t".join(["--max-copies", *pair])] * 9 and "--max-copies      9  90.0%" in said
     assert f"warning: {corpus}.en looks like de, and {corpus}.de looks like en; check whether --source-lang" in said
 
 
@@ -205,8 +208,8 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
     said = run(*scored(corpus, tmp_path / "new", models, "--keep=0.7", *options)).stderr
     assert pairs_in(tmp_path / "new") == expected
     assert f"pairs with a score below {limit:.4g} are dropped" in said
-    assert (tmp_path / "rejected.tsv").read_text().count("min_score\t") == len(pairs) - len(expected)
-    assert '"name":"--min-score","limit":0.' in (tmp_path / "page.html").read_text()
+    assert (tmp_path / "rejected.tsv").read_text().count("--keep\t") == len(pairs) - len(expected)
+    assert '"name":"--keep","limit":0.' in (tmp_path / "page.html").read_text()
     run(*scored(corpus, tmp_path / "again", models, f"--min-score={limit - 1e-6}"))
     assert pairs_in(tmp_path / "again") == expected
     assert (
@@ -272,6 +275,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     ("nothing", ["--rejected={folder}/new.de"], "--rejected {folder}/new.de is also named by --dest; give another"),
     ("nothing", ["--page={folder}/q", "--rejected={folder}/q"], "--page {folder}/q is also named by --rejected"),
     ("nothing", ["--page={folder}/no/q"], "is in a folder that does not exist; make the folder first"),
+    ("nothing", ["--rejected={folder}/r.tsv.gz"], "names a compressed file, but it is written as text; leave out .gz"),
     ("nothing", ["--rejected="], "--rejected is empty; give a value or leave it out"),
     ("nothing", ["--dest={folder}/"], "names no file; give the name of a file"),
     ("compressed", [],
