@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -29,7 +29,7 @@ from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
 from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
 from nmt.jobs.plan import Plan, Reader, Row, Shard
-from nmt.jobs.run import Batch, Finished, Place, finish_shards
+from nmt.jobs.run import Batch, Finished, Job, Place, Processor, finish_shards
 from nmt.text.corpus import parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -53,17 +53,11 @@ class Judged(NamedTuple):
     histograms: Counter[str]
 
 
-class Judge:
-    """Judges chunks of pairs; a `nmt.jobs.run.Processor`."""
-
-    codec = None
+class Judge(Processor):
+    """Judges chunks of pairs."""
 
     def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
         self._clean = Cleaner(config, excluded)
-
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls."""
-        return nullcontext()
 
     def __call__(self, rows: Sequence[Row]) -> Judged:
         """Returns the results of the rules for the pairs."""
@@ -74,20 +68,15 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class CleaningJob:
-    """How pairs are judged; a `nmt.jobs.run.Job`."""
+class CleaningJob(Job):
+    """How pairs are judged."""
 
     config: CleanConfig
     excluded: np.ndarray
-    device = "cpu"
-    models = ()
 
     def load(self, _models: Sequence[str], _process: int) -> Judge:
         """Returns the judge."""
         return Judge(self.config, self.excluded)
-
-    def codec(self) -> None:
-        """Returns None: cutting pairs into chunks needs nothing."""
 
     def record(self, row: Row, _: Place) -> Row:
         """Returns the lines of a pair."""

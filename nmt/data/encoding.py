@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
@@ -18,7 +17,7 @@ from nmt.data.folder import Flat, flatten
 from nmt.data.mixture import hash_of
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
-from nmt.jobs.run import Batch, Finished, Place
+from nmt.jobs.run import Batch, Finished, Job, Place, Processor
 from nmt.text.codec import Side, TextCodec
 from nmt.text.words import parse_pharaoh
 
@@ -101,11 +100,10 @@ class EncodedChunk(NamedTuple):
     dropped: Counter[str]
 
 
-class Encoder:
+class Encoder(Processor):
     """Encodes chunks, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
 
-    It is a `nmt.jobs.run.Processor`. The plain encodings decide which pairs are dropped. Without limits, all pairs are
-    kept.
+    The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
     """
 
     def __init__(
@@ -117,10 +115,6 @@ class Encoder:
     ) -> None:
         """`augment` is the seed of --augment, or None."""
         self.codec, self._limits, self._sampling, self._augment = codec, limits, sampling or Sampling(), augment
-
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls."""
-        return nullcontext()
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         """Returns the encoded pairs of a chunk that are kept."""
@@ -167,25 +161,20 @@ def _aligned_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int]
 
 
 @dataclass(frozen=True)
-class EncodingJob:
-    """How training text is encoded; a `nmt.jobs.run.Job`."""
+class EncodingJob(Job):
+    """How training text is encoded."""
 
     codec_values: dict[str, Any]
     limits: tuple[int, float]
     sampling: Sampling
     tags: tuple[str, ...] = ()
     augment: int | None = None
-    device = "cpu"
-    models = ()
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
         """Returns the encoder."""
         return Encoder(
             TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling, self.augment
         )
-
-    def codec(self) -> None:
-        """Returns None: cutting text into batches needs no subword model."""
 
     def record(self, row: Row, place: Place) -> Record:
         """Returns the pair of a row with its alignment and its tag."""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -58,31 +58,38 @@ class Finished(NamedTuple):
 class Processor(Protocol):
     """What works on batches, for example a loaded model."""
 
-    codec: Any
+    codec: Any = None
 
     def __call__(self, work: Any, /) -> Any:
         """Returns the results of a batch."""
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls, in which the processor may keep what all of them need."""
+        return nullcontext()
 
 
 class Job(Protocol):
-    """Work on records. Pickled for worker processes and for other machines."""
+    """Work on records. Pickled for worker processes and for other machines.
+
+    A class that inherits from it needs neither a GPU nor files nor a codec, unless it says so.
+    """
 
     @property
     def device(self) -> str:
         """`cuda` or `cpu`: whether a worker needs a GPU."""
+        return "cpu"
 
     @property
     def models(self) -> tuple[str, ...]:
         """The files that `load` needs."""
+        return ()
 
     def load(self, models: Sequence[str], process: int) -> Processor:
         """Loads the processor from `models` or copies of them; see `nmt.model.device.resolve` for `process`."""
 
     def codec(self) -> Any:
         """Returns the `codec` of the processor without loading the rest."""
+        return None
 
     def record(self, row: Row, place: Place) -> Any:
         """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
