@@ -57,11 +57,8 @@ def _class_and_key(code: int) -> tuple[int, int]:
         # Full width and the like do not change the script.
         plain = unicodedata.normalize("NFKC", character)[0]
         script = unicodedata.name(plain, "OTHER").split(" ", 1)[0].split("-", 1)[0]
-        if script in (
-            "COMBINING",
-            "VARIATION",
-            "MODIFIER",
-        ):  # accents, the form of an emoji, apostrophes: in any script
+        # Accents, the forms of emojis, and apostrophes occur in any script.
+        if script in ("COMBINING", "VARIATION", "MODIFIER"):
             return _OTHER, 0
         script = "CJK" if script == "IDEOGRAPHIC" else script
         european = script in ("LATIN", "GREEK", "CYRILLIC")  # whose accents are often missing in capitals
