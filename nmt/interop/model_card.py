@@ -128,8 +128,7 @@ def example(text: TextConfig, load: str, translate: str) -> str:
     if source:
         if text.normalize_punctuation != "none":
             lines.append(f"lines = [MosesPunctNormalizer({source!r}).normalize(line) for line in lines]")
-        else:
-            lines.append("# Typographic quotes become words of their own here, but not in nmt.")
+        lines.append("# Words such as AT&T and words with typographic quotes are split here, but not in nmt.")
         lines.append(
             f"lines = [MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True) for line in lines]"
         )

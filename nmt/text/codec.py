@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import lru_cache
 from typing import Any, Literal, Self
 from unicodedata import category
 
@@ -87,15 +87,24 @@ def _damaged(origin: str, found: str) -> NmtError:
 # Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them, because
 # normalisation replaces them.
 _TYPOGRAPHIC = re.compile("[‘’‚‛“”„‟‹›«»´–—…]")
+# Punctuation around a word.
+_OPENING, _CLOSING = "\"'([{", "\"'.,;:!?%]})"
+# A letter that stands for what the scripts must not change. No text that a model is for has it.
+_KEPT = "ꙮ"
+# A currency symbol behind its number. The detokeniser would join it to the next word.
+_BEHIND_NUMBER = re.compile(r"(?<=\d) ([$€£¥])(?= \D)")
 
 
 class Moses:
     """The Moses scripts for one language. If the scripts have no rules for a language, they use the English ones.
 
+    A word that the detokeniser could not put together again, such as AT&T or km/h, is not split.
+
     Args:
         normalize: whether `tokenize` normalises punctuation. Otherwise, words that touch typographic punctuation are
-            not split, because the detokeniser could not put them together again.
+            not split either.
         escapes: whether `tokenize` writes `&` as `&amp;` and the like, and splits at hyphens, as for fairseq's models.
+            Then it splits all words, as for those models.
     """
 
     def __init__(self, lang: str, normalize: bool = True, *, escapes: bool = False) -> None:
@@ -109,6 +118,7 @@ class Moses:
         # MosesPunctNormalizer looks up every pattern again for every line, and is half as fast as compiled patterns.
         rules = MosesPunctNormalizer(lang).substitutions
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
+        self._whole_part = lru_cache(maxsize=1 << 16)(self._find_whole_part)
 
     def normalize(self, line: str) -> str:
         """Returns the line with quotes, dashes and spaces replaced by ASCII, like normalize-punctuation.perl."""
@@ -118,18 +128,35 @@ class Moses:
 
     def tokenize(self, line: str) -> str:
         """Returns the tokens of the line, separated by one space."""
-        if self._normalize:
-            return self._tokens(self.normalize(line))
-        groups = groupby(line.split(), key=lambda word: bool(_TYPOGRAPHIC.search(word)))
-        texts = [(typographic, " ".join(words)) for typographic, words in groups]
-        return " ".join(filter(None, (text if typographic else self._tokens(text) for typographic, text in texts)))
+        line = self.normalize(line) if self._normalize else line
+        words = line.split()
+        wholes = [] if self._escapes else list(map(self._whole_part, words))
+        if not any(wholes):
+            return self._tokens(line)
+        text = " ".join(word.replace(part, _KEPT) if part else word for word, part in zip(words, wholes, strict=True))
+        kept = filter(None, wholes)
+        return re.sub(_KEPT, lambda _: next(kept), self._tokens(text))
+
+    def _find_whole_part(self, word: str) -> str:
+        """Returns the word, or the part inside the punctuation around it, if it must not be split; otherwise ""."""
+        if _KEPT in word or (not self._normalize and _TYPOGRAPHIC.search(word)):
+            return word
+        part = word.lstrip(_OPENING)
+        part = part.rstrip(_CLOSING.replace(")", "") if "(" in part else _CLOSING)  # person(s)
+        if part.replace("-", "").isalpha():  # saves time: most words are so
+            return ""
+        line = f"0 {part}"  # because a number before $US makes a difference
+        return part if line != self.detokenize(self._tokens(line)) else ""
 
     def _tokens(self, text: str) -> str:
         return " ".join(self._tokenizer.tokenize(text, aggressive_dash_splits=self._escapes, escape=self._escapes))
 
     def detokenize(self, line: str) -> str:
-        """Returns the line before `tokenize`, except for normalised punctuation and a few ambiguous quotes."""
-        return str(self._detokenizer.detokenize(line.split(), unescape=self._escapes))
+        """Returns the line before `tokenize`, except for normalised punctuation, ambiguous quotes and odd spaces."""
+        if self._escapes:
+            return str(self._detokenizer.detokenize(line.split()))
+        tokens = _BEHIND_NUMBER.sub(rf"{_KEPT}\1", line).split()
+        return str(self._detokenizer.detokenize(tokens, unescape=False)).replace(_KEPT, " ")
 
 
 class Preparer:
