@@ -125,24 +125,23 @@ def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
         first += len(rows)
 
 
-def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
-    """Returns the chunk after --augment. A pair whose words get other numbers loses its alignment."""
-    old = list(zip(chunk.source, chunk.target, strict=True))
+def augmented_chunk(chunk: Chunk, seed: int, text: TextConfig) -> Chunk:
+    """Returns the chunk after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
+    tags, lines = zip(*map(text.split_tags, chunk.source), strict=True)
+    old = list(zip(lines, chunk.target, strict=True))
     new = [augmented(pair, seed, number) for number, pair in enumerate(old, chunk.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
         for links, was, pair in zip(chunk.alignments, old, new, strict=True)
     ]
-    source, target = map(list, zip(*new, strict=True))
-    return chunk._replace(source=source, target=target, alignments=alignments)
+    source = [" ".join([*of_line, pair[0]]) for of_line, pair in zip(tags, new, strict=True)]
+    return chunk._replace(source=source, target=[target for _, target in new], alignments=alignments)
 
 
-def lowered_chunk(chunk: Chunk, text: TextConfig) -> Chunk:
-    """Returns the chunk with pairs in lower case where the model gets them so."""
-    source = [text.cased_for(line, line) for line in chunk.source]
-    target = [text.cased_for(*pair) for pair in zip(chunk.source, chunk.target, strict=True)]
-    return chunk._replace(source=source, target=target)
+def cased_targets(chunk: Chunk, text: TextConfig) -> list[str]:
+    """Returns the target lines as the model gets them, in lower case if --lower-capitals says so."""
+    return [text.cased_for(*pair) for pair in zip(chunk.source, chunk.target, strict=True)]
 
 
 def _keeps_words(line: str, changed: str) -> bool:
@@ -231,7 +230,7 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
     chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     if config.augment:
-        chunks = map(partial(augmented_chunk, seed=config.seed), chunks)
+        chunks = map(partial(augmented_chunk, seed=config.seed, text=text), chunks)
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.processes, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
@@ -258,8 +257,8 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     preparers = {side: Preparer(text, side) for side in sides}
 
     def prepare(chunk: Chunk) -> list[str]:
-        chunk = lowered_chunk(chunk, text)
-        lines = {"source": chunk.source, "target": chunk.target}
+        source = [text.cased_for(line, line) for _, line in map(text.split_tags, chunk.source)]
+        lines = {"source": source, "target": cased_targets(chunk, text)}
         return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 
     return prepare

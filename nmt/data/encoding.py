@@ -12,7 +12,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.data.corpora import Chunk, Record, augmented_chunk, chunked, lowered_chunk
+from nmt.data.corpora import Chunk, Record, augmented_chunk, cased_targets, chunked
 from nmt.data.folder import Flat, flatten
 from nmt.data.mixture import hash_of
 from nmt.jobs.folder import Result
@@ -120,8 +120,8 @@ class Encoder(Processor):
         """Returns the encoded pairs of a chunk that are kept."""
         codec, sampling = self.codec, self._sampling
         if self._augment is not None:
-            chunk = augmented_chunk(chunk, self._augment)
-        chunk = lowered_chunk(chunk, codec.config)
+            chunk = augmented_chunk(chunk, self._augment, codec.config)
+        chunk = chunk._replace(target=cased_targets(chunk, codec.config))
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf

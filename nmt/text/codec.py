@@ -55,6 +55,14 @@ class TextConfig(Config):
         if not all(tag.split() == [tag] for tag in self.tags):
             raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
 
+    def split_tags(self, line: str) -> tuple[list[str], str]:
+        """Returns the tags that a source line begins with, and the rest of the line."""
+        tags: list[str] = []
+        while self.tags and (words := line.split(maxsplit=1)) and words[0] in self.tags:
+            tags.append(words[0])
+            line = words[1] if len(words) > 1 else ""
+        return tags, line
+
     def lowers(self, source: str) -> bool:
         """Whether the model gets this source line, and what belongs to its translation, in lower case."""
         if not self.lower_capitals:
@@ -222,7 +230,7 @@ class TextCodec:
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each source line, and its text for the subword model."""
-        split = list(map(self.split_tags, lines))
+        split = list(map(self.config.split_tags, lines))
         tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
         return tags, [self._source_text.prepare(self.config.cased_for(text, text)) for _, text in split]
 
@@ -230,14 +238,6 @@ class TextCodec:
         """Returns the number of tags that the ids of a source line begin with."""
         known = set(self._tags.values())
         return next((i for i, id_ in enumerate(ids) if id_ not in known), len(ids))
-
-    def split_tags(self, line: str) -> tuple[list[str], str]:
-        """Returns the tags that a source line begins with, and the rest of the line."""
-        tags: list[str] = []
-        while self._tags and (words := line.split(maxsplit=1)) and words[0] in self._tags:
-            tags.append(words[0])
-            line = words[1] if len(words) > 1 else ""
-        return tags, line
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""

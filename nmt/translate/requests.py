@@ -92,7 +92,7 @@ def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None, lo
     """
     if glossary is None:
         return request
-    _, text = codec.split_tags(request.source)
+    _, text = codec.config.split_tags(request.source)
     found = glossary.found_in(text, spaces=codec.source_has_spaces)
     if found and is_in_parts(codec, request.source, longest):
         advice = "; raise --max-source-length" if request.place else ""  # a server has no such flag

@@ -82,7 +82,7 @@ def _joined(
     starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
     place = target_words = 0
     for sentence, hypothesis in found:
-        tags, text = codec.split_tags(sentence.text)  # only the line has them, and only at its beginning
+        tags, text = codec.config.split_tags(sentence.text)  # only the line has them, and only at its beginning
         place = max(place, line.find(text, place))
         first = bisect_right(starts, place) - 1 - len(tags)  # the word that the sentence begins with, or within
         alignment = hypothesis.alignment or ()
@@ -121,7 +121,7 @@ def _cut(text: str, codec: TextCodec, split_lines: bool) -> list[Sentence]:
     language = base_language(codec.config.source_lang)
     found = []
     for number, line in enumerate(text.split("\n")):
-        tags, rest = codec.split_tags(line)
+        tags, rest = codec.config.split_tags(line)
         parts = [part.strip() for part in sentencex.segment(language, rest)]
         found += [Sentence(number, " ".join([*tags, part])) for part in parts if part]
     return found

@@ -19,6 +19,7 @@ import forks
 import numpy as np
 import pytest
 import tasks
+from checkpoints import TEXT_CONFIG
 from conftest import SIZES, invented_pairs, other_model
 from forks import At
 from hypothesis import given
@@ -405,7 +406,7 @@ def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_
 
 def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
     rows = ["I saw a dog in a park", "Ich sah einen Hund in einem Park", "0-0 1-1 2-2 3-3 4-4 5-5 6-6", ""]
-    found = augmented_chunk(Chunk(*(4000 * [text] for text in rows)), 1)
+    found = augmented_chunk(Chunk(*(4000 * [text] for text in rows)), 1, TEXT_CONFIG)
     pairs = enumerate(zip(found.source, found.target, strict=True))
     wrong = [i for i, (source, target) in pairs if len(source.split()) != 7 or source == target]
     assert wrong

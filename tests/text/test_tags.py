@@ -49,6 +49,19 @@ def test_a_tagged_corpus_has_one_more_piece_a_sentence(corpora: list[str], tmp_p
     assert tagged == [[tag, *plain], [tag], [tag, tag, *plain]]
 
 
+@pytest.mark.parametrize("options", [["--augment"], ["--lower-capitals"], ["--lower-capitals", "--augment"]])
+def test_tags_in_the_text_stay(write_corpus: Write, tmp_path: Path, options: list[str]) -> None:
+    pairs = [(f"<2De> {source.upper()}", target.upper()) for source, target in invented_pairs(150)]
+    tagged, other = write_corpus("tagged", pairs), write_corpus("other", invented_pairs(60, 60))
+    corpora = [f"--train={tagged}", f"--train={other}", f"--valid={tagged}"]
+    preprocess(corpora, tmp_path / "data", "--tag=", "--tag=<2De>", *options)
+    data = DataFolder.open(tmp_path / "data")
+    (tag,) = data.codec.source.ids(["<2De>"])
+    train, valid = (data.split(name).in_epoch(1, 0) for name in ("train", "valid"))
+    assert {ids[0] for ids in train.source} == {tag}
+    assert list(map(list, valid.source)) == data.codec.encode_source([source for source, _ in pairs])
+
+
 def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None:
     preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
     model = tmp_path / "model.safetensors"
