@@ -111,6 +111,7 @@ def test_a_pair_is_dropped_for_the_first_rule_that_it_breaks(source: str, target
     ("zh", "Комитет собрался в понедельник и принял доклад.", "min_script"),
     ("ru", SENTENCE, "min_script"),
     ("rus_Cyrl", SENTENCE, "min_script"),
+    ("ukr_Cyrl", SENTENCE, "min_script"),
     ("zho_Hans", "委员会星期一举行会议，未经表决通过了报告。", "kept"),
     ("deu", SATZ, "kept"),
     ("deu", PHRASE, "max_other_language"),

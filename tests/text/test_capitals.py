@@ -129,9 +129,11 @@ def test_capitals_are_translated_and_rescored_as_other_lines(tmp_path: Path) -> 
     (["--lowercase"], "--lower-capitals does not go with --lowercase; leave out one of them"),
     (["--symbols=words"], "--lower-capitals does not go with --symbols; leave out one of them"),
     (["--source-lang=tr"], "--lower-capitals does not know the dotless i of tr; leave it out"),
+    (["--source-lang=tur_Latn"], "--lower-capitals does not know the dotless i of tur_Latn; leave it out"),
 ])  # fmt: skip
 def test_what_it_cannot_do_is_refused(write_corpus: Write, tmp_path: Path, options: list[str], message: str) -> None:
     corpus = write_corpus("corpus", invented_pairs(9))
-    (tmp_path / "corpus.tr").write_text((tmp_path / "corpus.en").read_text())
+    for lang in ("tr", "tur_Latn"):
+        (tmp_path / f"corpus.{lang}").write_text((tmp_path / "corpus.en").read_text())
     command = "preprocess", *LANGS, f"--train={corpus}", f"--valid={corpus}", f"--dest={tmp_path}/data"
     assert message in failed(*command, "--lower-capitals", *options)
