@@ -135,9 +135,8 @@ class DataConfig(Config):
         check_languages(self.source_lang, self.target_lang)
         if self.like is not None:
             decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
-            given = [flag_name(name) for name in self.variants() if name in decided]
-            if given:
-                raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
+            if wrong := [flag_name(name) for name in self.variants() if name in decided]:
+                raise NmtError(f"--like decides {', '.join(wrong)}; leave out one or the other")
         if self.lower_capitals and (self.lowercase or self.symbols):
             raise NmtError(
                 f"--lower-capitals does not go with {'--lowercase' if self.lowercase else '--symbols'}; leave out one "
@@ -164,8 +163,17 @@ class DataConfig(Config):
             self.check_sampling(self.subword)
         if self.symbols and self.samples:
             raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
-        if self.subword_model and self.symbols:
-            raise NmtError("--symbols is only for training a subword model; leave it out with --subword-model")
+        given = self.variants()
+        for name in ("sampled_side", "encodings"):
+            if name in given and not self.samples:
+                raise NmtError(
+                    f"{flag_name(name)} is {given[name]}, but needs --subword-dropout or --subword-alpha; add one"
+                )
+        for name in ("symbols", "vocab_size", "subword_sample"):
+            if name in given and self.subword_model:
+                raise NmtError(
+                    f"{flag_name(name)} is only for training a subword model; leave it out with --subword-model"
+                )
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
 

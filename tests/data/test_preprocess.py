@@ -47,9 +47,10 @@ def run(tiny_corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
 
     def run_with(job: JobConfig | None = None, reopen: bool = True, **changes: Any) -> Any:
-        options = {"source_lang": "en", "target_lang": "de", "dest": "data", "vocab_size": 330}
+        options = {"source_lang": "en", "target_lang": "de", "dest": "data"}
+        size = {} if "subword_model" in changes else {"vocab_size": 330}
         corpora = {"train": (tiny_corpus["train"],), "valid": tiny_corpus["valid"], "test": (tiny_corpus["test"],)}
-        config = DataConfig(**{**options, **corpora, "workers": 1, **changes})
+        config = DataConfig(**{**options, **size, **corpora, "workers": 1, **changes})
         preprocess(config, job)
         return DataFolder.open(config.dest) if reopen else None
 

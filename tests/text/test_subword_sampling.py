@@ -116,7 +116,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_without_dropout_the_data_is_the_same_to_the_byte(corpus: Path, tmp_path: Path) -> None:
-    preprocess(corpus, tmp_path / "zero", "--subword-dropout=0", "--encodings=5")
+    preprocess(corpus, tmp_path / "zero", "--subword-dropout=0")
     assert content(corpus / "plain") == content(tmp_path / "zero")
 
 
