@@ -133,9 +133,11 @@ class Subword:
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
+        clean = map(without_surrogates, lines)
+        if self._greedy:
+            return [self._greedy.encode(str(self._processor.normalize(line))) for line in clean]
         # Given a list, sentencepiece would start a thread, which takes several times as long as a line.
-        encode = self._greedy.encode if self._greedy else self._processor.encode
-        return [encode(without_surrogates(line)) for line in lines]
+        return [self._processor.encode(line) for line in clean]
 
     def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
         """Returns the ids of a random segmentation of each line. It depends only on the line and its seed.
@@ -230,20 +232,20 @@ class _Words:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         ids = range(processor.get_piece_size())
         byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
-        self._byte_ids = [byte_pieces.get(f"<0x{byte:02X}>", processor.unk_id()) for byte in range(_BYTES)]
+        self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(_BYTES)] if byte_pieces else []
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
         self.ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
         self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
         self.longest = max(map(len, self.ids), default=1)
 
     def ids_of(self, pieces: Sequence[str]) -> list[int]:
-        """Returns the ids of pieces. Characters without a piece are spelt in bytes."""
+        """Returns the ids of pieces. Characters without a piece are spelt in bytes, or are UNK without them."""
         found: list[int] = []
         for piece in pieces:
             if piece in self.ids:
                 found.append(self.ids[piece])
             else:
-                found += [self._byte_ids[byte] for byte in piece.encode()]
+                found += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
         return found
 
 
