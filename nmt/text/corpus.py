@@ -18,6 +18,8 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
+_COMPRESSED = b"\x1f\x8b", b"\xfd7zXZ"  # how files of gzip and xz begin
+
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
     """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed."""
@@ -82,6 +84,9 @@ def _decode(raw: bytes, name: str, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
+        if number == 1 and raw.startswith(_COMPRESSED):
+            way_out = "decompress it, or end its name with .gz if it is a gzip file"
+            raise NmtError(f"{name} is compressed; {way_out}") from error
         raise NmtError(
             f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
             f"convert the file, for example with iconv -t UTF-8"

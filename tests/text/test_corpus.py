@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import lzma
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -73,6 +74,13 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize("data", [COMPRESSED, lzma.compress(b"text\n")], ids=["gzip", "xz"])
+def test_a_compressed_file_needs_a_name_that_says_so(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "text.en").write_bytes(data)
+    with pytest.raises(NmtError, match=r"text\.en is compressed; decompress it, or end its name with \.gz if"):
+        list(read_lines(tmp_path / "text.en"))
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
