@@ -41,8 +41,8 @@ class JobConfig(Config):
     )
     worker_cores: int = large_jobs_option(
         1,
-        "With --cluster, cores for each worker. For translating and rescoring, it also gets a GPU if the "
-        "cluster has any, unless --device is cpu.",
+        "With --cluster, cores for each worker. A worker of nmt generate or nmt rescore also gets a GPU if the "
+        "cluster has any, unless their --device is cpu.",
         at_least=1,
         at_most=MOST_PROCESSES,
     )

@@ -1,8 +1,8 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read once to check it and find its shards, once for each subword model that is trained, and once to encode
-it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training text is a
-job (nmt/jobs), so that interrupted work resumes after the last finished shard.
+The text is read once to find its shards, once more to check --alignments, once for each subword model that is trained,
+and once to encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the
+training text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
 import os
@@ -20,13 +20,13 @@ from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
 from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
-from nmt.files import check_new, digest_of, writing
+from nmt.files import STDIO, check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
 from nmt.jobs.run import finish_shards
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths
+from nmt.text.corpus import is_regular, parallel_paths
 
 _SHARD_PAIRS = 50_000
 
@@ -81,6 +81,9 @@ def _prepared_codec(folder: JobFolder, text: TextConfig) -> TextCodec:
 
 def _training_files(config: DataConfig) -> list[list[str]]:
     """Returns the source file, the target file and perhaps the alignments of each training corpus."""
+    for path in config.alignments:
+        if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
+            raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
     langs = config.source_lang, config.target_lang
     files = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files

@@ -121,6 +121,13 @@ def test_wrong_alignments_are_refused(tmp_path: Path, aligned: Path, text: str, 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("path", ["-", "/dev/null"])
+def test_alignments_that_can_be_read_only_once_are_refused(tmp_path: Path, aligned: Path, path: str) -> None:
+    said = failed("preprocess", *LANGS, f"--train={aligned}/one", f"--alignments={path}", f"--valid={aligned}/valid",
+                  f"--dest={tmp_path}/data")  # fmt: skip
+    assert f"--alignments {path} is a pipe or a device, but it is read several times; give a file" in said
+
+
 @pytest.mark.parametrize("options, message", [
     (["--guided-alignment=2"], "--guided-alignment is layer 2, but the decoder has 1; give a layer from 1 to 1"),
     (["--guided-alignment=1", "--attention=additive"], "--guided-alignment does not work with --attention additive"),
