@@ -375,7 +375,7 @@ def test_table_3_trains_each_row_once(
 
 @pytest.mark.parametrize("program, arguments, message", [
     ("aer.py", ["--sure={one}", "--possible={one}", "{none}"], "none does not exist"),
-    ("aer.py", ["--sure={one}", "--possible={one}", "{two}"], "one has 1 lines but {two} has 2"),
+    ("aer.py", ["--sure={one}", "--possible={one}", "{two}"], "one has 1 line but {two} has 2"),
     ("aer.py", ["--sure={empty}", "--possible={empty}", "{empty}"], "neither sure nor found links"),
     ("measure/markup.py", ["--source={one}", "--target={one}", "--sure={two}", "--found={one}"], "{two} has 2"),
     ("measure/table1.py", ["{none}", "--repeats=0"], "--repeats must be at least 1, but is 0"),

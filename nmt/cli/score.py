@@ -65,8 +65,8 @@ def _score_text(
     ):
         if len(lines) != len(expected):
             raise NmtError(
-                f"{name_of(path)} has {len(lines):,} lines but {name_of(other)} has {len(expected):,}; "
-                f"line n of one must translate line n of the other"
+                f"{name_of(path)} has {console.counted(len(lines), 'line')} but {name_of(other)} has "
+                f"{len(expected):,}; line n of one must translate line n of the other"
             )
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))

@@ -126,7 +126,7 @@ def example(text: TextConfig, load: str, translate: str) -> str:
     if source or target:
         lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
     if source:
-        if text.normalize_punctuation != "none":
+        if text.normalize_punctuation in ("both", "source"):
             lines.append(f"lines = [MosesPunctNormalizer({source!r}).normalize(line) for line in lines]")
         lines.append("# Words such as AT&T and words with typographic quotes are split here, but not in nmt.")
         lines.append(

@@ -128,6 +128,6 @@ def test_one_system_cannot_be_compared(files: list[str]) -> None:
     options = ["--reference", reference, "--hypothesis", first, "--paired", "ar"]
     assert "--paired ar compares systems, but there is one --hypothesis" in failed("score", *options)
     Path(first + ".short").write_text("One line.\n")
-    assert "first.short has 1 lines but" in failed("score", *options, "--hypothesis", first + ".short")
+    assert "first.short has 1 line but" in failed("score", *options, "--hypothesis", first + ".short")
     evalb = ["--metric=evalb", "--reference", reference, "--hypothesis", first, "--hypothesis", second]
     assert "one --hypothesis" in failed("score", *evalb)

@@ -172,7 +172,7 @@ def test_the_alignment_error_rate_is_that_of_och_and_ney(
     sure: list[str], possible: list[str], found: list[str], rate: float
 ) -> None:
     sets = ([set(line.split()) for line in lines] for lines in (sure, possible, found))
-    assert aer.alignment_error_rate(*sets) == pytest.approx(rate)
+    assert aer.alignment_error_rate(zip(*sets, strict=True)) == pytest.approx(rate)
 
 
 def test_the_grammar_links_nouns_to_their_translations() -> None:
@@ -339,7 +339,7 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
     (["--source=x"], "", "--target is missing; give both --source and --target"),
     (["--source=-", "--target=-"], "", "are both standard input"),
     (["--source=", "--target=-"], "", "--source is empty; give a value or leave it out"),
-    (["--source=-", "--target={folder}/test.de"], "Ba.\n", "has 1 lines but .*test.de has 10"),
+    (["--source=-", "--target={folder}/test.de"], "Ba.\n", "has 1 line but .*test.de has 10"),
     ([], "Ba.\n", "standard input, line 1 has 0 tabs"),
     (["--input-format=jsonl"], "{\n", "standard input, line 1 is not JSON"),
     (["--input-format=jsonl"], '{"source": 1}\n', 'line 1 has no text as its "source"'),
