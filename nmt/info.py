@@ -5,6 +5,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +90,22 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
     last = {record["kind"]: record for record in records}
     if verify:
         checkpoints = [file for file in checkpoints if _is_intact(file)]
-    found = max(checkpoints, key=os.path.getmtime, default=None)
+    stats = dict[Path, os.stat_result]()
+    for file in checkpoints:
+        with suppress(FileNotFoundError):  # a running training has removed it
+            stats[file] = file.stat()
+    found = max(stats, key=lambda file: stats[file].st_mtime, default=None)
     described = _checkpoint(found, False) if found else {}
     valid = last.get("valid", {})
     return {
         **{name: described.get(name) for name in ("model", "parameters", "text", "vocabulary", "provenance")},
         "kind": "run folder",
         "path": str(path),
-        "bytes": sum(file.stat().st_size for file in checkpoints),
+        "bytes": sum(stat.st_size for stat in stats.values()),
         "verified": verify,
         "update": max((record["update"] for record in records), default=0),
         "outcome": records[-1].get("outcome", "not ended") if records else "not ended",
-        "checkpoints": [file.name for file in checkpoints],
+        "checkpoints": [file.name for file in stats],
         "validation": {name: valid[name] for name in ("update", "nll", "bleu", "chrf") if name in valid} or None,
     }
 

@@ -22,10 +22,12 @@ run() {
 unless_there() {
     local command="${*:2}" recorded
     command=${command//"$run_dir"/RUN}
+    command=${command//"$PWD/"/}
     command=$(sed -E 's/ --(workers|gpus|device|device-tokens)[ =][^ ]+//g' <<< "$command")
     if [ ! -e "$1" ]; then
-        run "${@:2}"
+        mkdir -p "$(dirname "$1")"
         echo "$command" > "$1.made-from"
+        run "${@:2}"
         return
     fi
     recorded=$(cat "$1.made-from" 2> /dev/null || echo "$command")

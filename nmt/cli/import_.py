@@ -52,7 +52,7 @@ def fairseq(
 ) -> None:
     """Convert a model that fairseq has trained to a checkpoint. No code in the file runs.
 
-    This command needs the package subword-nmt: pip install subword-nmt.
+    This command needs more packages: pip install 'attention-nmt\\[fairseq]'.
     """
     if len(dict_) > 2:
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")

@@ -63,7 +63,8 @@ def linearize(
     splits = {"train": train, "valid": valid, "test": test}
     files = {name: treebank_files(patterns) for name, patterns in splits.items() if patterns}
     written = write_treebank(files, dest, source, rare_below, numbered)
-    console.info(f"wrote {dest}: {', '.join(f'{trees:,} {name} trees' for name, trees in written.items())}")
+    counts = ", ".join(console.counted(trees, f"{name} tree") for name, trees in written.items())
+    console.info(f"wrote {dest}: {counts}")
 
 
 @trees.command(no_args_is_help=True)

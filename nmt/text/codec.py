@@ -101,6 +101,8 @@ _OPENING, _CLOSING = "\"'([{", "\"'.,;:!?%]})"
 _KEPT = "ꙮ"
 # A currency symbol behind its number. The detokeniser would join it to the next word.
 _BEHIND_NUMBER = re.compile(r"(?<=\d) ([$€£¥])(?= \D)")
+_KEPT_BEHIND_NUMBER = re.compile(rf"(?<=\d){_KEPT}(?=[$€£¥])")
+_LONG_WORD = 64
 
 
 class Moses:
@@ -126,7 +128,7 @@ class Moses:
         # MosesPunctNormalizer looks up every pattern again for every line, and is half as fast as compiled patterns.
         rules = MosesPunctNormalizer(lang).substitutions
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
-        self._whole_part = lru_cache(maxsize=1 << 16)(self._find_whole_part)
+        self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._find_whole_part)
 
     def normalize(self, line: str) -> str:
         """Returns the line with quotes, dashes and spaces replaced by ASCII, like normalize-punctuation.perl."""
@@ -138,12 +140,16 @@ class Moses:
         """Returns the tokens of the line, separated by one space."""
         line = self.normalize(line) if self._normalize else line
         words = line.split()
-        wholes = [] if self._escapes else list(map(self._whole_part, words))
+        wholes = [] if self._escapes else [self._whole_part(word) for word in words]
         if not any(wholes):
             return self._tokens(line)
         text = " ".join(word.replace(part, _KEPT) if part else word for word, part in zip(words, wholes, strict=True))
         kept = filter(None, wholes)
         return re.sub(_KEPT, lambda _: next(kept), self._tokens(text))
+
+    def _whole_part(self, word: str) -> str:
+        # The cache would hold long words, such as lines without spaces, for as long as the process lives.
+        return self._cached_whole_part(word) if len(word) < _LONG_WORD else self._find_whole_part(word)
 
     def _find_whole_part(self, word: str) -> str:
         """Returns the word, or the part inside the punctuation around it, if it must not be split; otherwise ""."""
@@ -164,7 +170,7 @@ class Moses:
         if self._escapes:
             return str(self._detokenizer.detokenize(line.split()))
         tokens = _BEHIND_NUMBER.sub(rf"{_KEPT}\1", line).split()
-        return str(self._detokenizer.detokenize(tokens, unescape=False)).replace(_KEPT, " ")
+        return _KEPT_BEHIND_NUMBER.sub(" ", str(self._detokenizer.detokenize(tokens, unescape=False)))
 
 
 class Preparer:

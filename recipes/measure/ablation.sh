@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#rows[@]} -gt 0 ] || rows=(base muon linear muon_linear seed2 muon_seed2)
 run_dir=$(path_or "${RUN:-}" runs/ablation)
-corpus=$(path_or "${CORPUS:-}" runs/multi30k-corpus)
+corpus=$(path_or "${CORPUS:-${MULTI30K:-}}" runs/multi30k-corpus)
 read -r source target <<< "${LANGUAGES:-en de}"
 set_up_environment
 [ -e "$corpus/train.$source.gz" ] ||

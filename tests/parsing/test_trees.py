@@ -281,7 +281,7 @@ def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) 
     dest = tmp_path / "trees"
     options = ["--train", tmp_path / "wsj" / "wsj_*.mrg", "--valid", tmp_path / "wsj" / "wsj_0002.mrg"]
     log = run("trees", "linearize", *options, "--dest", dest, "--lowercase", "--numbers", "--rare-below=2").stderr
-    assert "2 train trees, 1 valid trees" in log
+    assert "2 train trees, 1 valid tree\n" in log
     assert (dest / "train.words").read_text() == "dog0 ate 00 cats .\ndog0 ate 00 cats .\n"
     sequence = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S\n"
     assert (dest / "train.trees").read_text() == 2 * sequence

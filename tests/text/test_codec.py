@@ -218,6 +218,7 @@ def test_text_is_split_into_the_right_tokens(lang: str, text: str, tokens: str) 
     ("de", "Mit 80 km/h für 5€ oder 5 € und mehr (5 €), $5 oder 25°C: \"Geht's/ging's?\""),
     ("fr", "Une amende de 5 000 $ par jour, 10 $US au plus, pour 2 m² dès 17:30."),
     ("fr", "Une fille, âgée de 7 ans, joue à la balle (rouge) près d'un lac."),
+    ("en", f"ꙮ and {'km/h' * 20}, 5 € each."),
 ])  # fmt: skip
 def test_ordinary_text_is_restored(lang: str, text: str) -> None:
     with_ascii_quotes = text.replace("„", '"').replace("“", '"')
