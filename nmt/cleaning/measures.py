@@ -42,10 +42,24 @@ _OF_LANGUAGE = {
     "ko": ("HANGUL", "CJK"), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "yue": ("CJK",),
 }  # fmt: skip
 _CODES = 0x110000
+_UNSEEN = 255
 _NEWLINE = ord("\n")
 
 
 @cache
+def _tables() -> tuple[np.ndarray, np.ndarray]:
+    """Returns the class and the hashed key of each code point, for `_fill` to fill in."""
+    return np.full(_CODES, _UNSEEN, np.uint8), np.zeros(_CODES, np.uint64)
+
+
+def _fill(codes_C: np.ndarray) -> None:
+    """Fills in the tables for code points. To do so for all of Unicode takes a second."""
+    classes, keys = _tables()
+    codes = np.unique(codes_C)
+    classes[codes], keys[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
+    keys[codes] = hashed(keys[codes]) * (keys[codes] > 0)
+
+
 def _class_and_key(code: int) -> tuple[int, int]:
     """Returns the class of a code point, and a number that lower and upper case share.
 
@@ -100,10 +114,9 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
     text = "".join(f"{line}\n" for line in lines)
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
-    classes, keys = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint64)
-    codes = np.flatnonzero(np.bincount(codes_C))
-    classes[codes], keys[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
-    keys[codes] = hashed(keys[codes]) * (keys[codes] > 0)
+    classes, keys = _tables()
+    if (unseen_C := classes[codes_C] == _UNSEEN).any():
+        _fill(codes_C[unseen_C])
     classes_C = classes[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
     starts_L = np.concatenate(([0], ends_L[:-1] + 1))

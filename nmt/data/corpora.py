@@ -231,8 +231,7 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     if config.augment:
         chunks = map(partial(augmented_chunk, seed=config.seed, text=text), chunks)
-    tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
-    workers = useful_workers(config.processes, sampled) if tokenizes else 1
+    workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines = chain.from_iterable(prepared)
         tags = text.tags if "source" in sides else ()
