@@ -19,7 +19,7 @@ from nmt.jobs.plan import Row
 from nmt.jobs.run import Batch, Finished, LineJob, Place, result_of_lines
 from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
-from nmt.text.subword import EOS, with_bos, with_eos
+from nmt.text.subword import BOS, EOS, PAD, with_bos, with_eos
 from nmt.translate.alignment import PADDED_TOKENS, SentencePair, align
 from nmt.translate.formats import Pair, PairFormat, Rescored, Target
 from nmt.translate.requests import longest_first
@@ -93,7 +93,7 @@ class RescoringJob(ModelJob):
 
 
 def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[EncodedPair]:
-    """Returns pairs as ids. Given pieces are used if the model has all of them as text, else the text is split anew."""
+    """Returns pairs as ids: those of the given pieces, or of the text. Raises NmtError for pieces of another model."""
     sources = codec.encode_source([pair.source for pair in pairs])
     texts = [codec.config.cased_for(pair.source, target.text) for pair in pairs for target in pair.targets]
     targets = iter(codec.encode_target(texts))
@@ -102,15 +102,23 @@ def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[E
             number,
             Pair(pair.source, pair.targets),
             np.array(source),
-            tuple(_given(codec, target, next(targets)) for target in pair.targets),
+            tuple(_given(codec, target, next(targets), number) for target in pair.targets),
         )
         for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), start=first_number)
     ]
 
 
-def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
-    ids = encoded if target.pieces is None else codec.target.ids(list(target.pieces))
-    return np.array(encoded if any(i <= EOS for i in ids) else ids)
+def _given(codec: TextCodec, target: Target, encoded: list[int], number: int) -> np.ndarray:
+    if target.pieces is None:
+        return np.array(encoded)
+    ids = codec.target.ids(list(target.pieces))
+    for i, piece, known in zip(ids, target.pieces, codec.target.pieces(ids), strict=True):
+        if piece != known or i in (PAD, BOS, EOS):  # UNK itself may be in a translation
+            raise NmtError(
+                f"line {number}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
+                f"text anew"
+            )
+    return np.array(ids)
 
 
 class Rescorer:

@@ -316,15 +316,15 @@ def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
     assert all(map(math.isfinite, map(float, found)))
 
 
-def test_fields_of_json_pass_through_and_special_pieces_are_not_scored_twice(trained: Path) -> None:
-    hypotheses = [{"text": "ab", "note": [1]}, {"text": "ba", "pieces": ["a", "</s>"]}, {"text": "ba"}]
+def test_fields_of_json_pass_through_and_given_pieces_are_scored(trained: Path) -> None:
+    hypotheses = [{"text": "ab", "note": [1]}, {"text": "ba", "pieces": ["a", "<unk>"]}]
     given = {"id": 7, "source": "Ba.", "hypotheses": hypotheses}
     command = ["rescore", trained / "run" / "best.safetensors", *FP32, "--input-format=jsonl", "--output-format=jsonl"]
     found = json.loads(run(*command, stdin=json.dumps(given).encode()).stdout)
-    first, second, third = (hypothesis.pop("rescored")["log_prob"] for hypothesis in found["hypotheses"])
+    first, second = (hypothesis.pop("rescored") for hypothesis in found["hypotheses"])
     assert found == given
-    assert first < 0
-    assert second == pytest.approx(third)
+    assert first["log_prob"] < 0
+    assert second["pieces"] == ["a", "<unk>"]
 
 
 def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -333,6 +333,9 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
         weight.fill_(math.nan)
     save_checkpoint(checkpoint, tmp_path / "nan.safetensors")
     assert "gives NaN probabilities" in failed("rescore", tmp_path / "nan.safetensors", stdin=b"Ba.\tBa.\n")
+
+
+PIECES = '{{"source": "", "hypotheses": [{{"text": "ab", "pieces": ["a", "{}"]}}]}}'
 
 
 @pytest.mark.parametrize("arguments, stdin, message", [
@@ -345,6 +348,8 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
     (["--input-format=jsonl"], '{"source": 1}\n', 'line 1 has no text as its "source"'),
     (["--input-format=jsonl"], '{"source": ""}\n', 'line 1 has neither a text as its "target" nor'),
     (["--input-format=jsonl"], '{"source": "", "hypotheses": [{"text": "", "pieces": 3}]}', '"pieces" must be'),
+    (["--input-format=jsonl"], PIECES.format("</s>"), "line 1: '</s>' is no piece of text in this model; remove"),
+    (["--input-format=jsonl"], PIECES.format("not a piece"), "line 1: 'not a piece' is no piece of text in this model"),
     (["--input={folder}/nowhere"], "", "nowhere does not exist"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:
