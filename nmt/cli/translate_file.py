@@ -59,11 +59,10 @@ def translate_file(
 
 def _show(reports: "list[Report]") -> None:
     table = Table(box=None, pad_edge=False)
-    for name in ("file", "passages", "sentences", "left as they are"):
-        table.add_column(name, justify="right" if name in ("passages", "sentences") else "left")
+    for name in ("file", "sentences", "left as they are"):
+        table.add_column(name, justify="right" if name == "sentences" else "left")
     for path, _, document, sentences, failure in reports:
         skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
-        passages = f"{len(document.passages):,}" if document else ""
         left = escape(console.visible(", ".join(skipped)))
-        table.add_row(escape(console.visible(path)), passages, f"{sentences:,}" if document else "", left)
+        table.add_row(escape(console.visible(path)), f"{sentences:,}" if document else "", left)
     Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
