@@ -62,9 +62,11 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
+    imported = checkpoint.provenance.get("imported")
+    made = f"converted by nmt from a model of {imported['format']}" if imported else "trained with nmt"
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
-        f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, trained with nmt. {again}",
+        f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {made}. {again}",
         f"## Use\n\n{use}",
         _LOWER_CAPITALS if text.lower_capitals else "",
         f"## Data\n\n{facts.data}" if facts.data else "",
