@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint files; several form an ensemble.")
+        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: TranslationFiles,
     search: SearchConfig,

@@ -13,7 +13,7 @@ from nmt.config.options import flag_name
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
 def rescore(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint files; several form an ensemble.")
+        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: RescoringFiles,
     options: JobConfig,

@@ -16,7 +16,7 @@ def serve(
     runtime: RuntimeConfig,
     checkpoints: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHECKPOINT]...", help="Checkpoint files; each model is named after its languages."),
+        typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; each model is named after its languages."),
     ] = None,
     model: Annotated[
         list[str] | None,

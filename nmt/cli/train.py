@@ -56,7 +56,7 @@ Minutes = Annotated[float | None, typer.Option(min=0.1, max=6_000_000, help="The
 
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
-    data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
     context: typer.Context,

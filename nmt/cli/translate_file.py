@@ -29,7 +29,7 @@ _WIDTH = 10_000
 )
 def translate_file(
     documents: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents, or folders of documents; - is standard input.")
+        list[str], typer.Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
     ],
     files: DocumentFiles,
     search: SearchConfig,

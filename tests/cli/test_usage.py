@@ -79,7 +79,7 @@ def refused(*arguments: str) -> str:
     ([*TRAIN, "--dropout"], "Option '--dropout' requires an argument; see nmt COMMAND --help"),
     ([*TRAIN, "--dry-run=3"], "Option '--dry-run' does not take a value; see nmt COMMAND --help"),
     (PREPROCESS, "Missing option '--train'; see nmt preprocess --help"),
-    (["train", "--arch=a", "--save-dir=b"], "Missing argument 'data'; see nmt train --help"),
+    (["train", "--arch=a", "--save-dir=b"], "Missing argument 'DATA'; see nmt train --help"),
     (["trian"], "No such command 'trian'. Did you mean 'train'?; see nmt --help"),
     (["trees", "x"], "No such command 'x'; see nmt trees --help"),
 ])  # fmt: skip
