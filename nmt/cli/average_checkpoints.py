@@ -1,18 +1,24 @@
 """`nmt average-checkpoints` averages the weights of several checkpoints."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nmt.errors import NmtError
+
 
 def average_checkpoints(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="RUN|CHECKPOINT...", help="Run folders or checkpoint files.")
+        list[str], typer.Argument(metavar="RUN|CHECKPOINT", help="Run folders or checkpoint files.")
     ],
     output: Annotated[str, typer.Option(help="File to write, whose name ends in .safetensors.")],
     last: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder; 5 by default."
+        ),
+    ] = None,
     best: Annotated[
         int | None,
         typer.Option(min=1, max=1_000_000, help="Take this many of the best checkpoints instead (train --keep-best)."),
@@ -24,7 +30,12 @@ def average_checkpoints(
     from nmt.files import output_file
     from nmt.training.run_folder import chosen_checkpoints
 
-    paths = chosen_checkpoints(checkpoints, last, best)
+    if last and best:
+        raise NmtError("--last and --best were both given; leave out one of them")
+    if (last or best) and not any(Path(path).is_dir() for path in checkpoints):
+        flag = "--last" if last else "--best"
+        raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is none; leave out {flag}")
+    paths = chosen_checkpoints(checkpoints, last or 5, best)
     with output_file(output, paths, suffix=SUFFIX) as file:
         checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")
