@@ -147,6 +147,7 @@ _FIELDS: dict[str, Field[Any]] = {
 }
 # The argument of the command, which is no option.
 _DATA = "data"
+_ONLY_FLAGS = "hours", "minutes", "dry_run"
 
 
 def use_config(context: typer.Context, paths: list[str] | None) -> None:
@@ -184,6 +185,8 @@ def _value(path: str, name: str, value: Any) -> Any:
         if isinstance(value, str) and "\0" not in value:
             return value
         raise NmtError(f"--config {path}: data must be the name of a data folder in quotes, but is {value!r:.40}")
+    if name in _ONLY_FLAGS:
+        raise NmtError(f"--config {path} has {name.replace('_', '-')!r}; give {flag_name(name)} on the command line")
     if name not in _FIELDS:
         close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
         hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""

@@ -90,6 +90,8 @@ def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) 
 
 @pytest.mark.parametrize("text, said", [
     ("sed = 1", "has the unknown option 'sed' (perhaps seed is meant)"),
+    ("minutes = 30", "has 'minutes'; give --minutes on the command line"),
+    ("dry-run = true", "has 'dry-run'; give --dry-run on the command line"),
     ("[model]\nheads = 2", "has the unknown option 'model'"),
     ("data = 3", "data must be the name of a data folder in quotes, but is 3"),
     ("\ufeffbatch-tokens = -5", "--batch-tokens must be at least 1, but is -5"),
