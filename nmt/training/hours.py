@@ -129,13 +129,16 @@ def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, A
         limits = f"from {_LEAST_WARMUP} to {_MOST_WARMUP:,}, and never more than all of them"
         pick("warmup_updates", warmup, f"a sixth of the updates, but {limits}")
     if "save_minutes" not in given:
-        pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
+        every = max(1, updates // _SNAPSHOTS)
+        pick("save_updates", every, f"makes about {console.counted(updates // every, 'checkpoint')}")
     last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
     last = pick("average_last", last, "averages the last checkpoints")
     pick("keep_checkpoints", last, "keeps what is averaged")
-    pick("valid_updates", max(1, updates // 10), "validates ten times")
+    every = max(1, updates // 10)
+    pick("valid_updates", every, f"validates about {console.counted(updates // every, 'time')}")
     pick("valid_metric", ("nll",), "takes less time than translating")
-    pick("log_updates", max(1, min(100, updates // 20)), "prints at least twenty lines")
+    every = max(1, min(100, updates // 20))
+    pick("log_updates", every, f"prints about {console.counted(updates // every, 'line')}")
 
 
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:

@@ -68,6 +68,14 @@ def test_the_settings_of_multi30k_come_out() -> None:
     assert (plan["max_updates"], plan["warmup_updates"], plan["save_updates"]) == (5040, 840, 180)
 
 
+@pytest.mark.parametrize("updates, counts", [(15, (15, 15, 15)), (5040, (28, 10, 50))])
+def test_reasons_count_what_will_be_written(updates: int, counts: tuple[int, ...]) -> None:
+    choices = choose(MULTI30K, 15 * 60, {"max_updates": updates}, CPU.__getitem__)
+    expected = "makes about {} checkpoints", "validates about {} times", "prints about {} lines"
+    found = [choices[name].reason for name in ("save_updates", "valid_updates", "log_updates")]
+    assert found == [text.format(count) for text, count in zip(expected, counts, strict=True)]
+
+
 def test_corpora_of_any_size_have_sensible_plans() -> None:
     small = chosen(Corpus(50, 1000), 3600, CPU)  # an hour is far too long for 50 pairs
     assert small["max_updates"] * small["batch_tokens"] == 500 * 1000
