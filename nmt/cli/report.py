@@ -11,12 +11,13 @@ from nmt.files import STDIO, output_file
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders (--save-dir of nmt train).")],
     output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
     name: Annotated[
         list[str],
         typer.Option(
-            help="Name of a run on the page. Give it once for each run. By default, the parts of the paths that differ."
+            help="Name of a run on the page. Give it once for each run. By default, the path without the first folders "
+            "that all runs share."
         ),
     ] = [],  # noqa: B006
     watch: Annotated[

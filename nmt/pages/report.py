@@ -95,7 +95,7 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
     """Reads runs from their run folders or their metrics.jsonl.
 
     Args:
-        names: a name for each run; if empty, the names are the parts of the paths that differ.
+        names: a name for each run; if empty, the names are `short_names` of the paths.
     """
     if names and len(names) != len(paths):
         raise NmtError(
