@@ -167,7 +167,7 @@ def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path
         with shown.expect_download() as download:
             shown.locator("figure:has([data-chart=ppl])").get_by_text("SVG").click()
         svg = download.value.path().read_text()
-        assert "Perplexity per subword" in svg
+        assert "Perplexity per piece" in svg
         assert "short, training" in svg
 
 
