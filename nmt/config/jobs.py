@@ -32,7 +32,9 @@ class JobConfig(Config):
     """How a long job from files to files is cut into shards, and where these are done."""
 
     shard_lines: int | None = large_jobs_option(
-        None, "Lines in a shard. Finished shards are kept. By default, a shard often takes under a minute.", at_least=1
+        None,
+        "Lines in a shard. Finished shards are kept. By default, so many that a shard usually takes under a minute.",
+        at_least=1,
     )
     cluster: str | None = large_jobs_option(
         None,
@@ -41,8 +43,8 @@ class JobConfig(Config):
     )
     worker_cores: int = large_jobs_option(
         1,
-        "With --cluster, cores for each worker. A worker of nmt generate or nmt rescore also gets a GPU if the "
-        "cluster has any, unless their --device is cpu.",
+        "With --cluster, cores for each worker. A worker with a model also gets a GPU if the cluster has any, unless "
+        "--device is cpu.",
         at_least=1,
         at_most=MOST_PROCESSES,
     )

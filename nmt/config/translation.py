@@ -126,8 +126,8 @@ class EngineConfig(Config):
     )
     vocabulary_map: str | None = search_option(
         None,
-        "File of nmt vocabulary-map. Only the target pieces that it lists for the pieces of a sentence can translate "
-        "it, and log P is computed among them.",
+        "File of nmt vocabulary-map. A sentence is translated only with the target pieces that the file lists for its "
+        "source pieces, and their probabilities add up to 1.",
     )
 
     def longest_with_phrases(self, search: SearchConfig) -> int:
