@@ -69,7 +69,7 @@ def main() -> None:
     title, found = f"{options.source_lang} to {options.target_lang}", tables(run)
     texts = {"Scores on the test set": run / "scores", "Text as people type it": run / "robustness"}
     blocks = {name: path.read_text().strip() for name, path in texts.items()}
-    card = [f"# {title}", "A small Transformer, distilled from a larger search with nmt.", licence]
+    card = [f"# {title}", "A small Transformer, trained with nmt on the translations of a larger one.", licence]
     page = [f"<h1>{escape(title)}</h1>", f"<p>{escape(licence)}</p>"]
     for name, text in blocks.items():
         card.append(f"## {name}\n\n```\n{text}\n```")

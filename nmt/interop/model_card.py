@@ -46,7 +46,7 @@ class Facts:
 
 
 _LOWER_CAPITALS = (
-    "The model knows only few capitals. Give it lines that are all in capitals in lower case, and put their "
+    "The model has seen little text in capitals. Give it lines that are all in capitals in lower case, and put their "
     "translations in capitals, as `nmt generate` does."
 )
 
