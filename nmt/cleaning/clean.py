@@ -311,7 +311,8 @@ def _score(
         with _opened([("--dest", str(path)) for path in sides]) as opened:
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [], config)
-    scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
+    files = list(map(str, sides))
+    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, options, config.workers)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")

@@ -141,6 +141,12 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     )
 
 
+def length_ratio(one: Measures, other: Measures) -> np.ndarray:
+    """Returns how many times longer the longer side of each pair is, after 10 are added to both widths; [L]."""
+    first, second = one.width + 10, other.width + 10
+    return np.maximum(first / second, second / first)
+
+
 def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
     """Returns a polynomial of the keys of each line that are not 0, modulo 2^64."""
     counted_C = np.cumsum(keys_C > 0)

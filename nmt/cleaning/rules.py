@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmt.cleaning.measures import Measures, hash_of_pairs, measure
+from nmt.cleaning.measures import Measures, hash_of_pairs, length_ratio, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
@@ -97,11 +97,6 @@ class Pairs:
         """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
         first, *rest = (found.hash for found in self.measures)
         return hash_of_pairs(first, rest[0]) if rest else first
-
-
-def _ratio(pairs: Pairs) -> np.ndarray:
-    first, second = (found.width + 10 for found in pairs.measures)
-    return np.maximum(first / second, second / first)
 
 
 def _letters(pairs: Pairs) -> np.ndarray:
@@ -208,7 +203,7 @@ def _steps(first: float, last: float, step: float) -> tuple[float, ...]:
 RULES = (
     Rule("control", lambda pairs: pairs.largest(lambda found: found.control)),
     Rule("max_characters", lambda pairs: pairs.largest(lambda found: found.length), _steps(0, 2000, 50)),
-    Rule("max_ratio", _ratio, _steps(1, 5, 0.1), compares=True),
+    Rule("max_ratio", lambda pairs: length_ratio(*pairs.measures), _steps(1, 5, 0.1), compares=True),
     Rule("min_letters", _letters, _steps(0, 1, 0.025)),
     Rule("min_script", _script, _steps(0, 1, 0.025)),
     Rule("untranslated", _untranslated, compares=True),

@@ -11,14 +11,18 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
+from nmt.cleaning.measures import length_ratio, measure
 from nmt.config import JobConfig, RuntimeConfig
+from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
+from nmt.text.corpus import read_rows
 from nmt.translate.formats import Pair, PairFormat, Rescored
 from nmt.translate.job import JobOutput, placed, settings_of
 from nmt.translate.rescoring import RescoringJob
 
-# How much the surprise of an early end counts. A quarter was best on statutes with planted noise (docs/cleaning.md).
-_WEIGHT_OF_END = 0.25
+# How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
+# on statutes with planted noise (docs/cleaning.md).
+_WEIGHT_OF_END, _WEIGHT_OF_RATIO = 0.25, 4
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
 def dual_scores(
     models: Sequence[str],
     sides: Sequence[str],
+    languages: Sequence[str],
     folder: Path,
     runtime: RuntimeConfig,
     options: JobConfig,
@@ -52,9 +57,10 @@ def dual_scores(
 ) -> np.ndarray:
     """Returns a score between 0 and 1 for each line of two files, float64.
 
-    This is exp(−|H_forward − H_backward| − (H_forward + H_backward) / 2 − E / 4) with the cross-entropies of the models
-    in nats a piece (Junczys-Dowmunt 2018, arXiv:1809.00197) and E, the larger −log P of EOS, which is not in the
-    article. It is high if both models expect the pair, about equally, and expect that it ends where it does.
+    This is exp(−|H_forward − H_backward| − (H_forward + H_backward) / 2 − E / 4) / R⁴ with the cross-entropies of the
+    models in nats a piece (Junczys-Dowmunt 2018, arXiv:1809.00197). Two measures are not in the article: E, the larger
+    −log P of EOS, and R, the ratio of the lengths. The score is high if both models expect the pair, about equally, if
+    they expect that it ends where it does, and if its sides are about equally long.
 
     Args:
         models: checkpoints of the forward and the backward direction.
@@ -80,7 +86,16 @@ def dual_scores(
         found.append(np.fromfile(output, sep=" ").reshape(-1, 2).T)
     (forward, forward_end), (backward, backward_end) = found
     early_end = np.maximum(forward_end, backward_end)
-    return np.exp(-np.abs(forward - backward) - (forward + backward) / 2 - _WEIGHT_OF_END * early_end)
+    probabilities = np.exp(-np.abs(forward - backward) - (forward + backward) / 2 - _WEIGHT_OF_END * early_end)
+    return probabilities / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
+
+
+def _ratios(sides: Sequence[str], languages: Sequence[str]) -> np.ndarray:
+    """Returns the ratio of the lengths of each pair; [L]."""
+    found = [np.zeros(0)]
+    for rows in in_chunks(read_rows(*sides)):
+        found.append(length_ratio(*map(measure, zip(*rows, strict=True), languages)))
+    return np.concatenate(found)
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:

@@ -40,7 +40,7 @@ class CleanConfig(Config):
         1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
     )
     max_ratio: float = rule_option(
-        2.5,
+        2.0,
         "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese, Japanese and "
         "Korean characters count twice. 0 for no limit.",
         at_least=0,
@@ -83,8 +83,8 @@ class CleanConfig(Config):
     score_with: tuple[str, str] | None = score_option(
         None,
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
-        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018), and by whether the "
-        "models expect the sentences to end where they do.",
+        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018), by whether the models "
+        "expect the sentences to end where they do, and by the ratio of the lengths.",
     )
     keep: float | None = score_option(
         None, "Drop the pairs with the lowest scores, so that this share stays.", above=0, at_most=1

@@ -200,8 +200,9 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
         log_probs = [json.loads(line)["rescored"]["log_probs"] for line in found.splitlines()]
         entropies.append([-sum(of_pair) / len(of_pair) for of_pair in log_probs])
         ends.append([-of_pair[-1] for of_pair in log_probs])
-    found_by_both = zip(*entropies, *ends, strict=True)
-    scores = [math.exp(-abs(f - b) - (f + b) / 2 - max(of_f, of_b) / 4) for f, b, of_f, of_b in found_by_both]
+    ratios = [(max(map(len, pair)) + 10) / (min(map(len, pair)) + 10) for pair in pairs]
+    found_by_both = zip(*entropies, *ends, ratios, strict=True)
+    scores = [math.exp(-abs(f - b) - (f + b) / 2 - max(of_f, of_b) / 4) / r**4 for f, b, of_f, of_b, r in found_by_both]
     limit = sorted(scores, reverse=True)[math.ceil(0.7 * len(scores)) - 1]
     expected = [pair for pair, score in zip(pairs, scores, strict=True) if score >= limit]
     options = [f"--rejected={tmp_path}/rejected.tsv", f"--page={tmp_path}/page.html"]
@@ -230,7 +231,8 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     assert not list(tmp_path.glob("*.unfinished"))
     sides = [f"{corpus}.{lang}" for lang in ("en", "de")]
     for precision in ("fp32", "bf16"):  # both directions are scored in the same way
-        dual_scores(models, sides, tmp_path, RuntimeConfig(device="cpu", precision=precision), JobConfig(), 1)
+        runtime = RuntimeConfig(device="cpu", precision=precision)
+        dual_scores(models, sides, ("en", "de"), tmp_path, runtime, JobConfig(), 1)
     assert [len(list(tmp_path.glob(f"{name}-*"))) for name in ("forward", "backward")] == [2, 2]
 
 

@@ -21,6 +21,7 @@ NOTHING: dict[str, Any] = {
     "encoding": "keep",
 }  # fmt: skip
 SENTENCE = "The committee met on Monday and adopted the report without a vote."
+LONGER = SENTENCE + " It then heard the minister."
 SATZ = "Der Ausschuss tagte am Montag und nahm den Bericht ohne Abstimmung an."
 PHRASE = "Le comité s’est réuni lundi et a adopté le rapport sans le mettre aux voix."
 
@@ -66,14 +67,14 @@ def reason(clean: Cleaner, *pair: str) -> str:
     ("See [[page two]] of it.", "Siehe Seite zwei davon.", "markup"),
     ("If a < b and b > c, it ends.", "Wenn a < b und b > c, endet es.", "kept"),
     ("Yesterday it ended, and so it did.", "Gestern endete es, und so war es.", "kept"),
-    (SENTENCE, SATZ + " " + SATZ.lower(), "repetition"),
+    (LONGER, SATZ + " " + SATZ.lower(), "repetition"),
     (SENTENCE, SATZ.replace("am Montag", "am Montag, am Montag"), "repetition"),
     ("The report that the committee took.", "Der Bericht, der der Ausschuss nahm. " * 2, "repetition"),
     (SENTENCE, SATZ.replace("Bericht", "Bericht Bericht"), "repetition"),
-    (SENTENCE, SATZ + " / " + SATZ, "repetition"),
-    (SENTENCE, SATZ + " - " + SATZ, "repetition"),
-    (SENTENCE, SATZ + " – " + SATZ, "repetition"),
-    (SENTENCE, f"[{SATZ}][{SATZ}]", "repetition"),
+    (LONGER, SATZ + " / " + SATZ, "repetition"),
+    (LONGER, SATZ + " - " + SATZ, "repetition"),
+    (LONGER, SATZ + " – " + SATZ, "repetition"),
+    (LONGER, f"[{SATZ}][{SATZ}]", "repetition"),
     (SENTENCE, "Guten Tag. " * 5, "repetition"),
     (SENTENCE, "Montag | " * 6, "repetition"),
     (SENTENCE, "Am Montag. Am Montag kam er. Am Montag kam er.", "repetition"),
@@ -106,7 +107,7 @@ def test_a_pair_is_dropped_for_the_first_rule_that_it_breaks(source: str, target
     ("pt_BR", "A comissão reuniu-se na segunda-feira e adotou o relatório sem votação.", "kept"),
     ("ja", "人々はＡＢＣ社のｶﾀｶﾅを読みました。とても長い文章です。", "kept"),
     ("zh", "你好吗?我很好。他们星期一举行会议并通过了报告。", "kept"),
-    ("uk", "Сімʼя пʼє, мʼята вʼяне.", "kept"),
+    ("uk", "Сімʼя пʼє, мʼята вʼяне, а обʼєкт зʼявився.", "kept"),
     ("RU", "Комитет собрался в понедельник и принял доклад.", "kept"),
     ("zh", "Комитет собрался в понедельник и принял доклад.", "min_script"),
     ("ru", SENTENCE, "min_script"),
