@@ -57,10 +57,10 @@ def dual_scores(
 ) -> np.ndarray:
     """Returns a score between 0 and 1 for each line of two files, float64.
 
-    This is exp(−|H_forward − H_backward| − (H_forward + H_backward) / 2 − E / 4) / R⁴ with the cross-entropies of the
-    models in nats a piece (Junczys-Dowmunt 2018, arXiv:1809.00197). Two measures are not in the article: E, the larger
-    −log P of EOS, and R, the ratio of the lengths. The score is high if both models expect the pair, about equally, if
-    they expect that it ends where it does, and if its sides are about equally long.
+    This is exp(−H − E / 4) / R⁴. H is the larger of the cross-entropies of the two models in nats a piece, E the larger
+    −log P of EOS, and R the ratio of the lengths. The score is high if both models expect the pair and that it ends
+    where it does, and if its sides are about equally long. In dual conditional cross-entropy (Junczys-Dowmunt 2018,
+    arXiv:1809.00197), the difference of the two cross-entropies counts twice as much, and E and R do not count.
 
     Args:
         models: checkpoints of the forward and the backward direction.
@@ -85,9 +85,8 @@ def dual_scores(
                 ).write()
         found.append(np.fromfile(output, sep=" ").reshape(-1, 2).T)
     (forward, forward_end), (backward, backward_end) = found
-    early_end = np.maximum(forward_end, backward_end)
-    probabilities = np.exp(-np.abs(forward - backward) - (forward + backward) / 2 - _WEIGHT_OF_END * early_end)
-    return probabilities / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
+    entropy, end = np.maximum(forward, backward), np.maximum(forward_end, backward_end)
+    return np.exp(-entropy - _WEIGHT_OF_END * end) / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
 
 
 def _ratios(sides: Sequence[str], languages: Sequence[str]) -> np.ndarray:

@@ -83,8 +83,8 @@ class CleanConfig(Config):
     score_with: tuple[str, str] | None = score_option(
         None,
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
-        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018), by whether the models "
-        "expect the sentences to end where they do, and by the ratio of the lengths.",
+        "rules keep, from 0 to 1: by the cross-entropy of both (as Junczys-Dowmunt 2018), by whether they expect the "
+        "sentences to end where they do, and by the ratio of the lengths.",
     )
     keep: float | None = score_option(
         None, "Drop the pairs with the lowest scores, so that this share stays.", above=0, at_most=1

@@ -202,7 +202,7 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
         ends.append([-of_pair[-1] for of_pair in log_probs])
     ratios = [(max(map(len, pair)) + 10) / (min(map(len, pair)) + 10) for pair in pairs]
     found_by_both = zip(*entropies, *ends, ratios, strict=True)
-    scores = [math.exp(-abs(f - b) - (f + b) / 2 - max(of_f, of_b) / 4) / r**4 for f, b, of_f, of_b, r in found_by_both]
+    scores = [math.exp(-max(f, b) - max(of_f, of_b) / 4) / r**4 for f, b, of_f, of_b, r in found_by_both]
     limit = sorted(scores, reverse=True)[math.ceil(0.7 * len(scores)) - 1]
     expected = [pair for pair, score in zip(pairs, scores, strict=True) if score >= limit]
     options = [f"--rejected={tmp_path}/rejected.tsv", f"--page={tmp_path}/page.html"]
