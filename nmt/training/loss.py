@@ -24,8 +24,10 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     assert isinstance(attention.function, DotProduct)
     assert not isinstance(mask, PackedMask)
     d_k = attention.sizes[0] // attention.heads
-    q_M1K = F.linear(x_MD, attention.query.weight[:d_k])[:, None]  # an axis for one head
-    k_N1K = F.linear(encoded_ND, attention.key_value.weight[:d_k])[:, None]
+    q_M1K, k_N1K = (  # with an axis for one head
+        F.linear(x_FD, part.weight[:d_k], None if part.bias is None else part.bias[:d_k])[:, None]
+        for part, x_FD in ((attention.query, x_MD), (attention.key_value, encoded_ND))
+    )
     found = []
     for block, q_B1TK, k_B1SK in padded_blocks(mask, q_M1K, k_N1K):
         scores_B1TS = q_B1TK @ k_B1SK.transpose(2, 3)

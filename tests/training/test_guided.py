@@ -63,13 +63,18 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     assert data.split("valid").alignments is None
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_target_piece(bf16: bool) -> None:
+@pytest.mark.parametrize("bf16, biases", [(False, False), (True, False), (False, True)])
+def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_target_piece(
+    bf16: bool, biases: bool
+) -> None:
     """The reference reads each sentence by itself and takes the weights that generate --alignments takes."""
     random = np.random.default_rng(0)
     torch.manual_seed(0)
-    config = model_config("transformer_tiny", dropout=0.0, guided_alignment=2)
+    config = model_config("transformer_tiny", dropout=0.0, guided_alignment=2, attention_biases=biases)
     module = TrainingLoss(Transformer(config, 300, 300, shared=True), 0.1, alignment_weight=0.5)
+    for name, parameter in module.named_parameters():
+        if name.endswith(("attention.query.bias", "key_value.bias")):
+            torch.nn.init.normal_(parameter)
     lengths = random.integers(2, 9, (2, 7))
     sides = [[random.integers(4, 300, n) for n in side] for side in lengths]
     links = [random.permutation(np.argwhere(random.random((s, t)) < 0.3)).ravel() for s, t in lengths.T]
