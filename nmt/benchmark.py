@@ -52,7 +52,7 @@ from nmt.translate.requests import Hypothesis, Request
 class Report:
     """The result of a benchmark: what was measured, and each figure with its unit, values, median and range."""
 
-    subject: dict[str, str]
+    subject: dict[str, Any]
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, name: str, unit: str, *values: float) -> None:
@@ -65,7 +65,8 @@ class Report:
         return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
-        rows = {**self.subject, **{name: _in_words(figure) for name, figure in self.figures.items()}}
+        subject = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
+        rows = {**subject, **{name: _in_words(figure) for name, figure in self.figures.items()}}
         width = max(map(len, rows))
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
 
@@ -253,10 +254,11 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     seconds = []
     lines = 0
     dest = Path(config.dest).absolute()
+    parent = next(folder for folder in dest.parents if folder.exists())
     codec = read_codec(config.like) if config.like else None
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
-            folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
+            folder = tempfile.TemporaryDirectory(dir=parent, prefix=f"{dest.name}.benchmark-")
         with removed_at_the_end(folder) as name:
             temporary = replace(config, dest=f"{name}/data")
             started = time.perf_counter()
@@ -267,7 +269,7 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     subwords = config.like or config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))
-    report.add("peak memory", "MiB", process_peak_mib())
+    report.add("peak memory of the main process", "MiB", process_peak_mib())
     return report
 
 
@@ -282,7 +284,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     split, plan = _measure_planning(data_folder, config, repeats, report)
     sizes = [max(plan.tokens(index)) for index in range(len(plan))]
     device_tokens = config.tokens_at_once("cuda", 1)
-    report.subject = {"pairs": f"{len(split):,}", "updates an epoch": f"{len(plan):,}"}
+    report.subject = {"pairs": len(split), "updates an epoch": len(plan)}
     for name, size in (("smallest", min(sizes)), ("median", statistics.median(sizes)), ("largest", max(sizes))):
         report.add(f"{name} update", "tokens", size)
     report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
@@ -293,13 +295,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
 def _measure_planning(
     data_folder: str, config: PlanConfig, repeats: int, report: Report
 ) -> tuple[ParallelSplit, UpdatePlan]:
-    opening, planning = [], []
-    tracemalloc.start()
-    for epoch in range(repeats):
-        split = plan = None  # otherwise the previous plan would count as memory of the next one
-        gc.collect()  # so that no garbage from before is freed meanwhile
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
+    def planned(epoch: int) -> tuple[ParallelSplit, UpdatePlan, float, float]:
         started = time.perf_counter()
         split = DataFolder.open(data_folder).split("train")
         opened = time.perf_counter()
@@ -311,11 +307,15 @@ def _measure_planning(
             seed=_SEED,
             epoch=epoch,
         )
-        opening.append(opened - started)
-        planning.append(time.perf_counter() - opened)
-        kept, peak = ((size - before) / 2**20 for size in tracemalloc.get_traced_memory())
+        return split, plan, opened - started, time.perf_counter() - opened
+
+    planned(0)  # what happens only the first time, such as imports, is not measured
+    opening, planning = zip(*(planned(epoch)[2:] for epoch in range(repeats)), strict=True)
+    gc.collect()  # so that no garbage from before is freed meanwhile
+    tracemalloc.start()  # slows everything down, so memory is measured by itself
+    split, plan, *_ = planned(0)
+    kept, peak = (size / 2**20 for size in tracemalloc.get_traced_memory())
     tracemalloc.stop()
-    assert split and plan
     report.add("opening", "s", *opening)
     report.add("planning an epoch", "s", *planning)
     report.add("peak memory of planning", "MiB", peak)

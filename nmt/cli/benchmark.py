@@ -11,7 +11,7 @@ import typer
 
 from nmt.cli.flags import flags
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
-from nmt.config.options import MOST_PROCESSES
+from nmt.config.options import MOST_PROCESSES, Config, flag_name
 from nmt.errors import NmtError
 from nmt.model.architectures import model_config
 
@@ -58,7 +58,8 @@ def train(
 
     with _data(data, Generated(vocab_size, mean_length, _GENERATED_PAIRS)) as folder:
         report = benchmark_training(folder, model, batches, repeats=repeats, updates=updates, profile=profile)
-    _print(report, {"architecture": arch, "data": data or "generated"}, as_json)
+    subject = {"architecture": arch, "model": model.in_words(), "data": data or "generated"}
+    _print(report, subject | {"--batch-tokens": batches.batch_tokens} | _changed(batches), as_json)
 
 
 @benchmark.command("generate", no_args_is_help=True)
@@ -100,7 +101,8 @@ def generate(
             path = str(checkpoint)
             text = _first_lines(str(input), lines)
         report = benchmark_translation(path, text, search, runtime, workers=workers, repeats=repeats)
-    _print(report, {"model": f"{arch}, untrained" if arch else path}, as_json)
+    subject = {"model": f"{arch}, untrained" if arch else path, "lines": len(text), "--beam": search.beam}
+    _print(report, subject | _changed(search) | _changed(runtime), as_json)
 
 
 def _check_model_and_text(checkpoint: str | None, arch: str | None, input: str | None) -> None:
@@ -152,7 +154,8 @@ def batching(
 
     with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
         report = benchmark_batching(folder, plan, repeats=repeats)
-    _print(report, {"data": data or "generated"}, as_json)
+    subject = {"data": data or "generated", "--batch-tokens": plan.batch_tokens}
+    _print(report, subject | _changed(plan), as_json)
 
 
 @contextmanager
@@ -173,6 +176,11 @@ def _data(folder: str | None, generated: "Generated") -> Iterator[str]:
         yield f"{temporary}/data"
 
 
-def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:
+def _changed(config: Config) -> dict[str, Any]:
+    """Returns the options that do not have their default, by flag."""
+    return {flag_name(name): value for name, value in config.variants().items()}
+
+
+def _print(report: "Report", subject: dict[str, Any], as_json: bool) -> None:
     report.subject = subject | report.subject
     print(report.to_json() if as_json else report)

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def test_training_is_measured_on_data_and_on_generated_sentences(trained: Path, 
     profile = tmp_path / "profile.json"
     found = measured("train", *TINY, "--data", trained / "data", "--profile", profile)
     assert set(found["figures"]) >= {"speed", "padding", "peak memory", "start-up", "achieved", "utilisation"}
+    assert found["model"].startswith("N 1+1, d_model 32")
+    assert (found["--batch-tokens"], found["--device"]) == (300, "cpu")
     assert len(found["figures"]["speed"]["values"]) == 2
     assert json.loads(profile.read_text())["traceEvents"]
     generated = ["--vocab-size=500", "--mean-length=9", "--repeats=1"]
@@ -67,20 +70,30 @@ def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(t
         if workers == "1" or sys.platform == "linux":  # other systems do not tell the memory of several processes
             assert figures["peak memory" if workers == "1" else "memory of all processes"]["min"] > 100
     untrained = ["--arch=transformer_tiny", "--lines=2", "--vocab-size=50", "--max-length-offset=0", "--device=cpu"]
-    assert measured("generate", *untrained)["model"] == "transformer_tiny, untrained"
+    found = measured("generate", *untrained, "--beam=2")
+    assert (found["model"], found["lines"], found["--beam"]) == ("transformer_tiny, untrained", 2, 2)
 
 
 def test_measuring_preprocessing_leaves_no_data_folder(trained: Path, tmp_path: Path) -> None:
     langs = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
-    corpora = ["--train", trained / "train", "--valid", trained / "valid", "--dest", tmp_path / "data"]
+    corpora = ["--train", trained / "train", "--valid", trained / "valid", "--dest", tmp_path / "new" / "data"]
     assert "lines/s" in json.dumps(measured("preprocess", *langs, *corpora))
     like = trained / "run" / "best.safetensors"
     assert measured("preprocess", *langs[:2], "--like", like, *corpora)["subwords"] == str(like)
     assert not list(tmp_path.iterdir())
 
 
-def test_batching_is_measured_on_data_and_generated_sentences(trained: Path) -> None:
+def test_batching_is_measured_on_data_and_generated_sentences(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, opened = [], DataFolder.open
+
+    def recorded(path: str) -> DataFolder:
+        traced.append(tracemalloc.is_tracing())
+        return opened(path)
+
+    monkeypatch.setattr("nmt.benchmark.DataFolder.open", recorded)
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
+    assert traced == [False, False, False, True]  # to warm up, twice for the time, and for the memory
+    assert found["pairs"] == len(opened(trained / "data").split("train"))
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "median update", "padding"}
     figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
     assert figures["smallest update"]["median"] <= figures["largest update"]["median"] < 2200
@@ -113,10 +126,11 @@ def test_options_that_contradict_each_other_are_refused(trained: Path, tmp_path:
 
 
 def test_the_report_shows_the_median_and_the_range() -> None:
-    report = Report({"device": "CPU"})
+    report = Report({"device": "CPU", "pairs": 8000})
     report.add("speed", "tok/s", 1200, 800, 1000)
     report.add("memory", "MiB", 2.5)
-    assert str(report) == "device  CPU\n speed  1,000 tok/s  (800 to 1,200, median of 3)\nmemory  2.50 MiB"
+    rows = ["device  CPU", " pairs  8,000", " speed  1,000 tok/s  (800 to 1,200, median of 3)", "memory  2.50 MiB"]
+    assert str(report).splitlines() == rows
 
 
 def test_a_signal_leaves_no_generated_data_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
