@@ -53,7 +53,8 @@ def piece_alignment_of(
             places.append(start + j * of_source.width + i)
             shares.append(1 / np.bincount(j)[j])
             start += of_target.width * of_source.width
-    return PieceAlignment(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
+    both = np.concatenate(places), np.concatenate(shares).astype(np.float32)
+    return PieceAlignment(*map(torch.from_numpy, both))
 
 
 _Item = TypeVar("_Item")
@@ -114,7 +115,7 @@ class MicroBatch:
 
     def without_labels(self) -> "MicroBatch":
         """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
-        labels_M = torch.full_like(self.labels_M, PAD)
+        labels_M = torch.from_numpy(np.full(len(self.labels_M), PAD))
         return replace(self, labels_M=labels_M, source_tokens=0, target_tokens=0, alignments=None)
 
 
