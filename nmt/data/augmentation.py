@@ -1,12 +1,17 @@
 """Changes a share of the training pairs to what people type (--augment): capitals, typing errors and the like."""
 
 import random
+import re
 from collections.abc import Callable
 
 from nmt.data.mixture import hash_of
 
 Pair = tuple[str, str]
 _FINAL = ".!?…。！？।"
+_SPACES = " \u00a0\u202f"
+_CLOSING = {"¿": "?", "¡": "!"}
+# The first letter of a word, with the quotation marks and brackets before it.
+_WORD_START = re.compile(rf"(?<![^ ])[\"“”„‘‚«»‹›(\[¿¡{_SPACES}]*\w")
 # The letters beside a letter on a keyboard with Latin letters.
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _NEIGHBOURS = {
@@ -21,12 +26,21 @@ _NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежא
 
 def in_title_case(line: str) -> str:
     """Returns the line with a capital at the beginning of each word."""
-    return " ".join(word[:1].upper() + word[1:] for word in line.split(" "))
+    return _WORD_START.sub(lambda found: found[0].upper(), line)
 
 
 def without_final_punctuation(line: str) -> str:
-    """Returns the line without the punctuation at its end, and without the space before it."""
-    return line.rstrip(_FINAL + " \u00a0\u202f") or line
+    """Returns the line without the punctuation at its end, the space before it, and a ¿ or ¡ that belongs to it.
+
+    A line whose last word has another full stop, such as p.m., stays as it is.
+    """
+    kept = line.rstrip(_FINAL + _SPACES)
+    if "." in kept.rpartition(" ")[2]:
+        return line
+    closing = _CLOSING.get(line[:1])
+    if closing and closing in line[len(kept) :] and closing not in kept:
+        kept = kept[1:]
+    return kept or line
 
 
 def with_typing_errors(line: str, draw: random.Random) -> str:
@@ -58,22 +72,27 @@ def _copied_noise(_: Pair, draw: random.Random) -> Pair:
     return line, line
 
 
+_UPPER, _TITLE = _both(str.upper), _both(in_title_case)
 # What happens to a pair, and to which share of the pairs.
 _CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
-    (0.07, _both(str.upper)),
-    (0.05, _both(in_title_case)),
+    (0.07, _UPPER),
+    (0.05, _TITLE),
     (0.05, lambda pair, draw: (with_typing_errors(pair[0], draw), pair[1])),
     (0.2, _both(without_final_punctuation)),
     (0.0005, _copied_noise),
 )
 
 
-def augmented(pair: Pair, seed: int, number: int) -> Pair:
-    """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair."""
+def augmented(pair: Pair, seed: int, number: int, *, capitals: bool = True) -> Pair:
+    """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair.
+
+    Args:
+        capitals: whether pairs may change to capitals or Title Case.
+    """
     draw = random.Random(hash_of(seed, number))
     left = draw.random()
     for share, change in _CHANGES:
         if left < share:
-            return change(pair, draw)
+            return pair if change in (_UPPER, _TITLE) and not capitals else change(pair, draw)
         left -= share
     return pair

@@ -17,7 +17,7 @@ from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
-from nmt.text.languages import MOSES, base_language, look_swapped
+from nmt.text.languages import MOSES, base_language, has_dotless_i, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import parse_pharaoh
 
@@ -49,10 +49,14 @@ class Chunk(NamedTuple):
 def check(config: DataConfig, plan: Plan) -> None:
     """Checks the text of all splits. `plan` lists the files of the training text."""
     langs = config.source_lang, config.target_lang
-    if config.valid in config.train:
-        console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
     others = [list(map(str, parallel_paths(prefix, *langs))) for prefix in (config.valid, *config.test)]
-    for source, target, *_ in (*plan.segments, *make_plan(others, sys.maxsize).segments):
+    valid, *tests = make_plan(others, sys.maxsize).segments
+    for prefix, files in zip(config.train, plan.segments, strict=True):
+        if [file.digest for file in files[:2]] == [file.digest for file in valid]:
+            console.warn(
+                f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
+            )
+    for source, target, *_ in (*plan.segments, valid, *tests):
         if not source.lines:
             raise NmtError(
                 f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
@@ -129,7 +133,8 @@ def augmented_chunk(chunk: Chunk, seed: int, text: TextConfig) -> Chunk:
     """Returns the chunk after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
     tags, lines = zip(*map(text.split_tags, chunk.source), strict=True)
     old = list(zip(lines, chunk.target, strict=True))
-    new = [augmented(pair, seed, number) for number, pair in enumerate(old, chunk.first)]
+    capitals = not (has_dotless_i(text.source_lang) or has_dotless_i(text.target_lang))
+    new = [augmented(pair, seed, number, capitals=capitals) for number, pair in enumerate(old, chunk.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
@@ -161,7 +166,7 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
     for lang in (config.source_lang, config.target_lang):
-        if config.lower_capitals and base_language(lang) in ("az", "tr"):
+        if config.lower_capitals and has_dotless_i(lang):
             raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
     return TextConfig(
         source_lang=config.source_lang,

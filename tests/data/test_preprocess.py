@@ -181,19 +181,21 @@ def test_a_given_subword_model_is_used_and_should_have_byte_fallback(
     assert warnings(capsys).count("without byte_fallback; characters that have no piece will be lost") == 1
 
 
-def test_equal_text_on_both_sides_and_swapped_languages_get_a_warning(
-    run: Run, write_corpus: WriteCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_equal_text_on_both_sides_or_in_two_corpora_and_swapped_languages_get_a_warning(
+    run: Run, write_corpus: WriteCorpus, tiny_corpus: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     english, german = "the dog and the cat of that man", "der Hund und die Katze von dem Mann"
-    for name, pair in (("same", ("ba", "ba")), ("right", (english, german)), ("swapped", (german, english))):
+    right, swapped = (english, german), (german, english)
+    for name, pair in {"same": ("ba", "ba"), "right": right, "copy": right, "swapped": swapped}.items():
         write_corpus(name, [pair] * 10)
-    run(valid="same", test=("right", "swapped"))
+    run(train=(tiny_corpus["train"], "copy"), valid="right", test=("same", "swapped"))
     said = warnings(capsys).replace(f"{tmp_path}/", "")
     assert said.count("same.en and same.de contain the same text; check whether one is in the wrong language") == 1
     assert "swapped.en looks like de, and swapped.de looks like en; check whether --source-lang" in said
     assert look_swapped([german] * 10, [english] * 10, "en-GB", "deu_Latn")
     assert not look_swapped([english] * 10, [german] * 10, "en-GB", "deu_Latn")
-    assert said.count("warning") == 2
+    assert "--valid right has the same text as --train copy; so validation is no measure of quality" in said
+    assert said.count("warning") == 3
 
 
 @pytest.mark.parametrize("spoilt, changes, message", [
@@ -383,12 +385,19 @@ def test_typing_errors_keep_the_words_apart_and_change_few_letters(line: str, se
     ("Fini\u00a0!", "Fini"),
     ("終わり。", "終わり"),
     ("Mr. X", "Mr. X"),
+    ("Come at 8 p.m.", "Come at 8 p.m."),
+    ("¿Qué? Nada.", "¿Qué? Nada"),
+    ("¿Qué?", "Qué"),
     ("...", "..."),
     ("", ""),
 ])  # fmt: skip
 def test_only_final_punctuation_is_dropped(line: str, expected: str) -> None:
     assert without_final_punctuation(line) == expected
     assert in_title_case(line).lower() == line.lower()
+
+
+def test_title_case_begins_behind_quotation_marks_and_brackets() -> None:
+    assert in_title_case("say “yes, i do” (to «\u00a0l'ami\u00a0»)") == "Say “Yes, I Do” (To «\u00a0L'ami\u00a0»)"
 
 
 def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_path: Path) -> None:
@@ -412,3 +421,11 @@ def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
     wrong = [i for i, (source, target) in pairs if len(source.split()) != 7 or source == target]
     assert wrong
     assert [i for i, line in enumerate(found.alignments) if not line] == wrong
+
+
+def test_languages_with_a_dotless_i_get_no_capitals() -> None:
+    chunk = Chunk(*(2000 * [text] for text in (*PAIR, "", "")))
+    texts = [dataclasses.replace(TEXT_CONFIG, target_lang=lang) for lang in ("de", "tur_Latn")]
+    found = [augmented_chunk(chunk, 1, text) for text in texts]
+    kinds, of_turkish = ({*map(kind, zip(chunk.source, chunk.target, strict=True))} for chunk in found)
+    assert kinds - of_turkish == {"capitals", "title"}
