@@ -73,6 +73,8 @@ def load(path: str | None) -> None:
     spec = spec_from_file_location(f"nmt_user_{file.stem}", file)
     if file.suffix != ".py" or spec is None or spec.loader is None:
         raise NmtError(f"--user-module {path} is not a Python file; give a file whose name ends in .py")
+    if not file.is_file():
+        raise NmtError(f"--user-module {path} is not a file; check the path")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     try:

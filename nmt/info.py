@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt.checkpoint_file import SUFFIX, read_header
 from nmt.config import ModelConfig
-from nmt.data.folder import META, DataFolder
+from nmt.data.folder import META, DataFolder, SplitMeta
 from nmt.errors import NmtError
 from nmt.text.codec import TextConfig
 from nmt.training.records import METRICS, MetricsFile
@@ -80,7 +80,7 @@ def _data_folder(path: Path, verify: bool) -> Description:
     }
 
 
-def _encodings(split: Any) -> dict[str, int]:
+def _encodings(split: SplitMeta) -> dict[str, int]:
     sides = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
     return {name: count for name, count in sides.items() if count > 1}
 
@@ -127,8 +127,9 @@ def _exported(path: Path, folder: Path, verify: bool) -> Description:
     try:
         config = json.loads((folder / "config.json").read_bytes())
         record = config.get("nmt", {})
-        text = record.get("text", config.get("text"))
-        model = record.get("model")
+        found = {"text": record.get("text", config.get("text")), "model": record.get("model")}
+        if wrong := [name for name, value in found.items() if not isinstance(value, dict | None)]:
+            raise ValueError(f"{wrong[0]} is not an object")
     except (OSError, ValueError, AttributeError) as error:
         raise NmtError(f"{folder / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
     if folder != path:
@@ -138,7 +139,7 @@ def _exported(path: Path, folder: Path, verify: bool) -> Description:
     else:
         kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, "text": text, "model": model}
+    return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, **found}
 
 
 def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -95,4 +95,6 @@ def test_modules_that_cannot_be_used_are_refused(trained: Path, tmp_path: Path, 
     checkpoint = trained / "run" / "best.safetensors"
     command = ["generate", checkpoint, f"--user-module={tmp_path}/wrong.py", "--scorer=x", "--device=cpu"]
     assert message in failed(*command, stdin=b"Ba.\n")
-    assert "nowhere.py cannot be loaded" in failed("generate", checkpoint, f"--user-module={tmp_path}/nowhere.py")
+    assert "nowhere.py is not a file; check the path" in failed(
+        "generate", checkpoint, f"--user-module={tmp_path}/nowhere.py"
+    )

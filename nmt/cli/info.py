@@ -25,5 +25,5 @@ def info(
     if as_json:
         print(json.dumps(found, indent=1))
     else:
-        for name, value in lines_of(found):
+        for name, value in list(lines_of(found)):  # so that nothing is printed before an error
             print(f"{name:<14}  {value}")

@@ -55,7 +55,7 @@ def model_config(name: str, **overrides: Any) -> ModelConfig:
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4)
         meant = f"did you mean {' or '.join(close)}? " if close else ""
-        raise NmtError(f"--arch {name} is unknown; {meant}`nmt architectures` lists all")
+        raise NmtError(f"--arch {name} is unknown; {meant}`nmt architectures` lists nmt's own")
     return replace(ARCHITECTURES[name], **overrides)
 
 

@@ -152,7 +152,7 @@ def obstacle_to_compiling(device: torch.device) -> str | None:
     try:
         torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
     except Exception as error:  # torch.compile raises many types of errors
-        return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
+        return f"torch cannot compile ({(str(error).strip() or repr(error)).splitlines()[0]})"
     return None
 
 

@@ -105,9 +105,13 @@ def test_other_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert "nothing does not exist" in failed("info", tmp_path / "nothing")
     (tmp_path / "config.json").write_text("[]")
     assert "config.json cannot be used" in failed("info", tmp_path)
-    for text in ("abc", {"source_lang": "en"}):
-        (tmp_path / "config.json").write_text(json.dumps({"nmt": {"text": text}}))
-        assert f"{tmp_path} was written by another version of nmt" in failed("info", tmp_path)
+    for config in ({"text": "abc"}, {"nmt": {"model": 3}}):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert "is not an object" in failed("info", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"nmt": {"text": {"source_lang": "en"}}}))
+    done = run("info", tmp_path, code=1)
+    assert f"{tmp_path} was written by another version of nmt" in done.stderr
+    assert not done.stdout
     (tmp_path / "metrics.jsonl").write_text('{"kind": "end", "update": 3}\n')
     assert "at update 3, not ended" in run("info", tmp_path).stdout.decode()
     path = saved(small_checkpoint(1), tmp_path / "odd.safetensors")

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -225,6 +226,8 @@ def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
     assert "torch cannot compile (" in str(obstacle_to_compiling(torch.device("cpu")))
+    monkeypatch.setattr(torch, "compile", Mock(side_effect=AssertionError))
+    assert obstacle_to_compiling(torch.device("cpu")) == "torch cannot compile (AssertionError())"
 
 
 def test_a_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_architectures_are_listed() -> None:
 
 @pytest.mark.parametrize("options, message", [
     (["--arch=transfomer_bas"], "did you mean transformer_base"),
-    (["--arch=rnn"], "--arch rnn is unknown; `nmt architectures` lists all"),
+    (["--arch=rnn"], "--arch rnn is unknown; `nmt architectures` lists nmt's own"),
     (["--d-model=33"], "--d-model must be even"),
     (["--lr-scale=inf"], "--lr-scale must be a finite number, but is inf"),
     (["--d-model=50000", "--d-ff=50000", "--encoder-layers=999"], "parameters does not fit into memory; choose a"),
