@@ -13,54 +13,6 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.model.masks import BlockMask, Mask, PackedMask
 
-
-def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
-    """Returns a mask on the CPU, 1 for numbers to keep and 0 for numbers to drop, and the factor that keeps the mean.
-
-    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
-    rounded to a multiple of 2^-16, and the factor accounts for the rounding.
-    """
-    dropped = min(round(probability * 65536), 65535)
-    numbers = shape.numel()
-    words = torch.empty((numbers + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    # torch compares in place, and converts from uint8, several times as fast as it makes and converts booleans.
-    keep = words.view(torch.int16)[:numbers].view(shape).ge_(dropped - 32768)
-    return keep.to(torch.uint8), 65536 / (65536 - dropped)
-
-
-def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
-    return x if keep is None else keep.to(x.dtype).mul_(x).mul_(scale)
-
-
-class _MaskDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        keep, ctx.scale = random_mask(x.shape, probability)
-        ctx.save_for_backward(keep)
-        return _dropped(x, keep, ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (keep,) = ctx.saved_tensors
-        return _dropped(gradients[0], keep, ctx.scale), None
-
-
-class Dropout(nn.Module):
-    """Sets numbers to 0 with the given probability in training, and scales the rest to keep the mean."""
-
-    def __init__(self, probability: float) -> None:
-        super().__init__()
-        self.probability = probability
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns a tensor of the shape of `x`; `x` itself outside training."""
-        if not self.training or self.probability == 0:
-            return x
-        if x.device.type == "cpu":
-            return _MaskDropout.apply(x, self.probability)
-        return F.dropout(x, self.probability)
-
-
 # Attention as batched matrix products: training on CPUs, and short sentences without gradients.
 
 # torch's softmax does not vectorise shorter rows, and takes ten times as long.
@@ -231,3 +183,53 @@ def padded_blocks(mask: tuple[BlockMask, ...], q_FHK: Tensor, *of_keys_GH: Tenso
 def _split(x_F: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
     """Returns parts of these lengths without the rest. Unlike slices, they have one gradient, which is concatenated."""
     return x_F.split([*lengths, len(x_F) - sum(lengths)])[:-1]
+
+
+# Dropout, of attention weights and of other tensors
+
+
+def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
+    """Returns a mask on the CPU, 1 for numbers to keep and 0 for numbers to drop, and the factor that keeps the mean.
+
+    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
+    rounded to a multiple of 2^-16, and the factor accounts for the rounding.
+    """
+    dropped = min(round(probability * 65536), 65535)
+    numbers = shape.numel()
+    words = torch.empty((numbers + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    # torch compares in place, and converts from uint8, several times as fast as it makes and converts booleans.
+    keep = words.view(torch.int16)[:numbers].view(shape).ge_(dropped - 32768)
+    return keep.to(torch.uint8), 65536 / (65536 - dropped)
+
+
+def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    return x if keep is None else keep.to(x.dtype).mul_(x).mul_(scale)
+
+
+class _MaskDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        keep, ctx.scale = random_mask(x.shape, probability)
+        ctx.save_for_backward(keep)
+        return _dropped(x, keep, ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return _dropped(gradients[0], keep, ctx.scale), None
+
+
+class Dropout(nn.Module):
+    """Sets numbers to 0 with the given probability in training, and scales the rest to keep the mean."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of the shape of `x`; `x` itself outside training."""
+        if not self.training or self.probability == 0:
+            return x
+        if x.device.type == "cpu":
+            return _MaskDropout.apply(x, self.probability)
+        return F.dropout(x, self.probability)

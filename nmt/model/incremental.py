@@ -140,7 +140,8 @@ class DecoderCache:
         layers: keys and values of every layer.
         length: steps so far.
         ancestors_BWT: the ancestor of hypothesis w at slot t, as the number of a hypothesis of the same sentence; -1 if
-            there is none.
+            there is none. If both hypotheses of a sentence continue hypothesis 1 of the first step, their ancestors are
+            [[1, 0], [1, 1]] after the second step: hypothesis 0 sees row 1 at slot 0 and its own row at slot 1.
         starts_B: the step at which each sentence began.
         first: the step that the first slot belongs to.
     """
