@@ -22,7 +22,8 @@ from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import ParallelSplit
-from nmt.model.masks import Block, Layout, moved
+from nmt.model.device import moved
+from nmt.model.masks import Block, Layout
 from nmt.text.subword import PAD, with_bos, with_eos
 
 

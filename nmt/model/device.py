@@ -5,10 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from nmt import console
 from nmt.config import RuntimeConfig
@@ -142,6 +143,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
     )
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """Returns a tensor, or a dataclass with its tensors, on the device.
+
+    A GPU copies from pinned memory without making the CPU wait. Values of other types stay as they are.
+    """
+    if isinstance(value, Tensor):
+        return value.to(device) if device.type == "cpu" else value.pin_memory().to(device, non_blocking=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: moved(getattr(value, field.name), device) for field in fields(value)})
+    return value
 
 
 def obstacle_to_compiling(device: torch.device) -> str | None:

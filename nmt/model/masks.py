@@ -6,16 +6,13 @@ Shapes: see docs/architecture.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.config import ModelConfig
-from nmt.model.device import Runtime
 from nmt.text.subword import PAD
 
 
@@ -54,19 +51,132 @@ class Layout:
         return cls(positions_F, lengths_B, width, (block,))
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """Returns a tensor, or a dataclass with its tensors, on the device.
+@dataclass(frozen=True)
+class BlockMask:
+    """The mask of a block of sentences whose queries, and whose keys, are padded to one width.
 
-    A GPU copies from pinned memory without making the CPU wait. Values of other types stay as they are.
+    Attributes:
+        sentences: B.
+        queries, keys: positions of a sentence, padding included.
+        bias: what is added to the scores, broadcast to BHQS; None if every query sees every key.
+        window: how restricted attention is cut into blocks; replaces the bias.
     """
-    if isinstance(value, Tensor):
-        return value.to(device) if device.type == "cpu" else value.pin_memory().to(device, non_blocking=True)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: moved(getattr(value, field.name), device) for field in fields(value)})
-    return value
+
+    sentences: int
+    queries: int
+    keys: int
+    bias: Tensor | None
+    window: Window | None = None
+
+
+@dataclass(frozen=True)
+class PackedMask:
+    """The mask of packed sentences: sentence n of the queries attends to sentence n of the keys.
+
+    One call of a GPU kernel computes sentences of all lengths, without padding.
+
+    Attributes:
+        query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
+        longest_query, longest_key: bounds on the positions of a sentence.
+        causal: whether a query sees only the positions up to its own.
+    """
+
+    query_starts: Tensor
+    key_starts: Tensor
+    longest_query: int
+    longest_key: int
+    causal: bool
+
+    @classmethod
+    def of(cls, queries: Layout, keys: Layout, *, causal: bool) -> Self:
+        """Returns the mask of two packed layouts with the same number of sentences."""
+        starts = sentence_starts(queries.lengths_B), sentence_starts(keys.lengths_B)
+        return cls(*starts, bound_on(queries.longest), bound_on(keys.longest), causal)
+
+    def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float, dropout: float = 0.0) -> Tensor:
+        """Returns Dropout(softmax(scale · q kᵀ)) v within the sentences, FHK."""
+        from nmt.model.packed_attention import attend_packed  # needs Triton
+
+        lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
+        # On the device, so that each replay of a CUDA graph draws another one.
+        seed = torch.randint(1 << 31, (1,), device=q_FHK.device) if dropout else self.query_starts
+        return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
+
+
+# One mask for each padded block, or one for all packed sentences.
+Mask = tuple[BlockMask, ...] | PackedMask
+
+
+def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> Mask:
+    """Returns the mask of attention within the sentences of one side."""
+    if layout.blocks is None:
+        return PackedMask.of(layout, layout, causal=causal)
+    if window is None and not causal:
+        return cross_attention_mask(layout, layout)
+    lengths = layout.lengths_B.split([block.sentences for block in layout.blocks])
+    return tuple(
+        _restricted(n, block.width, window, causal=causal) if window else _causal(n, block.width)
+        for block, n in zip(layout.blocks, lengths, strict=True)
+    )
+
+
+def cross_attention_mask(queries: Layout, keys: Layout) -> Mask:
+    """Returns the mask with which sentence n of the queries sees all real positions of sentence n of the keys."""
+    if queries.blocks is None or keys.blocks is None:
+        return PackedMask.of(queries, keys, causal=False)
+    lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
+    return tuple(
+        BlockMask(q.sentences, q.width, k.width, padding_bias(n, k.width) if k.padded else None)
+        for q, k, n in zip(queries.blocks, keys.blocks, lengths, strict=True)
+    )
+
+
+def _causal(lengths_B: Tensor, width: int) -> BlockMask:
+    # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
+    bias_QS = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
+    return BlockMask(len(lengths_B), width, width, bias_QS)
+
+
+def padding_bias(lengths_B: Tensor, width: int) -> Tensor:
+    """Returns the bias B11S that hides the padding of the keys."""
+    seen_B1 = lengths_B.clamp(min=1)[:, None]
+    return visible_bias(torch.arange(width, device=lengths_B.device) < seen_B1)[:, None, None]
+
+
+def visible_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Returns the bias on attention scores that hides what is not visible: 0 where True, −∞ where False."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+
+
+# The base-2 logarithm of the least bound on the length of packed sentences.
+_LEAST_BOUND = 6
+
+
+def bound_on(longest: int) -> int:
+    """Returns a bound on the length of sentences: a power of 4 and at least 64, so that there are few bounds."""
+    bits = max(_LEAST_BOUND, (longest - 1).bit_length())
+    return 1 << (bits + bits % 2)
+
+
+def sentence_starts(lengths_B: Tensor) -> Tensor:
+    """Returns where each packed sentence begins and the last one ends; int32, B + 1."""
+    return F.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
 
 
 # Self-attention restricted to a neighbourhood of r positions (paper §4, Table 1).
+
+# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
+# square of scores is less work.
+_WINDOWS_WORTH_CUTTING = 3
+
+
+def _restricted(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> BlockMask:
+    first_BQ, last_BQ = neighbours(lengths_B, width, size, causal=causal)
+    if width > _WINDOWS_WORTH_CUTTING * size:
+        return BlockMask(len(lengths_B), width, width, None, Window.of(first_BQ, last_BQ, size))
+    positions_S = torch.arange(width, device=first_BQ.device)
+    visible_BQS = (positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None])
+    return BlockMask(len(lengths_B), width, width, visible_bias(visible_BQS)[:, None])
 
 
 def neighbours(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> tuple[Tensor, Tensor]:
@@ -120,187 +230,3 @@ class Window:
         bias = self.bias_BI1JX.expand(sentences, -1, -1, -1, -1).flatten(0, 1)
         attended = function(q.flatten(0, 1), k, v, bias)
         return attended.unflatten(0, (sentences, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :width]
-
-
-def visible_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Returns the bias on attention scores that hides what is not visible: 0 where True, −∞ where False."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
-
-
-# Attention over packed sentences: one call of a GPU kernel for sentences of all lengths, without padding.
-
-# The base-2 logarithm of the least bound on the length of packed sentences.
-_LEAST_BOUND = 6
-_TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
-
-
-@dataclass(frozen=True)
-class PackedMask:
-    """The mask with which sentence n of the queries attends to sentence n of the keys.
-
-    Attributes:
-        query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
-        longest_query, longest_key: bounds on the positions of a sentence.
-        causal: whether a query sees only the positions up to its own.
-    """
-
-    query_starts: Tensor
-    key_starts: Tensor
-    longest_query: int
-    longest_key: int
-    causal: bool
-
-    @classmethod
-    def of(cls, queries: Layout, keys: Layout, *, causal: bool) -> Self:
-        """Returns the mask of two packed layouts with the same number of sentences."""
-        starts = _starts(queries.lengths_B), _starts(keys.lengths_B)
-        return cls(*starts, bound_on(queries.longest), bound_on(keys.longest), causal)
-
-    def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float, dropout: float = 0.0) -> Tensor:
-        """Returns Dropout(softmax(scale · q kᵀ)) v within the sentences, FHK."""
-        from nmt.model.packed_attention import attend_packed  # needs Triton
-
-        lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
-        # On the device, so that each replay of a CUDA graph draws another one.
-        seed = torch.randint(1 << 31, (1,), device=q_FHK.device) if dropout else self.query_starts
-        return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
-
-
-def bound_on(longest: int) -> int:
-    """Returns a bound on the length of sentences: a power of 4 and at least 64, so that there are few bounds."""
-    bits = max(_LEAST_BOUND, (longest - 1).bit_length())
-    return 1 << (bits + bits % 2)
-
-
-def _starts(lengths_B: Tensor) -> Tensor:
-    return F.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
-
-
-def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
-    """Describes why a model cannot train on packed batches here; returns None if it can."""
-    if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
-        return "packed batches need a GPU and bf16"
-    if config.attention == "additive" or config.attention_window is not None:
-        return "packed batches need dot-product attention without a window"
-    if config.guided_alignment is not None:
-        return "packed batches do not compute the attention weights that --guided-alignment trains"
-    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device, config.attention_dropout):
-        return f"the kernel for packed batches does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
-    return None
-
-
-def kernel_works(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> bool:
-    """Returns whether the kernel supports these sizes here and computes the right values and gradients.
-
-    The supported sizes depend on Triton and on the GPU, so the kernel is tried.
-    """
-    queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
-    return _is_right(queries_B, keys_B, heads, d_k, dropout, causal=False) and _is_right(
-        queries_B, queries_B, heads, d_k, dropout, causal=True
-    )
-
-
-def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: float, *, causal: bool) -> bool:
-    """Returns whether the kernel in bf16 agrees with `scaled_dot_product_attention` in fp32 for these lengths.
-
-    With dropout, there is nothing to compare with, and the results must be finite.
-    """
-    lengths, device = (queries_B, keys_B), queries_B.device
-    mask = PackedMask(_starts(queries_B), _starts(keys_B), int(queries_B.max()), int(keys_B.max()), causal)
-    sentences_F, sentences_G = (torch.arange(len(n_B), device=device).repeat_interleave(n_B) for n_B in lengths)
-    visible_FG = sentences_F[:, None] == sentences_G
-    visible_FG = visible_FG.tril() if causal else visible_FG
-    draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
-    # Queries, keys and values are slices of wider tensors, as in the model.
-    wider = [draw(len(numbers), 2 * heads, d_k) for numbers in (sentences_F, sentences_G, sentences_G)]
-    grad_FHK = draw(len(sentences_F), heads, d_k)
-
-    def results(attend: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
-        inputs = [x.to(dtype)[:, :heads].requires_grad_() for x in wider]
-        attended_FHK = attend(*inputs)
-        return [attended_FHK, *torch.autograd.grad(attended_FHK, inputs, grad_FHK.to(dtype))]
-
-    def exact(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor) -> Tensor:
-        q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
-        return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
-
-    try:
-        found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
-        random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
-    except Exception:  # Triton raises many types of errors
-        return False
-    expected = results(exact, torch.float32)
-    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
-    return are_right and all(bool(x.isfinite().all()) for x in random)
-
-
-# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
-# square of scores is less work.
-_WINDOWS_WORTH_CUTTING = 3
-
-
-@dataclass(frozen=True)
-class BlockMask:
-    """The mask of a block of sentences whose queries, and whose keys, are padded to one width.
-
-    Attributes:
-        sentences: B.
-        queries, keys: positions of a sentence, padding included.
-        bias: what is added to the scores, broadcast to BHQS; None if every query sees every key.
-        window: how restricted attention is cut into blocks; replaces the bias.
-    """
-
-    sentences: int
-    queries: int
-    keys: int
-    bias: Tensor | None
-    window: Window | None = None
-
-
-# One mask for each padded block, or one for all packed sentences.
-Mask = tuple[BlockMask, ...] | PackedMask
-
-
-def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> Mask:
-    """Returns the mask of attention within the sentences of one side."""
-    if layout.blocks is None:
-        return PackedMask.of(layout, layout, causal=causal)
-    if window is None and not causal:
-        return cross_attention_mask(layout, layout)
-    lengths = layout.lengths_B.split([block.sentences for block in layout.blocks])
-    return tuple(
-        _restricted(n, block.width, window, causal=causal) if window else _causal(n, block.width)
-        for block, n in zip(layout.blocks, lengths, strict=True)
-    )
-
-
-def cross_attention_mask(queries: Layout, keys: Layout) -> Mask:
-    """Returns the mask with which sentence n of the queries sees all real positions of sentence n of the keys."""
-    if queries.blocks is None or keys.blocks is None:
-        return PackedMask.of(queries, keys, causal=False)
-    lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
-    return tuple(
-        BlockMask(q.sentences, q.width, k.width, padding_bias(n, k.width) if k.padded else None)
-        for q, k, n in zip(queries.blocks, keys.blocks, lengths, strict=True)
-    )
-
-
-def _causal(lengths_B: Tensor, width: int) -> BlockMask:
-    # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
-    bias_QS = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
-    return BlockMask(len(lengths_B), width, width, bias_QS)
-
-
-def _restricted(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> BlockMask:
-    first_BQ, last_BQ = neighbours(lengths_B, width, size, causal=causal)
-    if width > _WINDOWS_WORTH_CUTTING * size:
-        return BlockMask(len(lengths_B), width, width, None, Window.of(first_BQ, last_BQ, size))
-    positions_S = torch.arange(width, device=first_BQ.device)
-    visible_BQS = (positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None])
-    return BlockMask(len(lengths_B), width, width, visible_bias(visible_BQS)[:, None])
-
-
-def padding_bias(lengths_B: Tensor, width: int) -> Tensor:
-    """Returns the bias B11S that hides the padding of the keys."""
-    seen_B1 = lengths_B.clamp(min=1)[:, None]
-    return visible_bias(torch.arange(width, device=lengths_B.device) < seen_B1)[:, None, None]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt.data.loader import MicroBatch
-from nmt.model.masks import bound_on, moved
+from nmt.model.device import moved
+from nmt.model.masks import bound_on
 
 # Computes on a batch and a factor, and returns the loss and the negative log-likelihood.
 Pass = Callable[[MicroBatch, Tensor], tuple[Tensor, Tensor]]

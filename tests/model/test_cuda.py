@@ -13,7 +13,7 @@ from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import MicroBatch, make_update
 from nmt.model.device import Runtime
-from nmt.model.masks import kernel_works, obstacle_to_packing
+from nmt.model.packing import kernel_works, obstacle_to_packing
 from nmt.training.loss import TrainingLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

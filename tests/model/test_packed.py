@@ -21,7 +21,8 @@ from nmt.config import ModelConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.device import Runtime, obstacle_to_compiling
-from nmt.model.masks import PackedMask, kernel_works, obstacle_to_packing
+from nmt.model.masks import PackedMask
+from nmt.model.packing import kernel_works, obstacle_to_packing
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss

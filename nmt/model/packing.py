@@ -1,0 +1,76 @@
+"""Finds out whether a model can train on packed batches here, by trying the kernel in `nmt.model.packed_attention`.
+
+Shapes: see docs/architecture.md; F flat query positions, G flat key positions, B sentences, H heads, K d_k.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.config import ModelConfig
+from nmt.model.device import Runtime
+from nmt.model.masks import PackedMask, sentence_starts
+
+_TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
+
+
+def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
+    """Describes why a model cannot train on packed batches here; returns None if it can."""
+    if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
+        return "packed batches need a GPU and bf16"
+    if config.attention == "additive" or config.attention_window is not None:
+        return "packed batches need dot-product attention without a window"
+    if config.guided_alignment is not None:
+        return "packed batches do not compute the attention weights that --guided-alignment trains"
+    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device, config.attention_dropout):
+        return f"the kernel for packed batches does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
+    return None
+
+
+def kernel_works(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> bool:
+    """Returns whether the kernel supports these sizes here and computes the right values and gradients.
+
+    The supported sizes depend on Triton and on the GPU, so the kernel is tried.
+    """
+    queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
+    return _is_right(queries_B, keys_B, heads, d_k, dropout, causal=False) and _is_right(
+        queries_B, queries_B, heads, d_k, dropout, causal=True
+    )
+
+
+def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: float, *, causal: bool) -> bool:
+    """Returns whether the kernel in bf16 agrees with `scaled_dot_product_attention` in fp32 for these lengths.
+
+    With dropout, there is nothing to compare with, and the results must be finite.
+    """
+    lengths, device = (queries_B, keys_B), queries_B.device
+    starts = sentence_starts(queries_B), sentence_starts(keys_B)
+    mask = PackedMask(*starts, int(queries_B.max()), int(keys_B.max()), causal)
+    sentences_F, sentences_G = (torch.arange(len(n_B), device=device).repeat_interleave(n_B) for n_B in lengths)
+    visible_FG = sentences_F[:, None] == sentences_G
+    visible_FG = visible_FG.tril() if causal else visible_FG
+    draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
+    # Queries, keys and values are slices of wider tensors, as in the model.
+    wider = [draw(len(numbers), 2 * heads, d_k) for numbers in (sentences_F, sentences_G, sentences_G)]
+    grad_FHK = draw(len(sentences_F), heads, d_k)
+
+    def results(attend: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        inputs = [x.to(dtype)[:, :heads].requires_grad_() for x in wider]
+        attended_FHK = attend(*inputs)
+        return [attended_FHK, *torch.autograd.grad(attended_FHK, inputs, grad_FHK.to(dtype))]
+
+    def exact(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor) -> Tensor:
+        q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
+        return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
+
+    try:
+        found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
+        random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
+    except Exception:  # Triton raises many types of errors
+        return False
+    expected = results(exact, torch.float32)
+    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
+    return are_right and all(bool(x.isfinite().all()) for x in random)
