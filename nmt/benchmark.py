@@ -254,10 +254,10 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     seconds = []
     lines = 0
     dest = Path(config.dest).absolute()
-    parent = next(folder for folder in dest.parents if folder.exists())
     codec = read_codec(config.like) if config.like else None
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
+            parent = next(folder for folder in (*dest.parents, dest) if folder.exists())
             folder = tempfile.TemporaryDirectory(dir=parent, prefix=f"{dest.name}.benchmark-")
         with removed_at_the_end(folder) as name:
             temporary = replace(config, dest=f"{name}/data")

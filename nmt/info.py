@@ -128,10 +128,10 @@ def _exported(path: Path, folder: Path, verify: bool) -> Description:
         config = json.loads((folder / "config.json").read_bytes())
         record = config.get("nmt", {})
         found = {"text": record.get("text", config.get("text")), "model": record.get("model")}
-        if wrong := [name for name, value in found.items() if not isinstance(value, dict | None)]:
-            raise ValueError(f"{wrong[0]} is not an object")
     except (OSError, ValueError, AttributeError) as error:
         raise NmtError(f"{folder / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
+    if not isinstance(found["text"], dict) or not isinstance(found["model"], dict | None):
+        raise NmtError(f"{folder / 'config.json'} is not of a model that nmt exported; name another folder")
     if folder != path:
         kind = "web"
     elif (path / "onnx").is_dir():

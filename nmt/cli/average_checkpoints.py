@@ -32,9 +32,9 @@ def average_checkpoints(
 
     if last and best:
         raise NmtError("--last and --best were both given; leave out one of them")
-    if (last or best) and not any(Path(path).is_dir() for path in checkpoints):
+    if (last or best) and all(Path(path).is_file() for path in checkpoints):
         flag = "--last" if last else "--best"
-        raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is none; leave out {flag}")
+        raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is a file; leave out {flag}")
     paths = chosen_checkpoints(checkpoints, last or 5, best)
     with output_file(output, paths, suffix=SUFFIX) as file:
         checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)

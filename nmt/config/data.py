@@ -113,8 +113,8 @@ class DataConfig(Config):
     augment: bool = option(
         False,
         "Change a share of the training pairs to what people type: capitals on both sides 0.07, Title Case 0.05 "
-        "(neither for Turkish and Azerbaijani), typing errors in the source 0.05, no final punctuation 0.2, and lines "
-        "of random characters to copy 0.0005.",
+        "(but no capitals for Turkish and Azerbaijani), typing errors in the source 0.05, no final punctuation 0.2, "
+        "and lines of random characters to copy 0.0005.",
         panel="Augmentation",
     )
     max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)

@@ -33,7 +33,8 @@ class JobConfig(Config):
 
     shard_lines: int | None = large_jobs_option(
         None,
-        "Lines in a shard. Finished shards are kept. By default, so many that a shard usually takes under a minute.",
+        "Lines in a shard. Finished shards are kept. By default, a shard has so many that it usually takes under a "
+        "minute.",
         at_least=1,
     )
     cluster: str | None = large_jobs_option(

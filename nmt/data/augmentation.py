@@ -9,9 +9,8 @@ from nmt.data.mixture import hash_of
 Pair = tuple[str, str]
 _FINAL = ".!?…。！？।"
 _SPACES = " \u00a0\u202f"
-_CLOSING = {"¿": "?", "¡": "!"}
 # The first letter of a word, with the quotation marks and brackets before it.
-_WORD_START = re.compile(rf"(?<![^ ])[\"“”„‘‚«»‹›(\[¿¡{_SPACES}]*\w")
+_WORD_START = re.compile(r"(?<![^ ])[\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*\w")
 # The letters beside a letter on a keyboard with Latin letters.
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _NEIGHBOURS = {
@@ -30,17 +29,16 @@ def in_title_case(line: str) -> str:
 
 
 def without_final_punctuation(line: str) -> str:
-    """Returns the line without the punctuation at its end, the space before it, and a ¿ or ¡ that belongs to it.
+    """Returns the line without the punctuation at its end, the space before it, and the ¿ and ¡ that belong to it.
 
     A line whose last word has another full stop, such as p.m., stays as it is.
     """
     kept = line.rstrip(_FINAL + _SPACES)
     if "." in kept.rpartition(" ")[2]:
         return line
-    closing = _CLOSING.get(line[:1])
-    if closing and closing in line[len(kept) :] and closing not in kept:
-        kept = kept[1:]
-    return kept or line
+    last = 1 + max(map(kept.rfind, "?!"))
+    kept = kept[:last] + kept[last:].replace("¿", "").replace("¡", "")
+    return kept.strip(_SPACES) or line
 
 
 def with_typing_errors(line: str, draw: random.Random) -> str:
@@ -66,6 +64,14 @@ def _both(change: Callable[[str], str]) -> Callable[[Pair, random.Random], Pair]
     return lambda pair, _: (change(pair[0]), change(pair[1]))
 
 
+def _without_final_punctuation(pair: Pair, _: random.Random) -> Pair:
+    """Returns both sides without final punctuation, or the pair as it is if one side must keep it."""
+    changed = without_final_punctuation(pair[0]), without_final_punctuation(pair[1])
+    if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
+        return pair
+    return changed
+
+
 def _copied_noise(_: Pair, draw: random.Random) -> Pair:
     """Returns words of random characters, which a model should copy."""
     line = " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
@@ -78,7 +84,7 @@ _CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
     (0.07, _UPPER),
     (0.05, _TITLE),
     (0.05, lambda pair, draw: (with_typing_errors(pair[0], draw), pair[1])),
-    (0.2, _both(without_final_punctuation)),
+    (0.2, _without_final_punctuation),
     (0.0005, _copied_noise),
 )
 

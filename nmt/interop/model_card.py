@@ -62,8 +62,10 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
-    imported = checkpoint.provenance.get("imported")
-    made = f"converted by nmt from a model of {imported['format']}" if imported else "trained with nmt"
+    made_from: Any = checkpoint.provenance
+    while "averaged" in made_from:
+        made_from = made_from["last"]
+    made = "converted with nmt from another format" if "imported" in made_from else "trained with nmt"
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {made}. {again}",

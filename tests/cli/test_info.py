@@ -105,9 +105,9 @@ def test_other_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert "nothing does not exist" in failed("info", tmp_path / "nothing")
     (tmp_path / "config.json").write_text("[]")
     assert "config.json cannot be used" in failed("info", tmp_path)
-    for config in ({"text": "abc"}, {"nmt": {"model": 3}}):
+    for config in ({"text": "abc"}, {"nmt": {"text": {}, "model": 3}}, {"model_type": "bert"}):
         (tmp_path / "config.json").write_text(json.dumps(config))
-        assert "is not an object" in failed("info", tmp_path)
+        assert "config.json is not of a model that nmt exported; name another folder" in failed("info", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"nmt": {"text": {"source_lang": "en"}}}))
     done = run("info", tmp_path, code=1)
     assert f"{tmp_path} was written by another version of nmt" in done.stderr

@@ -388,6 +388,9 @@ def test_typing_errors_keep_the_words_apart_and_change_few_letters(line: str, se
     ("Come at 8 p.m.", "Come at 8 p.m."),
     ("¿Qué? Nada.", "¿Qué? Nada"),
     ("¿Qué?", "Qué"),
+    ("Pero ¿qué?", "Pero qué"),
+    ("¿Qué? ¿Sí?", "¿Qué? Sí"),
+    ("¿¡ Qué !?", "Qué"),
     ("...", "..."),
     ("", ""),
 ])  # fmt: skip
@@ -398,6 +401,13 @@ def test_only_final_punctuation_is_dropped(line: str, expected: str) -> None:
 
 def test_title_case_begins_behind_quotation_marks_and_brackets() -> None:
     assert in_title_case("say “yes, i do” (to «\u00a0l'ami\u00a0»)") == "Say “Yes, I Do” (To «\u00a0L'ami\u00a0»)"
+    assert in_title_case("it's 'quoted'  text") == "It's 'Quoted'  Text"
+
+
+def test_both_sides_or_none_lose_their_final_punctuation() -> None:
+    pairs = [("Come at 8 p.m.", "Komm um 20 Uhr."), ("Come at 8.", "Komm um 8.")]
+    found = [{augmented(pair, 1, number) for number in range(200)} for pair in pairs]
+    assert [any(target.endswith(("Uhr", "8")) for _, target in of_pair) for of_pair in found] == [False, True]
 
 
 def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_the_best_checkpoints_are_averaged(trained: Path, tmp_path: Path, monkey
     said = failed("average-checkpoints", folder, "--last=2", "--best=1", f"--output={best}")
     assert "--last and --best were both given; leave out one of them" in said
     said = failed("average-checkpoints", same, "--best=3", f"--output={best}")
-    assert f"--best takes checkpoints from run folders, but {same} is none; leave out --best" in said
+    assert f"--best takes checkpoints from run folders, but {same} is a file; leave out --best" in said
 
 
 def test_chrf_and_the_loss_can_decide(trained: Path, tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def flags(random: Random) -> Trial:
     name = random.choice(list(_COMMANDS))
     arguments, known = list(_ARGUMENTS[name]), _COMMANDS[name]
     chosen = random.sample(list(known), min(len(known), random.choice((1, 1, 2, 3))))
+    if "--best" in chosen:
+        arguments.remove("--last=2")  # which is refused beside it
     # Outputs come last, because the value of an output may be one of the inputs.
     for flag in sorted(chosen, key=lambda flag: flag in _WRITTEN):
         arguments.append(f"{flag}={_value(flag, known[flag], arguments, random)}")
