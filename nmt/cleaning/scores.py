@@ -91,10 +91,8 @@ def dual_scores(
 
 def _ratios(sides: Sequence[str], languages: Sequence[str]) -> np.ndarray:
     """Returns the ratio of the lengths of each pair; [L]."""
-    found = [np.zeros(0)]
-    for rows in in_chunks(read_rows(*sides)):
-        found.append(length_ratio(*map(measure, zip(*rows, strict=True), languages)))
-    return np.concatenate(found)
+    chunks = in_chunks(read_rows(*sides))
+    return np.concatenate([length_ratio(*map(measure, zip(*rows, strict=True), languages)) for rows in chunks])
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:
