@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -98,7 +99,13 @@ def resolve(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = F
         torch.cuda.set_device(device)
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    return Runtime(device, _DTYPES[precision_of(config)])
+    runtime = Runtime(device, _DTYPES[precision_of(config)])
+    if local_rank == 0 and not is_native(runtime.dtype, device.type):
+        console.warn_once(
+            f"--precision {runtime.precision} is emulated here: a matrix product takes {_slowdown(runtime):,.0f} times "
+            f"as long as in fp32; leave out --precision"
+        )
+    return runtime
 
 
 def precision_of(config: RuntimeConfig) -> str:
@@ -173,12 +180,38 @@ def _gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _best_precision(device: str) -> str:
-    if device == "cpu":
-        return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bf16"
-    return "fp16" if torch.cuda.get_device_capability(device) >= _FAST_FP16 else "fp32"
+def is_native(dtype: torch.dtype, device_type: str) -> bool:
+    """Returns whether a device (`cpu` or `cuda`) has instructions that multiply matrices of this type.
+
+    Without them, products take up to a hundred times as long as in fp32. ATEN_CPU_CAPABILITY, which limits the
+    instructions that torch uses, counts as a limit of the processor.
+    """
+    if device_type == "cpu" and dtype == torch.bfloat16:
+        has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    if device_type == "cuda" and dtype == torch.bfloat16:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device_type == "cuda" and dtype == torch.float16:
+        return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
+    return dtype == torch.float32
+
+
+def _best_precision(device_type: str) -> str:
+    candidates = ("bf16", "fp16", "fp32") if device_type == "cuda" else ("bf16", "fp32")
+    return next(name for name in candidates if is_native(_DTYPES[name], device_type))
+
+
+def _slowdown(runtime: Runtime) -> float:
+    """Returns how many times as long as in fp32 a matrix product takes; measures one product of each type."""
+    seconds = []
+    for dtype in (runtime.dtype, torch.float32):
+        matrix = torch.ones(256, 256, dtype=dtype, device=runtime.device)
+        for _ in range(2):  # the first product may prepare a kernel
+            started = time.perf_counter()
+            matrix @ matrix
+            runtime.wait()
+        seconds.append(time.perf_counter() - started)
+    return seconds[0] / seconds[1]
 
 
 def _use_own_cores() -> None:

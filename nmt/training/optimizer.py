@@ -74,12 +74,12 @@ class MatrixOptimizer:
 
     Projections that are stored in one weight are separate matrices. A step has the size that Adam's usually has (Liu et
     al. 2025, arXiv:2502.16982), so the learning rates of Adam fit. Every rank computes all steps. They are the same as
-    those of `torch.optim.Muon`, which computes one matrix after the other.
+    those of `torch.optim.Muon`, which computes one matrix after the other, and always in bfloat16.
     """
 
-    def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
-        """`weights` has each weight with the numbers of rows of its matrices."""
-        self._weights = weights
+    def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], dtype: torch.dtype) -> None:
+        """`weights` has each weight with the numbers of rows of its matrices; the iteration is computed in `dtype`."""
+        self._weights, self._dtype = weights, dtype
         # The parts share the memory of the weights.
         self._parts = [part for weight, rows in weights for part in weight.detach().split(rows)]
         self.momenta = list(map(torch.zeros_like, self._parts))
@@ -109,18 +109,18 @@ class MatrixOptimizer:
             of_batch = [gradients[number] for number in numbers]
             momenta = [self.momenta[number] for number in numbers]
             torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
-            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)))
+            matrices_PRC = torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM))
+            steps_PRC = _orthogonal(matrices_PRC.to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for number, step_RC in zip(numbers, steps_PRC, strict=True):
                 self._parts[number].add_(step_RC, alpha=-learning_rate * size)
 
 
 def _orthogonal(matrices_PRC: Tensor) -> Tensor:
-    """Returns P matrices in bfloat16 with the same singular vectors, and singular values that are close to 1."""
+    """Returns P matrices with the same singular vectors, and singular values that are close to 1."""
     if matrices_PRC.shape[1] > matrices_PRC.shape[2]:
         return _orthogonal(matrices_PRC.mT).mT
-    x_PRC = matrices_PRC.bfloat16()
-    x_PRC = x_PRC / x_PRC.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x_PRC = matrices_PRC / matrices_PRC.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(_ITERATIONS):
         gram_PRR = x_PRC @ x_PRC.mT
         x_PRC = torch.baddbmm(x_PRC, torch.baddbmm(gram_PRR, gram_PRR, gram_PRR, beta=_B, alpha=_C), x_PRC, beta=_A)
@@ -128,7 +128,11 @@ def _orthogonal(matrices_PRC: Tensor) -> Tensor:
 
 
 class Optimizer:
-    """Updates parameters by their gradients: `matrices` with Muon (see `MatrixOptimizer`), and the others with Adam."""
+    """Updates parameters by their gradients: `matrices` with Muon (see `MatrixOptimizer`), and the others with Adam.
+
+    Args:
+        dtype: the type of Muon's matrix products. The weights and the moments keep their own type.
+    """
 
     def __init__(
         self,
@@ -136,10 +140,11 @@ class Optimizer:
         config: TrainConfig,
         loss_scale: LossScale | None = None,
         matrices: Sequence[tuple[Tensor, Sequence[int]]] = (),
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._parameters, self._clip_norm, self.loss_scale = list(parameters), config.clip_norm, loss_scale
         betas = config.adam_beta1, config.adam_beta2
-        self._matrices = MatrixOptimizer(matrices) if matrices else None
+        self._matrices = MatrixOptimizer(matrices, dtype) if matrices else None
         of_muon = {id(weight) for weight, _ in matrices}
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
         self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)

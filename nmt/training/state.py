@@ -12,7 +12,7 @@ from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.model.device import Runtime
+from nmt.model.device import Runtime, is_native
 from nmt.model.transformer import matrices
 from nmt.signals import StopSignals
 from nmt.training.gradients import Gradients
@@ -180,6 +180,7 @@ def new_state(setup: Setup) -> TrainState:
     if config.compile:
         gradients.compile_layers()
     by_muon = list(matrices(model)) if config.optimizer == "muon" else []
-    optimizer = Optimizer(gradients.parameters, config, loss_scale, by_muon)
+    dtype = torch.bfloat16 if is_native(torch.bfloat16, setup.runtime.device.type) else torch.float32
+    optimizer = Optimizer(gradients.parameters, config, loss_scale, by_muon, dtype)
     average = None if config.ema is None else MovingAverage(model, config.ema)
     return TrainState(loss, gradients, optimizer, average=average)

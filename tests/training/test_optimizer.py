@@ -1,22 +1,27 @@
 """The optimiser: the average of the weights, fp16 with a loss scale, and Muon."""
 
+import re
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import forks
 import pytest
 import torch
 from commands import SMALL, TRAIN, assert_resumes, failed, run, same_weights, train, valid_losses, weights
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nmt
+from nmt import console
 from nmt.config import ModelConfig, RuntimeConfig, TrainConfig
 from nmt.model import device
 from nmt.model.device import resolve
 from nmt.model.transformer import Transformer, matrices
 from nmt.training import optimizer as optimizer_module
 from nmt.training.optimizer import LossScale, Optimizer, learning_rate
+from nmt.training.train import train as train_model
 
 EMA = ["--valid-metric=nll", "--save-updates=1"]
 
@@ -139,6 +144,51 @@ def test_auto_chooses_fp16_on_gpus_without_bf16(
     assert resolve(RuntimeConfig()).precision == expected
 
 
+class CpuProducts(TorchDispatchMode):
+    """Records the types in which matrices are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes = set[torch.dtype]()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm"):
+            self.dtypes.add(args[0].dtype)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("avx512_bf16, capability, expected", [
+    (True, "AVX512", {torch.bfloat16}), (True, "AVX2", {torch.float32}), (False, "AVX512", {torch.float32}),
+])  # fmt: skip
+def test_training_multiplies_in_bf16_only_where_the_processor_does(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    avx512_bf16: bool, capability: str, expected: set[torch.dtype],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    options: dict[str, Any] = {"arch": "transformer_tiny", "optimizer": "muon", "valid_metric": ("nll",)}
+    config = TrainConfig(save_dir=str(tmp_path), device="cpu", max_updates=1, **options)
+    with CpuProducts() as products:
+        train_model(str(trained / "data"), MODEL, config)
+    # The products of attention are always fp32 on a CPU.
+    assert products.dtypes - {torch.float32} == expected - {torch.float32}
+
+
+def test_a_precision_that_the_processor_emulates_gives_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "is_native", lambda dtype, _: dtype == torch.float32)
+    console.warn_once.cache_clear()
+    resolve(RuntimeConfig(device="cpu", precision="bf16"))
+    assert re.search(
+        r"--precision bf16 is emulated here: a matrix product takes [\d,]+ times as", capsys.readouterr().err
+    )
+    resolve(RuntimeConfig(device="cpu"))
+    resolve(RuntimeConfig(device="cpu", precision="bf16"), local_rank=1)  # another worker, whose first one has warned
+    assert not capsys.readouterr().err
+
+
 # Muon for the matrices of the layers
 
 
@@ -153,15 +203,17 @@ Numbers = dict[str, Tensor]  # of each weight
 
 
 def optimised(
-    gradients: list[Numbers], scale: LossScale | None = None, config: TrainConfig = CONFIG
+    gradients: list[Numbers],
+    scale: LossScale | None = None,
+    config: TrainConfig = CONFIG,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Numbers, Transformer]:
     """Returns the weights before and a model after one step with each of the gradients."""
     torch.manual_seed(0)
     model = Transformer(MODEL, 20, 20, shared=True)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    optimizer = Optimizer(
-        model.parameters(), config, scale, list(matrices(model)) if config.optimizer == "muon" else ()
-    )
+    by_muon = list(matrices(model)) if config.optimizer == "muon" else ()
+    optimizer = Optimizer(model.parameters(), config, scale, by_muon, dtype)
     for update, gradient in enumerate(gradients, 1):
         for name, weight in model.named_parameters():
             weight.grad = gradient[name] * (scale.scale if scale else 1.0)
@@ -184,10 +236,11 @@ def parts(name: str, weight: Tensor) -> tuple[Tensor, ...]:
     return weight.split([8, 16]) if name.endswith("key_value.weight") else (weight,)
 
 
-def test_the_first_step_is_the_gradient_with_singular_values_near_one() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_step_is_the_gradient_with_singular_values_near_one(dtype: torch.dtype) -> None:
     """Five steps of Newton and Schulz bring all but the smallest singular values to between 0.6 and 1.4."""
     gradients = random_gradients(1)
-    before, model = optimised([gradients])
+    before, model = optimised([gradients], dtype=dtype)
     seen = 0
     for name, weight in model.named_parameters():
         if weight.ndim < 2 or "embedding" in name:
@@ -204,10 +257,10 @@ def test_the_first_step_is_the_gradient_with_singular_values_near_one() -> None:
 
 @pytest.mark.parametrize("elements", [1, 300, 2**20])
 def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
-    """`torch.optim.Muon` computes one matrix at a time."""
+    """`torch.optim.Muon` computes one matrix at a time, in bfloat16."""
     monkeypatch.setattr(optimizer_module, "_ELEMENTS", elements)
     gradients = [random_gradients(seed) for seed in (1, 2, 3)]
-    before, model = optimised(gradients)
+    before, model = optimised(gradients, dtype=torch.bfloat16)
     names = [n for n, weight in before.items() if weight.ndim == 2 and "embedding" not in n]
     expected = {name: [torch.nn.Parameter(part) for part in parts(name, before[name])] for name in names}
     muon = torch.optim.Muon(chain(*expected.values()), 0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
