@@ -1,5 +1,6 @@
 """`nmt train` trains a model."""
 
+import os
 import shlex
 import sys
 import time
@@ -94,6 +95,10 @@ def train(
             run_training(data, model, config, clock, ready=ready)
 
 
+# The environment variable with which the ranks of a training learn which options are the user's. They get all options.
+_GIVEN = "NMT_GIVEN"
+
+
 def _seconds(hours: float | None, minutes: float | None) -> float:
     """Returns the time that --hours or --minutes gives; 0 without them."""
     if hours is not None and minutes is not None:
@@ -117,8 +122,7 @@ def _in_time(
     ends_at = time.monotonic() + seconds
     given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
     from nmt.data.folder import DataFolder
-    from nmt.training.hours import Corpus, with_choices
-    from nmt.training.loop import Clock
+    from nmt.training.hours import clock_of, with_choices
     from nmt.training.ranks import is_launched, is_rank
     from nmt.training.run_folder import RunFolder, numbered
     from nmt.training.train import check_save_dir
@@ -126,9 +130,8 @@ def _in_time(
     if is_rank() and not is_launched():
         raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
     opened = DataFolder.open(data)
-    corpus = Corpus.of(opened)
     if is_rank():
-        return config, overrides, Clock(ends_at, corpus.most_updates(config.batch_tokens)), False
+        return config, overrides, clock_of(ends_at, opened, config, os.environ[_GIVEN].split()), False
     folder = RunFolder(Path(config.save_dir))
     if lock is not None:
         check_save_dir(opened, config)
@@ -136,11 +139,13 @@ def _in_time(
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False
     config, overrides = with_choices(data, config, overrides, given, seconds)
-    clock: Clock | None = Clock(ends_at, corpus.most_updates(config.batch_tokens))
+    os.environ[_GIVEN] = " ".join(given)
     if "max_updates" in given or config.lr_schedule == "linear":
         reason = "--max-updates is given" if "max_updates" in given else "--lr-schedule linear needs a fixed number"
         console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
-        clock = None
+        return config, overrides, None, config.gpus == 1
+    clock = clock_of(ends_at, opened, config, given)
+    clock.warn_if_short(config.max_updates)
     return config, overrides, clock, config.gpus == 1
 
 

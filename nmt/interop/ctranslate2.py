@@ -24,6 +24,9 @@ from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
+# The largest weight in 8 bits. CTranslate2 itself takes 127.
+_LARGEST = 63
+
 
 def export_ctranslate2(
     checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, vocabulary_map: str | None = None
@@ -104,11 +107,30 @@ def specification(
     """
     with importing("ctranslate2", user):
         from ctranslate2.specs import transformer_spec
+        from ctranslate2.specs.model_spec import visit_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
     spec = _spec(checkpoint, transformer_spec, never)
     spec.validate()
-    spec.optimize(quantization=quantization)
+    if quantization == "int8":
+        spec.optimize()
+        visit_spec(spec, _quantize)
+    else:
+        spec.optimize(quantization=quantization)
     return spec
+
+
+def _quantize(layer: Any, name: str, value: Any) -> None:
+    """Replaces a weight by 8-bit numbers up to _LARGEST, with a scale for each row.
+
+    Processors without VNNI instructions add two products of an activation, up to 255, and a weight in 16 bits. With
+    larger weights, that sum would overflow.
+    """
+    attribute = name.rpartition("/")[2]
+    if hasattr(layer, f"{attribute}_scale") and not isinstance(value, str):  # a string refers to an equal weight
+        weight, variable = value.numpy(), type(value)
+        scale = _LARGEST / np.abs(weight).max(axis=1, initial=1e-30)
+        setattr(layer, attribute, variable(np.rint(weight * scale[:, None]).astype(np.int8)))
+        setattr(layer, f"{attribute}_scale", variable(scale.astype(np.float32)))
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> Any:

@@ -1,8 +1,9 @@
 """`nmt train --hours`: chooses the options that were not given, from the corpus, the time, and the machine's speed."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -13,7 +14,7 @@ from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.training.dry_run import seconds_per_update
-from nmt.training.loop import plan_epoch
+from nmt.training.loop import Clock, Pace, plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.resume import check_sizes
 from nmt.training.run_folder import architecture, flag_words
@@ -27,16 +28,20 @@ class Corpus(NamedTuple):
     Attributes:
         pairs: the number of sentence pairs.
         tokens: the number of pieces of the language that has more of them.
+        valid_tokens: the same in the validation set.
     """
 
     pairs: int
     tokens: int
+    valid_tokens: int = 0
 
     @classmethod
     def of(cls, data: DataFolder) -> Self:
-        """Returns the size of the training text of a data folder."""
-        train = data.split("train")
-        return cls(len(train), max(train.source.lengths.total, train.target.lengths.total))
+        """Returns the size of the text in a data folder."""
+        train, tokens = data.split("train"), []
+        for split in (train, data.split("valid")):
+            tokens.append(max(split.source.lengths.total, split.target.lengths.total))
+        return cls(len(train), *tokens)
 
     def most_updates(self, batch_tokens: int) -> int:
         """Returns the most updates of this size that help."""
@@ -69,7 +74,7 @@ _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _LEAST_WARMUP, _MOST_WARMUP = 400, 4000
 # For a training that starts with the weights of a checkpoint.
 _TUNING_WARMUP, _TUNING_LR_SCALE = 100, 0.3
-_AVERAGED, _SNAPSHOTS = 6, 28
+_AVERAGED, _SNAPSHOTS, _VALIDATIONS = 6, 28, 10
 # More epochs of a small corpus do not help.
 _MOST_EPOCHS = 500
 # Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
@@ -77,6 +82,13 @@ _DROPOUTS = ((8, 0.1), (50, 0.2), (_MOST_EPOCHS, 0.3))
 _LARGE_CORPUS = 1_000_000  # pairs
 # In a shorter training, earlier checkpoints are too bad to be averaged with the last one.
 _UPDATES_OF_AN_AVERAGED = 100
+# The share of the time that validations may take, and that saves may take. With the first and the last of each, they
+# usually stay below a tenth.
+_SHARE = 1 / 40
+# The time that validation takes for a token, as a share of that of training.
+_VALIDATION_COST = 0.4
+# A training with fewer updates, or with less than an epoch, gives a bad model.
+_LEAST_UPDATES, _LEAST_EPOCHS = 100, 1.0
 
 
 def choose(
@@ -89,13 +101,7 @@ def choose(
         speed: returns the tokens of each side that a training of an architecture takes in a second.
     """
     choices: dict[str, Choice] = {}
-
-    def pick(name: str, value: Any, reason: str) -> Any:
-        """Chooses the value of an option if it is not given; returns the option's value."""
-        if name not in given:
-            choices[name] = Choice(value, reason)
-        return given.get(name, value)
-
+    pick = partial(_pick, choices, given)
     pairs = console.counted(corpus.pairs, "pair")
     allowed = console.clock(seconds)
     suited = f"the largest that {pairs} and {allowed} suffice for"
@@ -114,31 +120,73 @@ def choose(
         epochs = updates / per_epoch
         dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
         pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
-    _choose_schedule(pick, given, updates)
-    return choices
+    if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
+        pick("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
+    pick("valid_metric", ("nll",), "takes less time than translating")
+    pace = Pace(size / speed(arch), _VALIDATION_COST * corpus.valid_tokens / speed(arch), 0.0)
+    return choices | schedule(updates, pace, given)
 
 
-def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, Any], updates: int) -> None:
-    """Chooses the warm-up, the learning rate of fine-tuning, and when to save, validate and log."""
+def _pick(choices: dict[str, Choice], given: Mapping[str, Any], name: str, value: Any, reason: str) -> Any:
+    """Chooses the value of an option if it is not given; returns the option's value."""
+    if name not in given:
+        choices[name] = Choice(value, reason)
+    return given.get(name, value)
+
+
+def schedule(updates: int, pace: Pace, given: Mapping[str, Any]) -> dict[str, Choice]:
+    """Returns the warm-up, and when to save, validate and log, unless they are given. All values are numbers."""
+    choices: dict[str, Choice] = {}
+    pick = partial(_pick, choices, given)
     if "init_from" in given:
         pick("warmup_updates", min(_TUNING_WARMUP, updates), "is short, because training begins with a trained model")
-        if given.get("lr_schedule", "paper") == "paper":
-            pick("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
     else:
         warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
         limits = f"from {_LEAST_WARMUP} to {_MOST_WARMUP:,}, and never more than all of them"
         pick("warmup_updates", warmup, f"a sixth of the updates, but {limits}")
+
+    def interval(count: int, seconds: float) -> int:
+        """Returns the updates between `count` events of so many seconds, or more so that they keep to their share."""
+        return max(1, updates // count, math.ceil(seconds / (_SHARE * pace.update)))
+
+    every = interval(_SNAPSHOTS, pace.save)
     if "save_minutes" not in given:
-        every = max(1, updates // _SNAPSHOTS)
-        pick("save_updates", every, f"makes about {console.counted(updates // every, 'checkpoint')}")
-    last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
-    last = pick("average_last", last, "averages the last checkpoints")
+        pick("save_updates", every, f"makes about {console.counted(max(1, updates // every), 'checkpoint')}")
+    last = max(1, min(_AVERAGED * (updates // every) // _SNAPSHOTS, updates // _UPDATES_OF_AN_AVERAGED))
+    last = pick("average_last", min(last, _AVERAGED), "averages the last checkpoints")
     pick("keep_checkpoints", last, "keeps what is averaged")
-    every = max(1, updates // 10)
-    pick("valid_updates", every, f"validates about {console.counted(updates // every, 'time')}")
-    pick("valid_metric", ("nll",), "takes less time than translating")
+    every = interval(_VALIDATIONS, pace.validation)
+    pick("valid_updates", every, f"validates about {console.counted(max(1, updates // every), 'time')}")
     every = max(1, min(100, updates // 20))
     pick("log_updates", every, f"prints about {console.counted(updates // every, 'line')}")
+    return choices
+
+
+def clock_of(ends_at: float, data: DataFolder, config: TrainConfig, given: Collection[str]) -> Clock:
+    """Returns the clock of a training that should end at a monotonic time; `given` names the user's options."""
+    corpus, options = Corpus.of(data), {name: getattr(config, name) for name in given}
+    per_epoch = max(1.0, corpus.tokens / config.batch_tokens)
+
+    def revised(updates: int, pace: Pace) -> dict[str, int]:
+        estimate = pace.update * _VALIDATION_COST * corpus.valid_tokens / config.batch_tokens
+        measured = pace._replace(validation=pace.validation or estimate)
+        return {name: choice.value for name, choice in schedule(updates, measured, options).items()}
+
+    def warn_if_short(updates: int) -> None:
+        epochs = updates / per_epoch
+        smaller = [] if "init_from" in given else ["--arch"]
+        if updates < _LEAST_UPDATES:
+            smaller.append("--batch-tokens")
+        elif epochs < _LEAST_EPOCHS:
+            smaller.append("corpus")
+        else:
+            return
+        console.warn(
+            f"the time suffices for {console.counted(updates, 'update')}, or {epochs:.2g} epochs of the corpus, which "
+            f"is too little for a good model; give more time, or a smaller {' or '.join(smaller)}"
+        )
+
+    return Clock(ends_at, corpus.most_updates(config.batch_tokens), revised, warn_if_short)
 
 
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:

@@ -185,11 +185,36 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
 
 
+class Pace(NamedTuple):
+    """The seconds that an update, a validation and a save take; 0 if there was none."""
+
+    update: float
+    validation: float
+    save: float
+
+
 class Clock(NamedTuple):
-    """The monotonic time at which training should end, and the largest number of updates."""
+    """How a training follows the time.
+
+    Attributes:
+        ends_at: the monotonic time at which training should end.
+        most_updates: the largest number of updates.
+        schedule: returns the options that follow from a number of updates and the pace.
+        warn_if_short: warns if a number of updates is too small.
+    """
 
     ends_at: float
     most_updates: int
+    schedule: Callable[[int, Pace], dict[str, int]]
+    warn_if_short: Callable[[int], None]
+
+
+# A plan changes only by at least this factor, because every change shifts what is due every N updates.
+_FAR = 1.25
+
+
+def _are_far(one: int, other: int) -> bool:
+    return max(one, other) > _FAR * min(one, other)
 
 
 class TrainingLoop:
@@ -197,7 +222,7 @@ class TrainingLoop:
 
     def __init__(self, setup: Setup, state: TrainState, folder: RunFolder, clock: Clock | None = None) -> None:
         self.setup, self.state, self.folder, self.clock = setup, state, folder, clock
-        self.validation_seconds = 0.0  # of the last one
+        self.validation_seconds = self.save_seconds = 0.0  # of the last one
         explain = partial(explain_skipped, setup, state)
         self.skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
         self.table = TrainingTable()
@@ -221,10 +246,13 @@ class TrainingLoop:
         self._save_average()
         if self.setup.world.is_main:
             show_summary(self.setup, self.state, self.folder)
+            if self.clock:
+                self.clock.warn_if_short(self.state.counters.update)
 
     def _train(self, plan: UpdatePlan) -> None:
         config, counters = self.setup.config, self.state.counters
-        started, first, between_looks = time.monotonic(), counters.update, max(1, config.max_updates // 50)
+        began = time.monotonic(), counters.update, counters.seconds
+        next_look = counters.update + max(1, config.max_updates // 50)
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
@@ -241,9 +269,10 @@ class TrainingLoop:
                 if result is None:
                     continue
                 progress.advance(1)
-                if self.clock and (counters.update - first) % between_looks == 0:
-                    self._fit_to(self.clock, (time.monotonic() - started) / (counters.update - first))
+                if self.clock and counters.update >= next_look:
+                    self._fit_to(self.clock, *began)
                     config = self.setup.config
+                    next_look = counters.update + max(1, (config.max_updates - counters.update) // 20)
                     progress.resize(config.max_updates)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
@@ -251,12 +280,14 @@ class TrainingLoop:
                     interval = Interval()
                 if self.state.validation_due(config):
                     interval.exclude(self._validate)
+                    next_look = 0  # the plan depends on how long this took
                     if self.is_over() and not last:
                         last = True
                         if counters.update % config.log_updates:
                             self._log(interval, 0.0)
                 if last or (counters.snapshot_due(config) and not self.skipped.last_was_skipped()):
                     interval.exclude(self._save)
+                    next_look = 0
                 if last:
                     break
 
@@ -267,16 +298,29 @@ class TrainingLoop:
         yield
         self.state.counters.seconds += time.monotonic() - began
 
-    def _fit_to(self, clock: Clock, seconds: float) -> None:
-        """Sets --max-updates to what fits into the time that is left; an update takes `seconds`, all included."""
-        update = self.state.counters.update
+    def _fit_to(self, clock: Clock, began_at: float, first: int, first_seconds: float) -> None:
+        """Sets --max-updates to what fits into the time that is left.
 
-        def fitting_updates() -> int:
-            left = clock.ends_at - time.monotonic() - self.validation_seconds
-            return max(update, min(update + int(left / seconds), clock.most_updates))
+        If that is far from the plan, also sets the options that follow from it.
 
-        fitting = self.setup.world.broadcast(fitting_updates)
-        self.setup = replace(self.setup, config=replace(self.setup.config, max_updates=fitting))
+        Args:
+            began_at, first, first_seconds: the time, the update and the training time when this process began.
+        """
+        counters, config = self.state.counters, self.setup.config
+
+        def fitting_options() -> dict[str, int]:
+            update, done, now = counters.update, counters.update - first, time.monotonic()
+            left = clock.ends_at - now - self.validation_seconds - self.save_seconds
+            updates = max(update, min(update + int(left / ((now - began_at) / done)), clock.most_updates))
+            pace = Pace((counters.seconds - first_seconds) / done, self.validation_seconds, self.save_seconds)
+            revised = clock.schedule(updates, pace)
+            if update >= min(config.warmup_updates, revised.get("warmup_updates", 0)):  # the learning rate would jump
+                revised.pop("warmup_updates", None)
+            is_far = any(_are_far(value, getattr(config, name) or value) for name, value in revised.items())
+            return {"max_updates": updates} | (revised if is_far else {})
+
+        options: dict[str, Any] = self.setup.world.broadcast(fitting_options)
+        self.setup = replace(self.setup, config=replace(config, **options))
         self._write_config()
 
     def is_over(self) -> bool:
@@ -364,8 +408,7 @@ class TrainingLoop:
         self.state.validations.append(found.scores)
         best_first = [scores.update for scores in ranked(self.state.validations, config.valid_metric[0])]
         is_best, kept = best_first[0] == counters.update, best_first[: config.keep_best]
-        self.validation_seconds = time.monotonic() - started
-        self.table.validation(found, is_best, self.validation_seconds)
+        self.table.validation(found, is_best, time.monotonic() - started)
         self._record("valid", found.record() | {"train_seconds": counters.seconds})
         if self.setup.world.is_main and counters.update in kept:
             snapshot = snapshot_of(self.setup, self.state)
@@ -374,10 +417,11 @@ class TrainingLoop:
             if is_best:
                 save_checkpoint(snapshot, self.folder.path / BEST)
                 self.save_state()  # so that training never resumes before the update of best.safetensors
+        self.validation_seconds = time.monotonic() - started
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""
-        counters = self.state.counters
+        counters, started = self.state.counters, time.monotonic()
         counters.snapshot_seconds = counters.seconds
         if self.setup.world.is_main:
             config = self.setup.config
@@ -385,6 +429,7 @@ class TrainingLoop:
             path = self.folder.save(snapshot_of(self.setup, self.state), "snapshot", counters.update, keep)
             console.info(f"saved {path}")
             self.save_state()
+        self.save_seconds = time.monotonic() - started
 
     def _save_average(self) -> None:
         last = self.setup.config.average_last

@@ -32,8 +32,8 @@ _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
 
 
-def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: str | None) -> Path:
-    """Returns the folder with a checkpoint, and perhaps a vocabulary map, in the format of CTranslate2, in float32."""
+def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: str | None, quantization: str) -> Path:
+    """Returns the folder with a checkpoint, and perhaps a vocabulary map, in the format of CTranslate2."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as error:
@@ -42,12 +42,12 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: s
     with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
     map_digest = "" if vocabulary_map is None else f"-{digest_of(vocabulary_map)}"
-    folder = cache / f"{digest}{map_digest}-{__version__}"
+    folder = cache / f"{digest}{map_digest}-{quantization}-{__version__}"
     busy = f"another process exports a model into {cache}; wait until it ends"
     with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
             with new_folder(folder, "XDG_CACHE_HOME") as made, writing(folder, f"free some space, or {_ADVICE}"):
-                write_ctranslate2(checkpoint, origin, made, "float32", Facts(), vocabulary_map, never=())
+                write_ctranslate2(checkpoint, origin, made, quantization, Facts(), vocabulary_map, never=())
     return folder
 
 
@@ -85,7 +85,9 @@ class CTranslate2Engine:
         self.path, self.codec = path, checkpoint.codec
         self._never = [[piece] for piece in self.codec.target.pieces(list(NEVER))]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
-        folder = exported(checkpoint, path, digest, config.vocabulary_map)
+        # CTranslate2 converts the weights to the other types when it loads them, but its int8 overflows on some CPUs.
+        quantization = "int8" if config.compute_type == "int8" else "float32"
+        folder = exported(checkpoint, path, digest, config.vocabulary_map, quantization)
         self._device = device_type(runtime)
         self._translator = _loaded(folder, config, self._device, process)
 

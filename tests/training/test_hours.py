@@ -24,7 +24,10 @@ from nmt.data.folder import DataFolder
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import hours, loop
-from nmt.training.hours import Choice, Corpus, choose
+from nmt.training.hours import Choice, Corpus, choose, schedule
+from nmt.training.loop import Pace
+from nmt.training.run_folder import RunFolder
+from nmt.training.state import Setup, TrainState
 
 WMT14 = Corpus(36_000_000, 1_100_000_000)
 MULTI30K = Corpus(29_000, 446_000)
@@ -59,6 +62,24 @@ def test_every_plan_can_be_trained_and_uses_the_time(corpus: Corpus, seconds: fl
     assert config.max_updates == pytest.approx(max(1, possible / config.batch_tokens), rel=0.01, abs=1)
     assert config.max_updates <= corpus.most_updates(config.batch_tokens)
     assert all(choice.reason for choice in choices.values())
+
+
+@given(
+    updates=st.integers(1, 1_000_000),
+    seconds=st.floats(1e-3, 1e3),
+    validation=st.floats(0, 1e4),
+    save=st.floats(0, 1e4),
+)
+def test_validations_and_saves_take_a_tenth_of_the_time(
+    updates: int, seconds: float, validation: float, save: float
+) -> None:
+    """The validation and the save at the end are always made."""
+    options = {name: choice.value for name, choice in schedule(updates, Pace(seconds, validation, save), {}).items()}
+    total = updates * seconds
+    for cost, every in ((validation, options["valid_updates"]), (save, options["save_updates"])):
+        assert (updates // every) * cost <= total / 40 * 1.001
+    averaged = options["average_last"] * options["save_updates"]
+    assert averaged <= updates * 6 / 28 or options["average_last"] == 1
 
 
 def test_the_settings_of_multi30k_come_out() -> None:
@@ -164,6 +185,64 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
     assert same_weights(first / "average.safetensors", last)
 
 
+class VirtualTime:
+    """The time of a training on a machine where an update, a validation and a save take the given seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, measured: float, update: float, others: float) -> None:
+        self.now, self.spent, self.validated, self.saved = 0.0, 0.0, list[int](), list[int]()
+        train_update, validate, save = loop.train_update, loop.validate, RunFolder.save
+
+        def trained(*arguments: Any) -> Any:
+            self.now += update
+            return train_update(*arguments)
+
+        def validated(setup: Setup, state: TrainState) -> Any:
+            self.now, self.spent = self.now + others, self.spent + others
+            self.validated.append(state.counters.update)
+            return validate(setup, state)
+
+        def saved(folder: RunFolder, checkpoint: Any, kind: str, update: int, keep: int) -> Any:
+            if kind == "snapshot":
+                self.now, self.spent = self.now + others, self.spent + others
+                self.saved.append(update)
+            return save(folder, checkpoint, kind, update, keep)
+
+        for module in (loop, importlib.import_module("nmt.cli.train")):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(hours, "seconds_per_update", lambda *_: measured)
+        monkeypatch.setattr(loop, "train_update", trained)
+        monkeypatch.setattr(loop, "validate", validated)
+        monkeypatch.setattr(RunFolder, "save", saved)
+
+
+@pytest.mark.parametrize("measured, update, others", [(1, 1, 0), (1, 10, 15), (10, 1, 0.2), (1, 10, 150)])
+def test_the_plan_follows_the_speed_of_the_machine(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, update: float, others: float
+) -> None:
+    virtual = VirtualTime(monkeypatch, measured, update, others)
+    options = ["--arch=transformer_tiny", *OPTIONS]
+    said = run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=25", *options).stderr
+    updates = options_of(tmp_path / "run")["max-updates"]
+    assert 1500 - 2 * update - others < virtual.now < 1500 + 2 * update + 2 * others
+    assert updates == virtual.saved[-1] == virtual.validated[-1]
+    if others < 100:
+        assert virtual.spent <= 150
+        assert len(virtual.validated) in range(3, 14) and len(virtual.saved) in range(3, 34)
+    else:  # one validation and one save at the end, after those that the measured speed promised to be cheap
+        assert len(virtual.validated) <= 2 and len(virtual.saved) <= 2
+    assert ("is too little for a good model" in said.splitlines()[-1]) == (updates < 100)
+
+
+def test_options_that_are_given_do_not_follow_the_speed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    virtual = VirtualTime(monkeypatch, 10, 1, 1)
+    options = ["--arch=transformer_tiny", *OPTIONS, "--valid-updates=7", "--average-last=3"]
+    run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=2", *options)
+    assert {update % 7 for update in virtual.validated[:-1]} == {0}
+    assert options_of(tmp_path / "run")["average-last"] == 3
+
+
 @pytest.mark.usefixtures("clock")
 def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) -> None:
     tuned = *OPTIONS[:3], "--batch-tokens=400", f"--init-from={trained}/run/best.safetensors"
@@ -171,6 +250,7 @@ def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) ->
     assert f"measuring the speed of {trained}/run/best.safetensors …" in said
     assert "--optimizer muon" in said and "--lr-scale 0.3" in said
     assert "--arch" not in said and "--dropout" not in said
+    assert "which is too little for a good model; give more time, or a smaller --batch-tokens" in said
     assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
     then, now = (nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run"))
     assert now.model_config == then.model_config
