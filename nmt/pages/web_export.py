@@ -48,7 +48,7 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
             shutil.copyfile(file, folder / file.name)
         model = folder / "model"
         model.mkdir()
-        write_model(checkpoint, model, [MERGED])
+        write_model(checkpoint, origin, model, [MERGED])
         kept = [model / name for name in _MODEL] + [model / GRAPHS / name for name in _GRAPHS]
         for file in [path for path in model.rglob("*") if path.is_file() and path not in kept]:
             file.unlink()

@@ -10,6 +10,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import ctranslate2
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -32,6 +33,7 @@ from stand_ins import Recipe
 
 import nmt
 from nmt.interop.common import SPECIAL_PIECES
+from nmt.interop.ctranslate2 import specification
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, with_eos
@@ -73,6 +75,30 @@ def test_probabilities_and_text_processing_are_the_same(trained: Path, tmp_path:
     assert config["text"]["target_tokenizer"] == "moses-de"
     assert (exported / "subword.model").read_bytes() == (trained / "data" / "subword.model").read_bytes()
     assert "already exists" in failed("export", average, "--output", exported)
+
+
+def largest_sum(weight_KN: np.ndarray) -> int:
+    """Returns the largest size of what `vpmaddubsw` adds in 16 bits: u8 · weight for two neighbouring rows K."""
+    even = weight_KN[: len(weight_KN) // 2 * 2].astype(int)
+    pairs = [even[::2].clip(*signs) + even[1::2].clip(*signs) for signs in ((0, 127), (-128, 0))]
+    return int(255 * max(np.abs(pair).max() for pair in pairs))
+
+
+def test_the_worst_case_is_that_of_the_instruction() -> None:
+    """127 overflows, and 64 does not, because 255 · (64 + 64) < 2^15."""
+    assert [largest_sum(np.full((4, 3), size, np.int8)) for size in (127, -128, 64)] == [64770, 65280, 32640]
+    assert largest_sum(np.array([[127], [-127]], np.int8)) == 255 * 127
+
+
+def test_products_in_int8_overflow_on_no_processor() -> None:
+    variables = specification(small_checkpoint(0), "model", "int8", "test").variables()
+    weights = {name: value.numpy() for name, value in variables.items() if not isinstance(value, str)}
+    int8 = {name: weight for name, weight in weights.items() if weight.dtype == np.int8 and weight.ndim == 2}
+    assert len(int8) >= 10
+    for name, weight_NK in int8.items():
+        assert largest_sum(weight_NK.T) < 2**15, name
+        scale_N = weights[f"{name}_scale"]
+        assert (np.abs(weight_NK).max(axis=1) == 63).all() and (scale_N > 0).all()
 
 
 def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ from checkpoints import (
 from commands import failed, run
 from conftest import invented_pairs
 from marian import mixed_lines
-from onnx import shape_inference
+from onnx import load, numpy_helper, shape_inference
 from onnxruntime import InferenceSession
 from sentencepiece import SentencePieceTrainer
-from test_export import opus_codec, replace_text, separate_codec, tagged_codec
+from test_export import largest_sum, opus_codec, replace_text, separate_codec, tagged_codec
 from tokenizers import Tokenizer
 
 import nmt.checkpoint
@@ -83,7 +83,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_greedy_translations_are_the_same(tmp_path: Path, variant: str) -> None:
+def test_greedy_translations_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    monkeypatch.setattr(onnx, "_MOST_DIVERGENCE", 1.0)  # these large random weights are hard on int8
     config = replace(ELOQUENT, **VARIANTS[variant])
     checkpoint = eloquent_checkpoint(3, ending=16, config=config)
     for name, weight in checkpoint.weights.items():  # biases of a new model are 0
@@ -105,16 +106,49 @@ def test_greedy_translations_are_the_same(tmp_path: Path, variant: str) -> None:
         assert all(end == EOS or limited for end, limited in zip(ends, at_limit, strict=True))
 
 
-def test_graphs_in_int8_are_smaller_and_translate(tmp_path: Path) -> None:
-    checkpoint = eloquent_checkpoint(3, ending=16)
-    folder = exported(saved(checkpoint, tmp_path / "model.safetensors"))
-    sources = checkpoint.codec.encode_source(some_sentences(12, 5))
-    both = [OnnxModel(folder, "decoder_model_merged", ending=e).translate(sources, 8) for e in ("", "_quantized")]
+GRAPHS = "encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"
+
+
+@pytest.fixture(scope="module")
+def eloquent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("eloquent")
+    return exported(saved(eloquent_checkpoint(3, ending=16), folder / "model.safetensors"))
+
+
+def test_graphs_in_int8_are_smaller_and_translate(eloquent: Path) -> None:
+    sources = small_codec().encode_source(some_sentences(12, 5))
+    both = [OnnxModel(eloquent, "decoder_model_merged", ending=e).translate(sources, 8) for e in ("", "_quantized")]
     same = [a == b for line, other in zip(*both, strict=True) for a, b in zip(line, other, strict=True)]
     assert sum(same) > 0.5 * len(same)
-    for name in ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"):
-        graph, quantized = (folder / "onnx" / f"{name}{ending}.onnx" for ending in ("", "_quantized"))
+    for name in GRAPHS:
+        graph, quantized = (eloquent / "onnx" / f"{name}{ending}.onnx" for ending in ("", "_quantized"))
         assert quantized.stat().st_size < graph.stat().st_size
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_products_in_int8_overflow_on_no_processor(eloquent: Path, name: str) -> None:
+    """For signed weights, ONNX Runtime uses `vpmaddubsw` where there is no VNNI; for unsigned ones, 32-bit sums."""
+    graph = load(eloquent / "onnx" / f"{name}_quantized.onnx").graph
+    arrays = {array.name: numpy_helper.to_array(array) for array in graph.initializer}
+    weights = [arrays[node.input[1]] for node in graph.node if node.op_type == "MatMulInteger"]
+    assert len(weights) >= 4
+    for weight_KN in weights:
+        if weight_KN.dtype == np.int8:
+            assert largest_sum(weight_KN) <= np.iinfo(np.int16).max
+
+
+def test_a_model_that_8_bits_cannot_hold_is_not_exported(tmp_path: Path) -> None:
+    """A large weight, which is multiplied by 0, makes all others of its row 0."""
+    checkpoint = eloquent_checkpoint(3, ending=16)
+    for name, weight in checkpoint.weights.items():
+        if name.endswith("feed_forward.inner.bias"):
+            weight[0] = -1000
+        elif name.endswith("feed_forward.outer.weight"):
+            weight[:, 0] = 1000
+    model = saved(checkpoint, tmp_path / "model.safetensors")
+    message = failed("export", model, "--format=onnx", "--output", tmp_path / "onnx")
+    assert "would translate badly in int8: its probabilities would diverge by" in message
+    assert not (tmp_path / "onnx").exists()
 
 
 def unigram_codec() -> TextCodec:
