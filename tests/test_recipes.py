@@ -274,13 +274,20 @@ def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) 
 def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert "run recipes/quickstart.sh first" in quicker("alignments.sh", RUN=run, code=1).stderr
-    done = quicker("quickstart.sh", RUN=run, MINUTES=0.1)
+    done = quicker("quickstart.sh", RUN=run, UPDATES=2, code=1)
     *samples, score = filter(None, done.stdout.splitlines())
     assert [line.split()[0] for line in samples] == ["source", "output", "reference"] * 5
     assert score.startswith("BLEU")
+    assert re.search(r"in total  [\d.]+ epochs, .*, \d:\d\d:\d\d at", done.stderr)
+    assert "error: the model is not good: it has 0 BLEU on the test set, and at least 90 are expected" in done.stderr
     for arguments in ([], ["--guided"]):
         found = quicker("alignments.sh", *arguments, RUN=run)
         assert [line.split()[0] for line in found.stdout.splitlines()] == ["AER", "AER"]
+
+
+@pytest.mark.nightly
+def test_the_quickstart_ends_with_a_good_model(tmp_path: Path) -> None:
+    run_with(BIN, "quickstart.sh", RUN=tmp_path)
 
 
 @pytest.mark.parametrize(("arguments", "tokenizer"), [([], "13a"), (["--published"], "none")])
