@@ -77,7 +77,7 @@ class _ChunkedNll(torch.autograd.Function):
             if grad_IV is None:
                 continue
             grad_hidden_ID.copy_((grad_IV @ weight) * real_I[:, None])
-            grad_weight_VD += grad_IV.T @ (hidden_ID * real_I[:, None])
+            grad_weight_VD.addmm_(grad_IV.T, hidden_ID * real_I[:, None])
             if grad_bias_V is not None:
                 grad_bias_V += grad_IV.T @ real_I.to(dtype)
         ctx.save_for_backward(grad_hidden_MD, grad_weight_VD, grad_bias_V)
@@ -107,13 +107,16 @@ def _nll_on_cpu(
     for first in range(0, len(hidden_ID), LOGIT_ROWS["cpu"]):
         chunk = slice(first, first + LOGIT_ROWS["cpu"])
         logits_JV, labels_J1 = F.linear(hidden_ID[chunk], weight_VD, bias_V).to(dtype), labels_I1[chunk]
-        probabilities_JV = logits_JV.softmax(-1)
+        # In fp32, the probabilities become the gradient in place.
+        place_JV = grad_IV[chunk] if grad_IV is not None and grad_IV.dtype == dtype else None
+        probabilities_JV = torch.softmax(logits_JV, -1, out=place_JV)
         # log Σ exp is computed from the largest probability, because the label's probability may underflow.
         log_sum_J1 = logits_JV.amax(-1, keepdim=True) - probabilities_JV.amax(-1, keepdim=True).log()
         nll_I1[chunk] = log_sum_J1 - logits_JV.gather(1, labels_J1)
         if grad_IV is not None:
-            minus_J1 = -torch.ones_like(log_sum_J1)
-            grad_IV[chunk] = probabilities_JV.scatter_add_(1, labels_J1, minus_J1)
+            probabilities_JV.scatter_add_(1, labels_J1, -torch.ones_like(log_sum_J1))
+            if place_JV is None:
+                grad_IV[chunk] = probabilities_JV
     return nll_I1[:, 0], grad_IV
 
 
