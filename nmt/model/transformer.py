@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.attention import Dropout, attend, attention_function
+from nmt.model.device import prefers_onednn
 from nmt.model.masks import Layout, Mask, PackedMask, bound_on, cross_attention_mask, self_attention_mask
 
 # The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
@@ -47,6 +48,27 @@ class Residual(nn.Module):
         return self.norm(x_FD + self.dropout(sublayer(x_FD, *inputs)))
 
 
+# The multiplications that take longer than oneDNN takes to prepare a kernel, which it does for every new shape.
+_LARGE_PRODUCT = 2**26
+
+
+def linear(x_FD: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns x · weightᵀ + bias as `torch.nn.functional.linear` does, but faster where gradients are not needed."""
+    on_cpu_in_fp32 = x_FD.dtype == torch.float32 and x_FD.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    is_large = x_FD.numel() * len(weight) >= _LARGE_PRODUCT
+    if torch.is_grad_enabled() or not is_large or not on_cpu_in_fp32 or not prefers_onednn():
+        return F.linear(x_FD, weight, bias)
+    return torch.ops.mkldnn._linear_pointwise(x_FD, weight, bias, "none", [], "")
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear` by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Returns the product of the input FD, with a bias if there is one."""
+        return linear(input, self.weight, self.bias)
+
+
 class MultiHeadAttention(nn.Module):
     """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2).
 
@@ -63,11 +85,11 @@ class MultiHeadAttention(nn.Module):
         self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
         bias = config.attention_biases
         if cross:
-            self.query = nn.Linear(config.d_model, self.sizes[0], bias)
-            self.key_value = nn.Linear(config.d_model, sum(self.sizes[1:]), bias)
+            self.query = Linear(config.d_model, self.sizes[0], bias)
+            self.key_value = Linear(config.d_model, sum(self.sizes[1:]), bias)
         else:
-            self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias)
-        self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias)
+            self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
+        self.output = Linear(config.heads * config.d_v, config.d_model, bias)
         # Matrices are initialised as they are stored, so that joint ones start smaller. The paper does not say how to
         # initialise; its authors' code does this. If every part of a joint matrix is initialised by itself, up to √2
         # times as large, small models ignore the source for a long time.
@@ -114,8 +136,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = _ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -295,7 +317,7 @@ class Transformer(nn.Module):
 
     def logits(self, x_MD: Tensor, output: OutputLayer | None = None) -> Tensor:
         """Returns the scores MV of every next token before the softmax, or those of the tokens in `output`."""
-        return F.linear(x_MD, *(output or (self.softmax_matrix_VD, self.output_bias)))
+        return linear(x_MD, *(output or (self.softmax_matrix_VD, self.output_bias)))
 
     def output_layer(self, ids_V: Tensor) -> OutputLayer:
         """Returns the rows of the softmax matrix for these tokens, in the type that autocast computes in, and the bias.
