@@ -77,7 +77,11 @@ class _ChunkedNll(torch.autograd.Function):
             if grad_IV is None:
                 continue
             grad_hidden_ID.copy_((grad_IV @ weight) * real_I[:, None])
-            grad_weight_VD.addmm_(grad_IV.T, hidden_ID * real_I[:, None])
+            hidden_ID = hidden_ID * real_I[:, None]
+            if dtype == grad_weight_VD.dtype:
+                grad_weight_VD.addmm_(grad_IV.T, hidden_ID)
+            else:
+                grad_weight_VD += grad_IV.T @ hidden_ID
             if grad_bias_V is not None:
                 grad_bias_V += grad_IV.T @ real_I.to(dtype)
         ctx.save_for_backward(grad_hidden_MD, grad_weight_VD, grad_bias_V)
