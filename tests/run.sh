@@ -34,12 +34,18 @@ install_if_missing() {
         run apt-get update -q > /dev/null && run apt-get install -y -q "$2" > /dev/null || fail "$2 was not installed"
     fi
 }
+# The tests of numbers, with the oldest instructions that torch, oneDNN and CTranslate2 have kernels for.
+test_numbers() {
+    ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 CT2_FORCE_CPU_ISA=GENERIC test_all tests/model tests/search \
+        tests/translate tests/interop tests/training/test_{gradients,loss,optimizer}.py
+}
 TIMEFORMAT='%0lR in all, processor time %0lU + %0lS (user + system)'
 if [ "${1:-}" = --nightly ]; then
     install_if_missing chromium chromium
     install_if_missing ip iproute2
     install_if_missing npm npm
     time test_all "$@"
+    [ $# -gt 1 ] || time test_numbers
 else
     time check_all "$@"
 fi

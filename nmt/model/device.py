@@ -3,7 +3,6 @@
 import ctypes
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -182,19 +181,18 @@ def _gpus() -> int:
 
 
 def is_native(dtype: torch.dtype, device_type: str) -> bool:
-    """Returns whether a device (`cpu` or `cuda`) has instructions that multiply matrices of this type.
+    """Returns whether `cpu` or `cuda` has instructions for products of this type; emulated ones are far slower.
 
-    Without them, products take up to a hundred times as long as in fp32. ATEN_CPU_CAPABILITY, which limits the
-    instructions that torch uses, counts as a limit of the processor.
+    ATEN_CPU_CAPABILITY, which limits the instructions that torch uses, counts as a limit of the processor.
     """
-    if device_type == "cpu" and dtype == torch.bfloat16:
-        has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    if device_type == "cuda" and dtype == torch.bfloat16:
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device_type == "cuda" and dtype == torch.float16:
+    if dtype == torch.float32:
+        return True
+    if device_type == "cuda":
+        if dtype == torch.bfloat16:
+            return torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
-    return dtype == torch.float32
+    has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 @cache
@@ -209,16 +207,12 @@ def _best_precision(device_type: str) -> str:
 
 
 def _slowdown(runtime: Runtime) -> float:
-    """Returns how many times as long as in fp32 a matrix product takes; measures one product of each type."""
-    seconds = []
-    for dtype in (runtime.dtype, torch.float32):
-        matrix = torch.ones(256, 256, dtype=dtype, device=runtime.device)
-        for _ in range(2):  # the first product may prepare a kernel
-            started = time.perf_counter()
-            matrix @ matrix
-            runtime.wait()
-        seconds.append(time.perf_counter() - started)
-    return seconds[0] / seconds[1]
+    """Returns how many times as long as in fp32 a matrix product takes; measures two of each type."""
+    from torch.utils.benchmark import Timer  # which takes half a second
+
+    matrix = torch.ones(256, 256, device=runtime.device)
+    emulated, native = (Timer("x @ x", globals={"x": x}).timeit(2).mean for x in (matrix.to(runtime.dtype), matrix))
+    return float(emulated / native)
 
 
 def _use_own_cores() -> None:

@@ -213,10 +213,6 @@ class Clock(NamedTuple):
 _FAR = 1.25
 
 
-def _are_far(one: int, other: int) -> bool:
-    return max(one, other) > _FAR * min(one, other)
-
-
 class TrainingLoop:
     """Trains a state, and writes checkpoints and metrics to a run folder."""
 
@@ -316,7 +312,8 @@ class TrainingLoop:
             revised = clock.schedule(updates, pace)
             if update >= min(config.warmup_updates, revised.get("warmup_updates", 0)):  # the learning rate would jump
                 revised.pop("warmup_updates", None)
-            is_far = any(_are_far(value, getattr(config, name) or value) for name, value in revised.items())
+            factors = [value / (getattr(config, name) or value) for name, value in revised.items()]
+            is_far = any(max(factor, 1 / factor) > _FAR for factor in factors)
             return {"max_updates": updates} | (revised if is_far else {})
 
         options: dict[str, Any] = self.setup.world.broadcast(fitting_options)
