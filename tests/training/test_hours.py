@@ -186,15 +186,23 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
 
 
 class VirtualTime:
-    """The time of a training on a machine where an update, a validation and a save take the given seconds."""
+    """The time of a training on a machine where an update, a validation and a save take the given seconds.
+
+    Only the first update is computed.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, measured: float, update: float, others: float) -> None:
         self.now, self.spent, self.validated, self.saved = 0.0, 0.0, list[int](), list[int]()
-        train_update, validate, save = loop.train_update, loop.validate, RunFolder.save
+        train_update, validate, save, results = loop.train_update, loop.validate, RunFolder.save, list[Any]()
 
-        def trained(*arguments: Any) -> Any:
+        def trained(setup: Setup, state: TrainState, batches: Any) -> Any:
             self.now += update
-            return train_update(*arguments)
+            if results:
+                state.counters.update += 1
+                state.counters.update_in_epoch += 1
+            else:
+                results.append(train_update(setup, state, batches))
+            return results[0]
 
         def validated(setup: Setup, state: TrainState) -> Any:
             self.now, self.spent = self.now + others, self.spent + others

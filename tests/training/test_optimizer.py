@@ -168,7 +168,7 @@ def test_training_multiplies_in_bf16_only_where_the_processor_does(
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     options: dict[str, Any] = {"arch": "transformer_tiny", "optimizer": "muon", "valid_metric": ("nll",)}
-    config = TrainConfig(save_dir=str(tmp_path), device="cpu", max_updates=1, **options)
+    config = TrainConfig(save_dir=str(tmp_path), device="cpu", max_updates=1, batch_tokens=500, **options)
     with CpuProducts() as products:
         train_model(str(trained / "data"), MODEL, config)
     # The products of attention are always fp32 on a CPU.
