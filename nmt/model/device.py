@@ -35,6 +35,9 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 # The compute capability of the first GPUs with fast matrix products in fp16 (V100).
 _FAST_FP16 = (7, 0)
 
+# From this slowdown on, an emulated precision gives a warning.
+_SLOW = 1.5
+
 # Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
 LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 
@@ -100,10 +103,10 @@ def resolve(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = F
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
     runtime = Runtime(device, _DTYPES[precision_of(config)])
-    if local_rank == 0 and not is_native(runtime.dtype, device.type):
+    if local_rank == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
         console.warn_once(
-            f"--precision {runtime.precision} is emulated here: a matrix product takes {_slowdown(runtime):,.0f} times "
-            f"as long as in fp32; leave out --precision"
+            f"--precision {runtime.precision} is emulated here: a matrix product takes {slowdown:,.0f} times as long "
+            f"as in fp32; leave out --precision"
         )
     return runtime
 
@@ -198,7 +201,8 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
 @cache
 def prefers_onednn() -> bool:
     """Returns whether oneDNN multiplies matrices in fp32 faster than MKL, which torch uses: on AMD's processors."""
-    return torch.backends.mkldnn.is_available() and bool(torch.cpu.get_capabilities().get("sse4a"))
+    is_amd = hasattr(torch.cpu, "get_capabilities") and torch.cpu.get_capabilities().get("sse4a")  # not in torch 2.11
+    return bool(is_amd) and torch.backends.mkldnn.is_available()
 
 
 def _best_precision(device_type: str) -> str:
@@ -206,6 +210,7 @@ def _best_precision(device_type: str) -> str:
     return next(name for name in candidates if is_native(_DTYPES[name], device_type))
 
 
+@cache
 def _slowdown(runtime: Runtime) -> float:
     """Returns how many times as long as in fp32 a matrix product takes; measures two of each type."""
     from torch.utils.benchmark import Timer  # which takes half a second

@@ -84,11 +84,11 @@ _LARGE_CORPUS = 1_000_000  # pairs
 _UPDATES_OF_AN_AVERAGED = 100
 # The share of the time that validations may take, and that saves may take. With the first and the last of each, they
 # usually stay below a tenth.
-_SHARE = 1 / 40
+_SHARE = 1 / 30
 # The time that validation takes for a token, as a share of that of training.
 _VALIDATION_COST = 0.4
-# A training with fewer updates, or with less than an epoch, gives a bad model.
-_LEAST_UPDATES, _LEAST_EPOCHS = 100, 1.0
+# A training with fewer updates gives a bad model.
+_LEAST_UPDATES = 100
 
 
 def choose(
@@ -149,11 +149,14 @@ def schedule(updates: int, pace: Pace, given: Mapping[str, Any]) -> dict[str, Ch
         """Returns the updates between `count` events of so many seconds, or more so that they keep to their share."""
         return max(1, updates // count, math.ceil(seconds / (_SHARE * pace.update)))
 
-    every = interval(_SNAPSHOTS, pace.save)
+    snapshots = _SNAPSHOTS
     if "save_minutes" not in given:
-        pick("save_updates", every, f"makes about {console.counted(max(1, updates // every), 'checkpoint')}")
-    last = max(1, min(_AVERAGED * (updates // every) // _SNAPSHOTS, updates // _UPDATES_OF_AN_AVERAGED))
-    last = pick("average_last", min(last, _AVERAGED), "averages the last checkpoints")
+        every = interval(_SNAPSHOTS, pace.save)
+        snapshots = max(1, updates // every)
+        every = pick("save_updates", every, f"makes about {console.counted(snapshots, 'checkpoint')}")
+        snapshots = updates // every
+    last = max(1, min(_AVERAGED, _AVERAGED * snapshots // _SNAPSHOTS, updates // _UPDATES_OF_AN_AVERAGED))
+    last = pick("average_last", last, "averages the last checkpoints")
     pick("keep_checkpoints", last, "keeps what is averaged")
     every = interval(_VALIDATIONS, pace.validation)
     pick("valid_updates", every, f"validates about {console.counted(max(1, updates // every), 'time')}")
@@ -173,18 +176,14 @@ def clock_of(ends_at: float, data: DataFolder, config: TrainConfig, given: Colle
         return {name: choice.value for name, choice in schedule(updates, measured, options).items()}
 
     def warn_if_short(updates: int) -> None:
-        epochs = updates / per_epoch
-        smaller = [] if "init_from" in given else ["--arch"]
+        is_smallest = "init_from" in given or config.arch == _SIZES[0].arch
+        advice = "give more time" if is_smallest else "give more time or a smaller --arch"
         if updates < _LEAST_UPDATES:
-            smaller.append("--batch-tokens")
-        elif epochs < _LEAST_EPOCHS:
-            smaller.append("corpus")
-        else:
-            return
-        console.warn(
-            f"the time suffices for {console.counted(updates, 'update')}, or {epochs:.2g} epochs of the corpus, which "
-            f"is too little for a good model; give more time, or a smaller {' or '.join(smaller)}"
-        )
+            many = console.counted(updates, "update")
+            console.warn(f"the time suffices for only {many}; for a good model, {advice}, or a smaller --batch-tokens")
+        elif updates < per_epoch:
+            epochs = f"{updates / per_epoch:.2g} epochs"
+            console.warn(f"the time suffices for only {epochs}, so the model does not see the whole corpus; {advice}")
 
     return Clock(ends_at, corpus.most_updates(config.batch_tokens), revised, warn_if_short)
 

@@ -1,5 +1,6 @@
 """The training loop: a stream of updates, log lines, validations and saved checkpoints."""
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -24,7 +25,7 @@ from nmt.training.log import EventFiles, Interval, TrainingTable, show_summary, 
 from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
-from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, options_of, write_config
+from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, options_of, write_config
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import validate
 
@@ -218,7 +219,8 @@ class TrainingLoop:
 
     def __init__(self, setup: Setup, state: TrainState, folder: RunFolder, clock: Clock | None = None) -> None:
         self.setup, self.state, self.folder, self.clock = setup, state, folder, clock
-        self.validation_seconds = self.save_seconds = 0.0  # of the last one
+        self.validation_seconds = self.save_seconds = 0.0  # of the shortest one
+        self.paused_seconds = 0.0  # of all validations and saves
         explain = partial(explain_skipped, setup, state)
         self.skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
         self.table = TrainingTable()
@@ -242,13 +244,12 @@ class TrainingLoop:
         self._save_average()
         if self.setup.world.is_main:
             show_summary(self.setup, self.state, self.folder)
-            if self.clock:
+            if self.clock and not self.state.out_of_patience(self.setup.config):
                 self.clock.warn_if_short(self.state.counters.update)
 
     def _train(self, plan: UpdatePlan) -> None:
         config, counters = self.setup.config, self.state.counters
-        began = time.monotonic(), counters.update, counters.seconds
-        next_look = counters.update + max(1, config.max_updates // 50)
+        began_at, next_look = time.monotonic(), max(1, config.max_updates // 50)
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
@@ -266,7 +267,7 @@ class TrainingLoop:
                     continue
                 progress.advance(1)
                 if self.clock and counters.update >= next_look:
-                    self._fit_to(self.clock, *began)
+                    self._fit_to(self.clock, time.monotonic() - began_at)
                     config = self.setup.config
                     next_look = counters.update + max(1, (config.max_updates - counters.update) // 20)
                     progress.resize(config.max_updates)
@@ -283,7 +284,8 @@ class TrainingLoop:
                             self._log(interval, 0.0)
                 if last or (counters.snapshot_due(config) and not self.skipped.last_was_skipped()):
                     interval.exclude(self._save)
-                    next_look = 0
+                    if config.save_updates is not None:  # otherwise, the ranks save at different updates
+                        next_look = 0
                 if last:
                     break
 
@@ -294,29 +296,30 @@ class TrainingLoop:
         yield
         self.state.counters.seconds += time.monotonic() - began
 
-    def _fit_to(self, clock: Clock, began_at: float, first: int, first_seconds: float) -> None:
-        """Sets --max-updates to what fits into the time that is left.
-
-        If that is far from the plan, also sets the options that follow from it.
+    def _fit_to(self, clock: Clock, elapsed: float) -> None:
+        """Sets --max-updates to what fits into the time that is left, and perhaps the options that follow from it.
 
         Args:
-            began_at, first, first_seconds: the time, the update and the training time when this process began.
+            elapsed: the seconds since the first update began, or the validation before it.
         """
-        counters, config = self.state.counters, self.setup.config
+        update, config = self.state.counters.update, self.setup.config
 
         def fitting_options() -> dict[str, int]:
-            update, done, now = counters.update, counters.update - first, time.monotonic()
-            left = clock.ends_at - now - self.validation_seconds - self.save_seconds
-            updates = max(update, min(update + int(left / ((now - began_at) / done)), clock.most_updates))
-            pace = Pace((counters.seconds - first_seconds) / done, self.validation_seconds, self.save_seconds)
+            pace = Pace((elapsed - self.paused_seconds) / update, self.validation_seconds, self.save_seconds)
+            pauses = pace.validation / config.valid_updates + pace.save / (config.save_updates or math.inf)
+            left = clock.ends_at - time.monotonic() - pace.validation - pace.save
+            updates = max(update, min(update + int(left / (pace.update + pauses)), clock.most_updates))
             revised = clock.schedule(updates, pace)
-            if update >= min(config.warmup_updates, revised.get("warmup_updates", 0)):  # the learning rate would jump
+            if update > config.warmup_updates // 10:  # later, the learning rate would jump
                 revised.pop("warmup_updates", None)
-            factors = [value / (getattr(config, name) or value) for name, value in revised.items()]
+            factors = [value / getattr(config, name) for name, value in revised.items()]
             is_far = any(max(factor, 1 / factor) > _FAR for factor in factors)
             return {"max_updates": updates} | (revised if is_far else {})
 
         options: dict[str, Any] = self.setup.world.broadcast(fitting_options)
+        if len(options) > 1:
+            flags = " ".join(" ".join(flag_words(name, value)) for name, value in options.items())
+            console.info(f"the plan follows the speed: {flags}")
         self.setup = replace(self.setup, config=replace(config, **options))
         self._write_config()
 
@@ -414,7 +417,7 @@ class TrainingLoop:
             if is_best:
                 save_checkpoint(snapshot, self.folder.path / BEST)
                 self.save_state()  # so that training never resumes before the update of best.safetensors
-        self.validation_seconds = time.monotonic() - started
+        self.validation_seconds = self._paused(started, self.validation_seconds)
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""
@@ -426,7 +429,13 @@ class TrainingLoop:
             path = self.folder.save(snapshot_of(self.setup, self.state), "snapshot", counters.update, keep)
             console.info(f"saved {path}")
             self.save_state()
-        self.save_seconds = time.monotonic() - started
+        self.save_seconds = self._paused(started, self.save_seconds)
+
+    def _paused(self, started: float, shortest: float) -> float:
+        """Counts a pause of training that ends now; returns its seconds, or those of the shortest one before it."""
+        seconds = time.monotonic() - started
+        self.paused_seconds += seconds
+        return min(seconds, shortest or seconds)
 
     def _save_average(self) -> None:
         last = self.setup.config.average_last

@@ -179,6 +179,7 @@ def test_a_precision_that_the_processor_emulates_gives_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device, "is_native", lambda dtype, _: dtype == torch.float32)
+    monkeypatch.setattr(device, "_SLOW", 0.0)
     console.warn_once.cache_clear()
     resolve(RuntimeConfig(device="cpu", precision="bf16"))
     assert re.search(
