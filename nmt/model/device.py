@@ -3,7 +3,7 @@
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -201,8 +201,8 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
 @cache
 def prefers_onednn() -> bool:
     """Returns whether oneDNN multiplies matrices in fp32 faster than MKL, which torch uses: on AMD's processors."""
-    is_amd = hasattr(torch.cpu, "get_capabilities") and torch.cpu.get_capabilities().get("sse4a")  # not in torch 2.11
-    return bool(is_amd) and torch.backends.mkldnn.is_available()
+    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return bool(capabilities.get("sse4a")) and torch.backends.mkldnn.is_available()
 
 
 def _best_precision(device_type: str) -> str:

@@ -417,3 +417,11 @@ def test_torchrun_is_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv(name, "0")
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *OPTIONS, "--minutes=1", "--max-updates=3"
     assert "--hours and --minutes do not work with torchrun; give --gpus" in failed(*command)
+
+
+@pytest.mark.nightly
+def test_two_ranks_that_save_by_the_clock_end_in_time(trained: Path, tmp_path: Path) -> None:
+    """They look at the time together, although each of them decides by itself when it is time to save."""
+    options = ["--minutes=0.2", "--save-minutes=0.01", "--gpus=2", *OPTIONS]
+    run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
+    assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
