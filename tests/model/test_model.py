@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.data.loader import BatchSide, make_side
 from nmt.errors import NmtError
+from nmt.model import transformer
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
 from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
 from nmt.model.incremental import start, step
@@ -378,3 +379,18 @@ def test_weights_are_initialised_with_the_right_distribution() -> None:
             bound = math.sqrt(6 / sum(weight.shape))
             assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
             assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_large_products_by_onednn_are_right(monkeypatch: pytest.MonkeyPatch, has_bias: bool) -> None:
+    """As on AMD's processors. With gradients, they are torch's own."""
+    x, weight, bias = torch.randn(300, 512), torch.randn(600, 512), torch.randn(600)
+    expected = (x.double() @ weight.double().T + (bias.double() if has_bias else 0)).float()
+    monkeypatch.setattr(transformer, "prefers_onednn", lambda: True)
+    weight.requires_grad_()
+    torch.testing.assert_close(transformer.linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
+    monkeypatch.setattr(F, "linear", lambda *_: pytest.fail("this is not oneDNN"))
+    with torch.no_grad():
+        found = transformer.linear(x, weight, bias if has_bias else None)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
