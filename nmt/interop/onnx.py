@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     """
     write_settings(folder, checkpoint.model_config, checkpoint.codec)
     (folder / "tokenizer.json").write_text(tokenizer_json(checkpoint.codec), encoding="utf-8")
-    with importing("onnxruntime", "--format onnx or web", "'attention-nmt[onnx]'"):  # starts threads
+    # Imported here, because onnxruntime starts threads when it is imported.
+    with importing("onnxruntime", "--format onnx or web", "'attention-nmt[onnx]'"):
         from onnxruntime import InferenceSession
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -99,7 +101,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
     finally:
         logging.disable(logging.NOTSET)
-    _check(checkpoint, origin, decoders, lambda name: InferenceSession(graphs / f"{name}.onnx"))
+    _check(checkpoint, origin, decoders, cache(lambda name: InferenceSession(graphs / f"{name}.onnx")))
 
 
 def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load: Callable[[str], Any]) -> None:

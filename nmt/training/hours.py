@@ -47,6 +47,10 @@ class Corpus(NamedTuple):
         """Returns the most updates of this size that help."""
         return int(_MOST_EPOCHS * max(1.0, self.tokens / batch_tokens))
 
+    def validation_seconds(self, update_seconds: float, batch_tokens: int) -> float:
+        """Returns an estimate of the time of a validation from that of an update."""
+        return _VALIDATION_COST * update_seconds * self.valid_tokens / batch_tokens
+
 
 class Choice(NamedTuple):
     """The value of an option, and the reason for it in words."""
@@ -123,7 +127,7 @@ def choose(
     if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
         pick("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
     pick("valid_metric", ("nll",), "takes less time than translating")
-    pace = Pace(size / speed(arch), _VALIDATION_COST * corpus.valid_tokens / speed(arch), 0.0)
+    pace = Pace(size / speed(arch), corpus.validation_seconds(size / speed(arch), size), 0.0)
     return choices | schedule(updates, pace, given)
 
 
@@ -171,16 +175,16 @@ def clock_of(ends_at: float, data: DataFolder, config: TrainConfig, given: Colle
     per_epoch = max(1.0, corpus.tokens / config.batch_tokens)
 
     def revised(updates: int, pace: Pace) -> dict[str, int]:
-        estimate = pace.update * _VALIDATION_COST * corpus.valid_tokens / config.batch_tokens
-        measured = pace._replace(validation=pace.validation or estimate)
+        validation = pace.validation or corpus.validation_seconds(pace.update, config.batch_tokens)
+        measured = pace._replace(validation=validation)
         return {name: choice.value for name, choice in schedule(updates, measured, options).items()}
 
     def warn_if_short(updates: int) -> None:
         is_smallest = "init_from" in given or config.arch == _SIZES[0].arch
         advice = "give more time" if is_smallest else "give more time or a smaller --arch"
         if updates < _LEAST_UPDATES:
-            many = console.counted(updates, "update")
-            console.warn(f"the time suffices for only {many}; for a good model, {advice}, or a smaller --batch-tokens")
+            count = console.counted(updates, "update")
+            console.warn(f"the time suffices for only {count}; for a good model, {advice}, or a smaller --batch-tokens")
         elif updates < per_epoch:
             epochs = f"{updates / per_epoch:.2g} epochs"
             console.warn(f"the time suffices for only {epochs}, so the model does not see the whole corpus; {advice}")

@@ -392,5 +392,5 @@ def test_large_products_by_onednn_are_right(monkeypatch: pytest.MonkeyPatch, has
     torch.testing.assert_close(transformer.linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
     monkeypatch.setattr(F, "linear", lambda *_: pytest.fail("this is not oneDNN"))
     with torch.no_grad():
-        found = transformer.linear(x, weight, bias if has_bias else None)
-    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
+        product = transformer.linear(x, weight, bias if has_bias else None)
+    torch.testing.assert_close(product, expected, atol=1e-3, rtol=0)
