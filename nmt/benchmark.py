@@ -31,12 +31,12 @@ from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
-from nmt.jobs.run import do_maxi_batches, in_line_order
+from nmt.jobs.source import ReadChunks
+from nmt.jobs.stream import in_order, local
 from nmt.model.device import Runtime, resolve
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.corpus import MaxiBatches
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
 from nmt.training.loop import endless_updates, plan_epoch
@@ -45,7 +45,9 @@ from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, TrainState, new_state
 from nmt.training.train import fit_memory, prepared
 from nmt.translate.job import TranslationJob
-from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.lines import LineFormat
+from nmt.translate.records import Translation
+from nmt.translate.units import Unit
 
 
 @dataclass
@@ -200,7 +202,7 @@ def benchmark_translation(
 ) -> Report:
     """Returns a report on translating the lines `repeats` times, after one translation to warm up."""
     start_up = [_translation_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
-    job = TranslationJob((checkpoint,), runtime, search)
+    job = TranslationJob((checkpoint,), runtime, search, format=LineFormat(output="jsonl"))
     seconds = []
     pieces = []
     repeated = chain.from_iterable(repeat(lines, 1 + repeats))
@@ -212,7 +214,7 @@ def benchmark_translation(
             started = time.perf_counter()
             done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
-            pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
+            pieces.append(sum(len(best.pieces) + 1 for best, *_ in done))
         # Close to the peak, because freed memory is kept.
         memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
     resolved = resolve(runtime)
@@ -230,10 +232,12 @@ def benchmark_translation(
 
 def _translations(
     job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
-) -> Generator[list[Hypothesis], None, None]:
+) -> Generator[list[Translation], None, None]:
     """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
-    with closing(do_maxi_batches(job, MaxiBatches(map(Request, lines), lines_at_once).take, workers)) as batches:
-        yield from (hypotheses for _, hypotheses in in_line_order(batches))
+    chunks = ReadChunks(map(Unit, lines), lines_at_once)
+    silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
+    with closing(local(job, chunks, workers, silent)) as outcomes:
+        yield from (line.translations for line in in_order(outcomes))
 
 
 def _translation_start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:

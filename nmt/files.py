@@ -130,7 +130,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def output_file(
-    path: str, inputs: Iterable[str | Path] = (), flag: str = "--output", suffix: str = ""
+    path: str, inputs: Iterable[str | Path] = (), flag: str = "--output", suffix: str = "", advice: str | None = None
 ) -> Iterator[Output]:
     """Yields the output file of a command; `-` is standard output.
 
@@ -141,13 +141,14 @@ def output_file(
         inputs: the files that the command reads, which the output must not replace; `-` is standard input.
         flag: the flag that names the file, for messages.
         suffix: what the name must end in.
+        advice: the end of the message if the file cannot be written.
     """
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
     if not path.endswith(suffix):
         raise NmtError(f"{flag} {path} is the name of another format; give a name that ends in {suffix}")
     name = "standard output" if path == STDIO else f"{flag} {path}"
-    advice = "free some space" if path == STDIO else "choose another file"
+    advice = advice or ("free some space" if path == STDIO else "choose another file")
     refuse_inputs(path, inputs, name)
     if path != STDIO and is_replaceable(path):
         with replaced_file(Path(os.path.realpath(path)), advice, name) as output:

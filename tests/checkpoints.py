@@ -21,9 +21,8 @@ from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
-from nmt.translate.requests import Request
-from nmt.translate.texts import Text, sentences_of
 from nmt.translate.translator import Translator
+from nmt.translate.units import Unit
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
@@ -164,8 +163,8 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
 
 def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
-    text = Text.of(source, "html")
-    sentences = list(sentences_of(text, translator.codec, search.max_source_length, split_lines=False))
-    requests = [Request(sentence.text, constraints=sentence.phrases) for sentence in sentences]
-    found = translator.hypotheses(requests, replace(search, alignments=True))
-    return text.translated(zip(sentences, (best for best, *_ in found), strict=True), translator.codec)
+    unit = Unit(source, "html")
+    sentences = unit.sentences(translator.codec, "lines")
+    units = [Unit(sentence.text, phrases=sentence.phrases) for sentence in sentences]
+    found = translator.hypotheses(units, replace(search, alignments=True))
+    return unit.translated(sentences, [best for best, *_ in found], translator.codec)

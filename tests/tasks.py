@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from nmt.errors import NmtError
-from nmt.jobs.folder import Result
 from nmt.jobs.pool import worker_pool
-from nmt.jobs.run import Batch, Finished, result_of_lines
+from nmt.jobs.stream import Batch, Chunk, Result
 from nmt.signals import cleaning_up
 
 _LIMIT_SECONDS = 600  # a process that takes longer hangs
@@ -145,19 +144,17 @@ class Doubling:
     def codec(self) -> Any:
         return None
 
-    def record(self, row: tuple[str, ...], _: Any) -> int:
+    def unit(self, row: tuple[str, ...], _: Any) -> int:
         return int(row[0])
 
-    def batched(self, _: Any, records: Sequence[int], first_number: int) -> Iterator[Batch]:
-        for i in range(0, len(records), 2):
-            pair = records[i : i + 2]
-            yield Batch(range(first_number + i, first_number + i + len(pair)), pair, pair)
+    def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
+        for i in range(0, len(chunk.units), 2):
+            pair = chunk.units[i : i + 2]
+            yield Batch(range(chunk.first + i, chunk.first + i + len(pair)), pair)
 
-    def output(self, _: int, result: int) -> tuple[str, dict[str, float]]:
-        return f"{result}\n", {"sum": result}
-
-    def result(self, finished: Sequence[Finished]) -> Result:
-        return result_of_lines(self, finished)
+    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, list[int]]]) -> Result:
+        in_order = sorted(done, key=lambda each: each[0].units[0])
+        return Result([number for _, numbers in in_order for number in numbers])
 
     def __call__(self, batch: Sequence[int]) -> list[int]:
         if 3 in batch and len(self.deaths.read_text()) < self.survives:

@@ -50,8 +50,7 @@ def translated(
     """Returns the file of a document with the translation of each passage; `plain` translates those without markup."""
     found = []
     for passage in document.passages:
-        parts = passage.parsed().parts
-        parts = [plain(passage.text)] if parts is None else parts
+        parts = passage.unit.content if passage.markup else [plain(passage.text)]
         found.append("".join(part if isinstance(part, str) else part.restored(*translation(part)) for part in parts))
     return document.write(found)
 

@@ -5,14 +5,12 @@ reasons and hashes of its pairs, and the lines that were changed; the other line
 """
 
 import heapq
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +25,11 @@ from nmt.config.options import flag_name
 from nmt.data.corpora import in_chunks, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
-from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
-from nmt.jobs.plan import Plan, Reader, Row, Shard
-from nmt.jobs.run import Batch, Finished, Job, Place, Processor, finish_shards
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
+from nmt.jobs.plan import Plan, Row, Shard
+from nmt.jobs.run import finish_shards
+from nmt.jobs.source import Files
+from nmt.jobs.stream import Batch, Chunk, Executor, Job, Place, Processor, Result, local
 from nmt.text.corpus import parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -78,29 +78,29 @@ class CleaningJob(Job):
         """Returns the judge."""
         return Judge(self.config, self.excluded)
 
-    def record(self, row: Row, _: Place) -> Row:
+    def unit(self, row: Row, _: Place) -> Row:
         """Returns the lines of a pair."""
         return row
 
-    def batched(self, _: Any, records: Sequence[Row], first_number: int) -> Iterator[Batch]:
-        """Yields the pairs in chunks."""
-        for rows in in_chunks(records):
-            yield Batch(range(first_number, first_number + len(rows)), [], rows)
-            first_number += len(rows)
+    def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
+        """Yields the pairs of a chunk, some at a time."""
+        first = chunk.first
+        for rows in in_chunks(chunk.units):
+            yield Batch(range(first, first + len(rows)), rows)
+            first += len(rows)
 
-    def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns the results of the rules for a shard."""
-        chunks = sorted(finished, key=lambda done: done.batch.numbers[0])
-        first = chunks[0].batch.numbers[0]
-        content, histograms = BytesIO(), Counter[str]()
-        np.save(content, np.concatenate([done.results.reasons for done in chunks]))
-        np.save(content, np.concatenate([done.results.hashes for done in chunks]))
-        changed = dict[int, Row]()
-        for done in chunks:
-            changed |= {done.batch.numbers[n] - first: row for n, row in done.results.changed.items()}
-            histograms.update(done.results.histograms)
-        content.write(json.dumps(changed).encode())
-        return Result(content.getvalue(), {"histograms": histograms})
+    def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Judged]]) -> Result:
+        """Returns the results of the rules for a chunk."""
+        in_order = sorted(done, key=lambda each: each[0].units[0])
+        changed, histograms = dict[int, Row](), Counter[str]()
+        for batch, judged in in_order:
+            changed |= {batch.units[n] - chunk.first: row for n, row in judged.changed.items()}
+            histograms.update(judged.histograms)
+        arrays = {
+            "reasons": np.concatenate([judged.reasons for _, judged in in_order]),
+            "hashes": np.concatenate([judged.hashes for _, judged in in_order]),
+        }
+        return Result({"changed": list(changed.items()), "histograms": histograms}, arrays)
 
 
 class Summary:
@@ -131,7 +131,7 @@ class Summary:
     def add(self, part: "_Part") -> None:
         """Counts the pairs of a shard."""
         self.read[part.shard.segment] += part.shard.rows
-        self.histograms.update(part.summary["histograms"])
+        self.histograms.update(part.histograms)
         for number in np.unique(part.reasons[part.reasons >= 0]).tolist():
             reason, dropped = REASONS[number], np.flatnonzero(part.reasons == number).tolist()
             self.counts[part.shard.segment][reason] += len(dropped)
@@ -151,11 +151,13 @@ def clean(
     options: JobConfig | None = None,
     runtime: RuntimeConfig | None = None,
     report: Callable[[Summary], None] = lambda _: None,
+    execute: Executor = local,
 ) -> Summary | None:
     """Writes the pairs of the corpora that the rules and the scores keep.
 
     Args:
-        options, runtime: where pairs are judged, and where the models of --score-with run.
+        options, runtime: how pairs are cut into shards, and where the models of --score-with run.
+        execute: what judges and scores pairs.
         report: called when all files but the corpora are written. If it fails, the work is kept.
 
     Returns:
@@ -168,11 +170,12 @@ def clean(
     options = options or JobConfig()
     outputs = _outputs(config)
     job = None if options.merge else CleaningJob(config, _excluded(config))
-    with job_folder(config.dest, "--dest", _prepared(config, options, outputs), options) as folder:
+    preparation = _prepared(config, options, outputs)
+    with job_folder(config.dest, "--dest", preparation, options) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
-                finish_shards(job, folder, options, workers, progress)
+                finish_shards(job, preparation.source, folder, options, workers, progress, execute)
         if options.shard:
             return None
         summary = Summary(config)
@@ -180,7 +183,7 @@ def clean(
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options)
+            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options, execute)
         _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
@@ -198,8 +201,7 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
 
         check_models(config.score_with, config.languages)
     return Preparation(
-        segments=segments,
-        columns=[f"--train text in {lang}" for lang in config.languages],
+        source=Files(segments, [f"--train text in {lang}" for lang in config.languages]),
         shard_rows=options.shard_lines or _SHARD_PAIRS,
         settings=_settings(config),
         prepare=partial(_warn, config),
@@ -275,18 +277,18 @@ class _Part(NamedTuple):
     rows: list[Row]
     reasons: np.ndarray
     hashes: np.ndarray
-    summary: dict[str, Any]
+    histograms: dict[str, int]
 
 
 def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
     """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
-    reader, first = Reader(folder.plan.paths), 0
+    files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
-        _, hashes, changed = _judged(result)
-        rows = reader.read(shard)
-        for number, row in changed.items():
-            rows[number] = row
-        yield _Part(shard, rows, reasons[first : first + shard.rows], hashes, result.summary)
+        rows = files.read(shard)
+        for index, row in result.values["changed"]:
+            rows[index] = tuple(row)
+        of_shard = reasons[first : first + shard.rows]
+        yield _Part(shard, rows, of_shard, result.arrays["hashes"], result.values["histograms"])
         first += shard.rows
 
 
@@ -297,6 +299,7 @@ def _score(
     summary: Summary,
     runtime: RuntimeConfig,
     options: JobConfig,
+    execute: Executor,
 ) -> None:
     """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
@@ -312,7 +315,8 @@ def _score(
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [], config)
     files = list(map(str, sides))
-    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, options, config.workers)
+    where = runtime, options, config.workers, execute
+    scores = dual_scores(config.score_with, files, config.languages, folder.data, *where)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")
@@ -357,19 +361,13 @@ def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
         yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
 
 
-def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
-    content = BytesIO(result.content)
-    reasons, hashes = np.load(content), np.load(content)
-    return reasons, hashes, {int(number): tuple(row) for number, row in json.loads(content.read()).items()}
-
-
 def _results(folder: JobFolder) -> tuple[np.ndarray, np.ndarray]:
     """Returns the reasons, int8, and the hashes, uint64, of all pairs."""
     reasons, hashes = np.zeros(folder.plan.rows, np.int8), np.zeros(folder.plan.rows, np.uint64)
     first = 0
     for shard, result in folder.results():
         end = first + shard.rows
-        reasons[first:end], hashes[first:end], _ = _judged(result)
+        reasons[first:end], hashes[first:end] = result.arrays["reasons"], result.arrays["hashes"]
         first = end
     return reasons, hashes
 

@@ -1,10 +1,9 @@
 """Scores pairs by how well two models, one in each direction, predict them."""
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,34 +14,38 @@ from nmt.cleaning.measures import length_ratio, measure
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
+from nmt.files import digest_of_json, replaced_file
+from nmt.jobs.run import Run
+from nmt.jobs.source import Files
+from nmt.jobs.stream import Executor, local
 from nmt.text.corpus import read_rows
-from nmt.translate.formats import Pair, PairFormat, Rescored
-from nmt.translate.job import JobOutput, placed, settings_of
-from nmt.translate.rescoring import RescoringJob
+from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+from nmt.translate.lines import Pair, PairFormat
+from nmt.translate.records import Score
 
 # How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
 # on statutes with planted noise (docs/cleaning.md).
 _WEIGHT_OF_END, _WEIGHT_OF_RATIO = 0.25, 4
 
 
-@dataclass(frozen=True)
-class _Entropies(PairFormat):
-    """Writes what a model finds for a pair: -log P of a piece in the mean, and -log P of EOS."""
+class _EntropyJob(RescoringJob):
+    """Finds, for each pair, -log P of a piece in the mean, and -log P of EOS."""
 
-    def written(self, pair: Pair, found: Sequence[Rescored]) -> str:  # noqa: ARG002 (other formats use it)
-        ((_, log_probs, _),) = found
-        return f"{-sum(log_probs) / len(log_probs):.6f} {-log_probs[-1]:.6f}\n"
+    def record(self, pair: Pair, scores: list[Score]) -> list[float]:  # noqa: ARG002 (other jobs use the pair)
+        """Returns both numbers, rounded so that they do not depend on batches."""
+        (score,) = scores
+        return [round(-score.log_prob / score.tokens, 6), round(-score.log_probs[-1], 6)]
 
 
 def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
     """Checks that the first model translates the languages in this direction, and the second in the other one."""
     for model, wanted in zip(models, (tuple(languages), tuple(reversed(languages))), strict=True):
         text = read_codec(model).config
-        found = text.source_lang, text.target_lang
-        if found != wanted:
+        if (text.source_lang, text.target_lang) != wanted:
             raise NmtError(
-                f"--score-with {model} translates {found[0]} to {found[1]}, but must translate {wanted[0]} to "
-                f"{wanted[1]}; give a model of the forward direction and then one of the backward direction"
+                f"--score-with {model} translates {text.source_lang} to {text.target_lang}, but must translate "
+                f"{wanted[0]} to {wanted[1]}; give a model of the forward direction and then one of the backward "
+                f"direction"
             )
 
 
@@ -54,6 +57,7 @@ def dual_scores(
     runtime: RuntimeConfig,
     options: JobConfig,
     workers: int | None,
+    execute: Executor = local,
 ) -> np.ndarray:
     """Returns a score between 0 and 1 for each line of two files, float64.
 
@@ -64,27 +68,33 @@ def dual_scores(
 
     Args:
         models: checkpoints of the forward and the backward direction.
-        folder: what the models find is kept here, so that interrupted work resumes.
+        folder: the numbers of each model are kept here, so that interrupted work resumes.
     """
-    found, here = [], placed(runtime, options)
-    # With another precision, for example, what the other direction found is not used.
-    digest = sha256(json.dumps(settings_of(here), sort_keys=True).encode()).hexdigest()
+    directions, here = [], placed(runtime, options)
+    # Numbers that were computed with another precision, for example, are not used.
+    digest = digest_of_json(settings_of(here))
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
-        output = folder / f"{name}-{digest[:16]}"
+        output = folder / f"{name}-{digest[:16]}.npy"
         if not output.exists():
+            job = _EntropyJob((model,), here, format=PairFormat("files"))
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
-                JobOutput(
-                    job=RescoringJob((model,), here, lines=_Entropies("files")),
-                    segments=[files],
-                    flags=["--source", "--target"],
-                    output=str(output),
+                run = Run.of_files(
+                    Files([files], ["--source", "--target"]),
+                    str(output),
+                    job,
                     settings=settings_of(here),
+                    shard_rows=shard_rows(job),
                     options=replace(options, shard_lines=None),
                     workers=workers,
                     progress=progress,
-                ).write()
-        found.append(np.fromfile(output, sep=" ").reshape(-1, 2).T)
-    (forward, forward_end), (backward, backward_end) = found
+                    execute=execute,
+                )
+                with run.records() as records, replaced_file(output, "start the same command again") as file:
+                    content = BytesIO()
+                    np.save(content, np.array(list(records or ())).reshape(-1, 2))
+                    file.write(content.getbuffer())
+        directions.append(np.load(output).T)
+    (forward, forward_end), (backward, backward_end) = directions
     entropy, end = np.maximum(forward, backward), np.maximum(forward_end, backward_end)
     return np.exp(-entropy - _WEIGHT_OF_END * end) / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
 

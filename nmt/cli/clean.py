@@ -35,8 +35,8 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
 
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
-    with connected(options):
-        summary = run(config, options, runtime, lambda found: _write_page(config, found))
+    with connected(options) as execute:
+        summary = run(config, options, runtime, lambda summary: _write_page(config, summary), execute)
     if summary is not None:
         _show(summary)
         files = [f"{config.dest}.{lang}" for lang in config.languages]

@@ -2,8 +2,7 @@
 
 import sys
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +12,6 @@ from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, Tra
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.text.glossary import Glossary
-
-if TYPE_CHECKING:
-    from nmt.jobs.run import LineJob
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -35,45 +31,56 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.jobs.ray import connected
-    from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files
+    from nmt.jobs.run import Run, check_files
+    from nmt.jobs.source import Files
+    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+    from nmt.translate.lines import LineFormat
+    from nmt.translate.records import TranslatedLine
 
     engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
+    if files.html and (search.outputs > 1 or search.alignments):
+        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
+        raise NmtError(f"{flag} does not work with --html, which writes one plain translation; leave it out")
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
-    settings = settings_of_files(engine, files.glossary, files.output, options) | forms
-    check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
-    with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
+    source = Files(files.segments, ("--input", *files.by_flag))
+    check_files([*source.paths, *checkpoints], files.output, options)
+    lines = LineFormat(
+        "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)
+    )
+    unmet: list[str] = []  # the lines whose translations lack something
+
+    def text(record: Any) -> str:
+        line = TranslatedLine.of(record)
+        if any(translation.unmet for translation in line.translations):
+            unmet.append(line.place)
+        return lines.written(line, search.outputs)
+
+    with (
+        connected(options) as execute,
+        console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
+    ):
         runtime = placed(runtime, options, engine.engine)
-        totals = JobOutput(
-            job=_job(tuple(checkpoints), files, search, runtime, engine),
-            segments=files.segments,
-            flags=("--input", *files.by_flag),
-            output=files.output,
-            settings=settings_of(search, runtime, engine) | settings,
+        forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
+        contents = settings_of_files(engine, files.glossary, files.output, options)
+        settings = settings_of(search, runtime, engine) | contents | forms
+        glossary = None if files.glossary is None else Glossary.read(files.glossary)
+        search = replace(search, alignments=True) if files.html else search
+        job = TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary)
+        Run.of_files(
+            source,
+            files.output,
+            job,
+            settings=settings,
+            shard_rows=shard_rows(job),
             options=options,
             workers=files.workers,
             progress=progress,
-        ).write()
-    if totals:
+            execute=execute,
+        ).write(text)
+    if unmet:
         console.warn(
-            f"the translations of {console.counted(totals['unmet'], 'line')} lack constraints or terms (the first is "
-            f"{totals['first unmet']}); raise --max-length-offset or leave some out"
+            f"the translations of {console.counted(len(unmet), 'line')} lack constraints or terms (the first is "
+            f"{unmet[0]}); raise --max-length-offset or leave some out"
         )
-
-
-def _job(
-    models: tuple[str, ...], files: TranslationFiles, search: SearchConfig, runtime: RuntimeConfig, engine: EngineConfig
-) -> "LineJob":
-    from nmt.translate.formats import LineFormat
-    from nmt.translate.job import HtmlJob, TranslationJob
-
-    glossary = None if files.glossary is None else Glossary.read(files.glossary)
-    if files.html:
-        if search.outputs > 1 or search.alignments:
-            flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
-            raise NmtError(f"{flag} does not work with --html, which writes one plain translation; leave it out")
-        return HtmlJob(models, runtime, replace(search, alignments=True), engine, glossary)
-    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
-    return TranslationJob(models, runtime, search, engine, lines, glossary)

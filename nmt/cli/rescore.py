@@ -24,37 +24,44 @@ def rescore(
     A job from file to file is resumed by the same command if it was interrupted.
     """
     from nmt.jobs.ray import connected
-    from nmt.translate.formats import PairFormat
-    from nmt.translate.job import JobOutput, check_files, placed, settings_of
-    from nmt.translate.rescoring import RescoringJob
+    from nmt.jobs.run import Run, check_files
+    from nmt.jobs.source import Files
+    from nmt.training.records import perplexity
+    from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+    from nmt.translate.lines import PairFormat
+    from nmt.translate.records import ScoredLine
 
-    lines = PairFormat(
-        "files" if files.source is not None else files.input_format, files.output_format, files.normalize
-    )
+    form = "files" if files.source is not None else files.input_format
+    lines = PairFormat(form, files.output_format, files.normalize)
     names = ("input_format", "output_format", "normalize", "alignments")
-    check_files([*files.by_flag.values(), *checkpoints], files.output, options)
-    with connected(options), console.Progress("rescore", None, "line") as progress:
+    source = Files([list(files.by_flag.values())], list(files.by_flag))
+    check_files([*source.paths, *checkpoints], files.output, options)
+    totals = {"lines": 0, "pieces": 0, "log_prob": 0.0}
+
+    def text(record: Any) -> str:
+        line = ScoredLine.of(record)
+        totals["lines"] += 1
+        totals["pieces"] += sum(score.tokens for score in line.scores)
+        totals["log_prob"] += sum(score.log_prob for score in line.scores)
+        return lines.written(line)
+
+    with connected(options) as execute, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
-        totals = JobOutput(
-            job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines),
-            segments=[list(files.by_flag.values())],
-            flags=list(files.by_flag),
-            output=files.output,
+        job = RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines)
+        is_written = Run.of_files(
+            source,
+            files.output,
+            job,
             settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
+            shard_rows=shard_rows(job),
             options=options,
             workers=files.workers,
             progress=progress,
-        ).write()
-    if totals is not None:
-        _show(totals)
-
-
-def _show(totals: dict[str, Any]) -> None:
-    from nmt.training.records import perplexity
-
-    lines, pieces, log_prob = (totals.get(name, 0) for name in ("lines", "pieces", "log_prob"))
-    per_piece = perplexity(-log_prob / max(pieces, 1))
-    console.info(
-        f"{console.counted(lines, 'line')}, {console.counted(pieces, 'piece')} with EOS, log P {log_prob:,.4f}, "
-        f"perplexity {per_piece:,.4f} per piece"
-    )
+            execute=execute,
+        ).write(text)
+    if is_written:
+        per_piece = perplexity(-totals["log_prob"] / max(totals["pieces"], 1))
+        console.info(
+            f"{console.counted(int(totals['lines']), 'line')}, {console.counted(int(totals['pieces']), 'piece')} with "
+            f"EOS, log P {totals['log_prob']:,.4f}, perplexity {per_piece:,.4f} per piece"
+        )

@@ -130,9 +130,9 @@ class EngineConfig(Config):
         "source pieces, and their probabilities add up to 1.",
     )
 
-    def longest_with_phrases(self, search: SearchConfig) -> int:
-        """Returns the most pieces of a sentence whose translation can be required to have phrases; 0 if none can."""
-        return 0 if self._without_phrases(search) else search.max_source_length
+    def can_require_phrases(self, search: SearchConfig) -> bool:
+        """Returns whether a translation can be required to have phrases."""
+        return self._without_phrases(search) is None
 
     def check_phrases(self, search: SearchConfig, files: Mapping[str, str | None]) -> None:
         """Raises NmtError if files of phrases, by flag, were given for a search that cannot require phrases."""

@@ -30,7 +30,7 @@ _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as lo
 Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 
-class Chunk(NamedTuple):
+class RawPairs(NamedTuple):
     """The raw lines of some sentence pairs.
 
     Attributes:
@@ -121,32 +121,32 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield chunk
 
 
-def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
+def raw_pairs(records: Iterable[Record], first: int = 0) -> Iterator[RawPairs]:
     """Yields the pairs in chunks. The first pair has the number `first`."""
-    for rows in in_chunks(pairs):
+    for rows in in_chunks(records):
         source, target, alignments, tags = map(list, zip(*rows, strict=True))
-        yield Chunk(source, target, alignments, tags, first)
+        yield RawPairs(source, target, alignments, tags, first)
         first += len(rows)
 
 
-def augmented_chunk(chunk: Chunk, seed: int, text: TextConfig) -> Chunk:
-    """Returns the chunk after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
-    tags, lines = zip(*map(text.split_tags, chunk.source), strict=True)
-    old = list(zip(lines, chunk.target, strict=True))
+def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
+    """Returns pairs after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
+    tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
+    old = list(zip(lines, pairs.target, strict=True))
     capitals = not (has_dotless_i(text.source_lang) or has_dotless_i(text.target_lang))
-    new = [augmented(pair, seed, number, capitals=capitals) for number, pair in enumerate(old, chunk.first)]
+    new = [augmented(pair, seed, number, capitals=capitals) for number, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
-        for links, was, pair in zip(chunk.alignments, old, new, strict=True)
+        for links, was, pair in zip(pairs.alignments, old, new, strict=True)
     ]
     source = [" ".join([*of_line, pair[0]]) for of_line, pair in zip(tags, new, strict=True)]
-    return chunk._replace(source=source, target=[target for _, target in new], alignments=alignments)
+    return pairs._replace(source=source, target=[target for _, target in new], alignments=alignments)
 
 
-def cased_targets(chunk: Chunk, text: TextConfig) -> list[str]:
+def cased_targets(pairs: RawPairs, text: TextConfig) -> list[str]:
     """Returns the target lines as the model gets them, in lower case if --lower-capitals says so."""
-    return [text.cased_for(*pair) for pair in zip(chunk.source, chunk.target, strict=True)]
+    return [text.cased_for(*pair) for pair in zip(pairs.source, pairs.target, strict=True)]
 
 
 def _keeps_words(line: str, changed: str) -> bool:
@@ -233,9 +233,9 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     sampled = min(plan.rows, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
+    chunks = raw_pairs(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     if config.augment:
-        chunks = map(partial(augmented_chunk, seed=config.seed, text=text), chunks)
+        chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines = chain.from_iterable(prepared)
@@ -256,13 +256,13 @@ def _read_symbols(path: str | None) -> list[str]:
     return symbols
 
 
-def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[Chunk], list[str]]:
-    """Returns a function that prepares the lines of these sides of a chunk for the subword model."""
+def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[RawPairs], list[str]]:
+    """Returns a function that prepares the lines of these sides of pairs for the subword model."""
     preparers = {side: Preparer(text, side) for side in sides}
 
-    def prepare(chunk: Chunk) -> list[str]:
-        source = [text.cased_for(line, line) for _, line in map(text.split_tags, chunk.source)]
-        lines = {"source": source, "target": cased_targets(chunk, text)}
+    def prepare(pairs: RawPairs) -> list[str]:
+        source = [text.cased_for(line, line) for _, line in map(text.split_tags, pairs.source)]
+        lines = {"source": source, "target": cased_targets(pairs, text)}
         return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 
     return prepare

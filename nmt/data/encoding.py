@@ -1,10 +1,9 @@
-"""Encodes training text: as chunks, with sampled segmentations, and as work that workers share."""
+"""Encodes training text: some pairs at a time, with sampled segmentations, and as work that workers share."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -12,12 +11,11 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.data.corpora import Chunk, Record, augmented_chunk, cased_targets, chunked
+from nmt.data.corpora import RawPairs, Record, augmented_pairs, cased_targets, raw_pairs
 from nmt.data.folder import Flat, flatten
 from nmt.data.mixture import hash_of
-from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
-from nmt.jobs.run import Batch, Finished, Job, Place, Processor
+from nmt.jobs.stream import Batch, Chunk, Job, Place, Processor, Result
 from nmt.text.codec import Side, TextCodec
 from nmt.text.words import parse_pharaoh
 
@@ -53,18 +51,18 @@ class Sampling:
         return self.count if side in self.sides else 1
 
     def encode(
-        self, side: Side, codec: TextCodec, chunk: Chunk, kept: list[int], plain: list[Ids], longest: float
+        self, side: Side, codec: TextCodec, pairs: RawPairs, kept: list[int], plain: list[Ids], longest: float
     ) -> list[Ids]:
-        """Returns all encodings of the kept sentences of one side of a chunk, one sentence after the other.
+        """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
 
         They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
         the plain one.
         """
         if side not in self.sides:
             return [plain[i] for i in kept]
-        lines = chunk.source if side == "source" else chunk.target
+        lines = pairs.source if side == "source" else pairs.target
         seeds = [
-            [hash_of(self.seed, chunk.first + i, side == "target", number) for number in range(self.count)]
+            [hash_of(self.seed, pairs.first + i, side == "target", number) for number in range(self.count)]
             for i in kept
         ]
         sampled = codec.sample(side, [lines[i] for i in kept], self.strength, seeds)
@@ -90,8 +88,8 @@ def filter_pairs(
     return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
-class EncodedChunk(NamedTuple):
-    """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
+class EncodedPairs(NamedTuple):
+    """Encoded pairs: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
 
     source: Flat
     target: Flat
@@ -101,7 +99,7 @@ class EncodedChunk(NamedTuple):
 
 
 class Encoder(Processor):
-    """Encodes chunks, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
+    """Encodes pairs, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
 
     The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
     """
@@ -116,24 +114,24 @@ class Encoder(Processor):
         """`augment` is the seed of --augment, or None."""
         self.codec, self._limits, self._sampling, self._augment = codec, limits, sampling or Sampling(), augment
 
-    def __call__(self, chunk: Chunk) -> EncodedChunk:
-        """Returns the encoded pairs of a chunk that are kept."""
+    def __call__(self, pairs: RawPairs) -> EncodedPairs:
+        """Returns the encoded pairs that are kept."""
         codec, sampling = self.codec, self._sampling
         if self._augment is not None:
-            chunk = augmented_chunk(chunk, self._augment, codec.config)
-        chunk = chunk._replace(target=cased_targets(chunk, codec.config))
-        source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
-        tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
+            pairs = augmented_pairs(pairs, self._augment, codec.config)
+        pairs = pairs._replace(target=cased_targets(pairs, codec.config))
+        source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
+        tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
         if self._limits:
             longest, ratio = self._limits
             kept, dropped = filter_pairs(source, target, tags, longest, ratio)
-        alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in kept]
-        source = sampling.encode("source", codec, chunk, kept, source, longest - max(map(len, tags)))
-        target = sampling.encode("target", codec, chunk, kept, target, longest)
+        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i]) for i in kept]
+        source = sampling.encode("source", codec, pairs, kept, source, longest - max(map(len, tags)))
+        target = sampling.encode("target", codec, pairs, kept, target, longest)
         source, alignments = _tagged([tags[i] for i in kept], source, alignments, sampling.encodings("source"))
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
-        return EncodedChunk(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
+        return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
 
 
 def _tagged(
@@ -149,13 +147,13 @@ def _tagged(
     return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
 
 
-def _aligned_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
+def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: list[int], target: list[int]) -> list[int]:
     """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
-    if not chunk.alignments[pair]:
+    if not pairs.alignments[pair]:
         return []
-    source_words = codec.source_words(chunk.source[pair], source)
-    target_words = codec.target_words(chunk.target[pair], target)
-    linked = set(parse_pharaoh(chunk.alignments[pair]))
+    source_words = codec.source_words(pairs.source[pair], source)
+    target_words = codec.target_words(pairs.target[pair], target)
+    linked = set(parse_pharaoh(pairs.alignments[pair]))
     pieces = product(enumerate(source_words), enumerate(target_words))
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
@@ -176,32 +174,29 @@ class EncodingJob(Job):
             TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling, self.augment
         )
 
-    def record(self, row: Row, place: Place) -> Record:
+    def unit(self, row: Row, place: Place) -> Record:
         """Returns the pair of a row with its alignment and its tag."""
         alignments = row[2] if len(row) > 2 else ""
         return row[0], row[1], alignments, self.tags[place.segment] if self.tags else ""
 
-    def batched(self, _: Any, records: Sequence[Record], first_number: int) -> Iterator[Batch]:
-        """Yields the pairs in chunks."""
-        for chunk in chunked(records, first=first_number - 1):
-            yield Batch(range(chunk.first + 1, chunk.first + 1 + len(chunk.source)), [], chunk)
+    def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
+        """Yields the pairs of a chunk, some at a time."""
+        for pairs in raw_pairs(chunk.units, first=chunk.first - 1):
+            yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
-    def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns the encoded pairs of a shard, and how many were kept and dropped."""
-        in_order: list[EncodedChunk] = [
-            done.results for done in sorted(finished, key=lambda done: done.batch.work.first)
-        ]
-        content = BytesIO()
-        for flats in zip(*((e.source, e.target, e.alignments) for e in in_order), strict=True):
-            np.save(content, np.concatenate([flat.tokens for flat in flats]))
-            np.save(content, np.concatenate([flat.lengths for flat in flats]))
-        dropped = Counter[str]()
-        for encoded in in_order:
-            dropped.update(encoded.dropped)
-        return Result(content.getvalue(), {"kept": sum(e.kept for e in in_order), "dropped": dict(dropped)})
+    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, EncodedPairs]]) -> Result:
+        """Returns the encoded pairs of a chunk, and how many were kept and dropped."""
+        encoded = [pairs for _, pairs in sorted(done, key=lambda each: each[0].work.first)]
+        arrays, dropped = {}, Counter[str]()
+        for side in ("source", "target", "alignments"):
+            arrays[side] = np.concatenate([getattr(pairs, side).tokens for pairs in encoded])
+            arrays[f"lengths of {side}"] = np.concatenate([getattr(pairs, side).lengths for pairs in encoded])
+        for pairs in encoded:
+            dropped.update(pairs.dropped)
+        return Result({"kept": sum(pairs.kept for pairs in encoded), "dropped": dropped}, arrays)
 
 
 def flats_of(result: Result) -> list[Flat]:
     """Returns the source, the target and the alignments in the result of a shard."""
-    content = BytesIO(result.content)
-    return [Flat(np.load(content), np.load(content)) for _ in range(3)]
+    sides = ("source", "target", "alignments")
+    return [Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in sides]

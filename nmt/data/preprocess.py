@@ -15,7 +15,7 @@ from typing import Any
 from nmt import __version__, console
 from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
-from nmt.data.corpora import check, chunked, make_codec, read_corpora, show_tokenizers, text_config, useful_workers
+from nmt.data.corpora import check, make_codec, raw_pairs, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
 from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.mixture import Mixture
@@ -24,6 +24,8 @@ from nmt.files import STDIO, check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
 from nmt.jobs.run import finish_shards
+from nmt.jobs.source import Files
+from nmt.jobs.stream import Executor, local
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import is_regular, parallel_paths
@@ -31,12 +33,15 @@ from nmt.text.corpus import is_regular, parallel_paths
 _SHARD_PAIRS = 50_000
 
 
-def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextCodec | None = None) -> None:
+def preprocess(
+    config: DataConfig, options: JobConfig | None = None, like: TextCodec | None = None, execute: Executor = local
+) -> None:
     """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
 
     Args:
-        options: where the training text is encoded.
+        options: how the training text is cut into shards.
         like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
+        execute: what encodes the training text.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the work.
@@ -45,10 +50,10 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
     options = options or JobConfig()
     text = _text_config(config, like)
     check_new(config.dest, "--dest")
+    columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
+    source = Files(_training_files(config), columns + ["--alignments"] * bool(config.alignments))
     preparation = Preparation(
-        segments=_training_files(config),
-        columns=[f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
-        + ["--alignments"] * bool(config.alignments),
+        source=source,
         shard_rows=options.shard_lines or _SHARD_PAIRS,
         settings=_settings(config),
         prepare=partial(_prepare, config, text, like),
@@ -56,7 +61,14 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
     with job_folder(config.dest, "--dest", preparation, options) as folder:
         codec = like or _prepared_codec(folder, text)
         if not options.merge:
-            _encode_training(folder, codec, config, options)
+            limits = config.max_length, config.max_length_ratio
+            seed = config.seed if config.augment else None
+            job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
+            workers = config.workers
+            if not options.cluster:
+                workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
+            with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
+                finish_shards(job, source, folder, options, workers, progress, execute)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}
@@ -122,18 +134,6 @@ def _settings(config: DataConfig) -> dict[str, Any]:
     return {"version of nmt": __version__, **options, **digests}
 
 
-def _encode_training(folder: JobFolder, codec: TextCodec, config: DataConfig, options: JobConfig) -> None:
-    """Encodes and filters the training pairs of all shards that are not finished."""
-    limits = config.max_length, config.max_length_ratio
-    seed = config.seed if config.augment else None
-    job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
-    workers = config.workers
-    if not options.cluster:
-        workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
-    with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-        finish_shards(job, folder, options, workers, progress)
-
-
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
     """Joins the encoded shards."""
     sampling = Sampling.of(config, codec)
@@ -142,8 +142,8 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*flats_of(result))
-            kept[shard.segment] += result.summary["kept"]
-            dropped.update(result.summary["dropped"])
+            kept[shard.segment] += result.values["kept"]
+            dropped.update(result.values["dropped"])
     if not split.pairs:
         folder.discard()
         raise NmtError(
@@ -177,10 +177,10 @@ def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> Spl
         SplitWriter(folder, name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
-        for chunk in chunked(read_corpora([list(map(str, paths))])):
-            encoded = encoder(chunk)
+        for pairs in raw_pairs(read_corpora([list(map(str, paths))])):
+            encoded = encoder(pairs)
             split.append(encoded.source, encoded.target)
-            split.append_raw(chunk.source, chunk.target)
+            split.append_raw(pairs.source, pairs.target)
             progress.advance(encoded.kept)
     return replace(split.meta, corpora=(prefix,))
 

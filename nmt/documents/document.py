@@ -2,17 +2,17 @@
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup import with_attributes
-from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, Text, sentences_of
+from nmt.translate.records import Translation
+from nmt.translate.units import Sentence, Unit
 
 
 class Passage(NamedTuple):
@@ -25,9 +25,10 @@ class Passage(NamedTuple):
     text: str
     markup: Literal["html"] | None = None
 
-    def parsed(self) -> Text:
-        """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
-        return Text.of(self.text, self.markup)
+    @property
+    def unit(self) -> Unit:
+        """What is translated."""
+        return Unit(self.text, self.markup)
 
 
 def literal(text: str) -> Passage:
@@ -109,47 +110,37 @@ class Sentences:
     Args:
         source: the text processing of the text.
         target: the text processing of the translation.
-        longest: as for `sentences_of`.
+        keeps_phrases: as for `Unit.sentences`.
 
     Attributes:
-        found: what was found for each sentence. A key is the sentence and its phrases, separated by NUL.
+        translations: the translation of each sentence, by its text and its phrases; None until there is one.
         has_markup: whether a passage is marked up.
     """
 
-    def __init__(self, source: TextCodec, target: TextCodec, longest: int) -> None:
-        self._source, self._target, self._longest = source, target, longest
-        self.found: dict[str, Any] = {}
+    def __init__(self, source: TextCodec, target: TextCodec, *, keeps_phrases: bool) -> None:
+        self._source, self._target, self._keeps_phrases = source, target, keeps_phrases
+        self.translations: dict[tuple[str, tuple[str, ...]], Translation | None] = {}
         self.has_markup = False
 
     def add(self, document: Document) -> int:
-        """Adds the sentences of a document. Returns their number."""
+        """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
         count = 0
         for passage in document.passages:
             self.has_markup |= passage.markup is not None
-            for sentence in self._of(passage.parsed()):
-                self.found[_key(sentence)] = None
+            for sentence in self._of(passage.unit):
+                self.translations[sentence.text, sentence.phrases] = None
                 count += 1
         return count
 
-    def _of(self, text: Text) -> Iterator[Sentence]:
-        return sentences_of(text, self._source, self._longest, split_lines=True)
+    def _of(self, unit: Unit) -> list[Sentence]:
+        return unit.sentences(self._source, "sentences", keeps_phrases=self._keeps_phrases)
 
-    def written(self, document: Document, hypothesis: Callable[[Any], Hypothesis] = lambda found: found) -> bytes:
-        """Returns the file of a document with the translations. `hypothesis` reads what was found."""
-
-        def translated(passage: Passage) -> str:
-            text = passage.parsed()
-            found = ((sentence, hypothesis(self.found[_key(sentence)])) for sentence in self._of(text))
-            return text.translated(found, self._target)
-
-        return document.write(list(map(translated, document.passages)))
-
-
-def _key(sentence: Sentence) -> str:
-    return "\0".join([sentence.text, *sentence.phrases])
-
-
-def request_of(key: str) -> Request:
-    """Returns the request for a sentence of `Sentences`."""
-    text, *phrases = key.split("\0")
-    return Request(text, constraints=tuple(phrases))
+    def written(self, document: Document) -> bytes:
+        """Returns the file of a document with the translations."""
+        passages = []
+        for passage in document.passages:
+            unit = passage.unit
+            sentences = self._of(unit)
+            translations = [self.translations[sentence.text, sentence.phrases] for sentence in sentences]
+            passages.append(unit.translated(sentences, translations, self._target))  # type: ignore[arg-type]
+        return document.write(passages)

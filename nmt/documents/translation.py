@@ -1,38 +1,27 @@
 """Translates documents as one job: each different sentence once, and then the documents are written."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
-from nmt.documents.document import Document, ReadOptions, Sentences, request_of
+from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
-from nmt.files import STDIO, missing_folders, output_file, refuse_inputs, remove_empty, replaced_file, writing
-from nmt.jobs.plan import Row
-from nmt.jobs.run import MAXI_BATCH, Place, do_maxi_batches, in_line_order
-from nmt.signals import cleaning_up, end_as_usual
-from nmt.text.corpus import MaxiBatches, name_of
+from nmt.files import STDIO, output_file, refuse_inputs, writing
+from nmt.jobs.run import Run, check_files, has_shards
+from nmt.jobs.source import Memory
+from nmt.jobs.stream import Executor, local
+from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.text.words import parse_pharaoh
-from nmt.translate.formats import LineFormat
-from nmt.translate.job import (
-    JobOutput,
-    TranslationJob,
-    check_files,
-    is_resumable,
-    placed,
-    settings_of,
-    settings_of_files,
-)
-from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+from nmt.translate.lines import LineFormat
+from nmt.translate.records import TranslatedLine, Translation
 
 _ADVICE = "correct that and start the same command again"
 
@@ -97,8 +86,8 @@ def _output_of(path: str, output: str | None, target_lang: str) -> str:
 def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterator[tuple[str, str]]:
     """Yields documents that are written to a folder."""
     if output is None or output == STDIO or STDIO in paths or os.path.isfile(output):
-        found = "- was given" if STDIO in (output, *paths) else f"--output is {output or 'missing'}"
-        raise NmtError(f"several documents are translated into a folder, but {found}; give files and a new folder")
+        obstacle = "- was given" if STDIO in (output, *paths) else f"--output is {output or 'missing'}"
+        raise NmtError(f"several documents are translated into a folder, but {obstacle}; give files and a new folder")
     for path in paths:
         if os.path.isdir(path) and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(path)):
             raise NmtError(f"--output {output} is in the folder {path}, which is translated; choose another folder")
@@ -119,13 +108,13 @@ class Documents:
 
     Args:
         options: with the flags of the command.
-        longest: as for `nmt.translate.texts.sentences_of`.
+        keeps_phrases: as for `nmt.translate.units.Unit.sentences`.
     """
 
-    def __init__(self, paths: Sequence[str], options: DocumentFiles, longest: int) -> None:
+    def __init__(self, paths: Sequence[str], options: DocumentFiles, *, keeps_phrases: bool) -> None:
         codec = read_codec(options.model[0])
         self._options, self._config = options, codec.config
-        self.sentences = Sentences(codec, codec, longest)  # with the line that `nmt generate` writes for each
+        self.sentences = Sentences(codec, codec, keeps_phrases=keeps_phrases)
         with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
             import sentencex  # noqa: F401
         files = _files(paths, options.output, options.format, codec.config.target_lang)
@@ -149,41 +138,18 @@ class Documents:
         except OSError as error:
             return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
 
-    def requests(self) -> Iterator[Request]:
-        """Yields the request for each sentence."""
-        return map(_placed, map(request_of, self.sentences.found))
-
-    def write(self, lines: Iterable[str]) -> None:
-        """Writes the documents with the translations of the sentences, as `nmt generate` writes them."""
-        found = self.sentences.found
-        for key, line in zip(found, lines, strict=True):
-            found[key] = line
+    def write(self, translations: Iterable[Translation]) -> None:
+        """Writes the documents with the translations of the sentences."""
+        by_sentence = self.sentences.translations
+        by_sentence.update(zip(by_sentence, translations, strict=True))
         for _, output, document, *_ in self.reports:
             if document:
-                content = self.sentences.written(document, self._hypothesis)
+                content = self.sentences.written(document)
                 folder = Path(output).parent
                 with writing(folder, _ADVICE):
                     folder.mkdir(parents=True, exist_ok=True)
                 with output_file(output) as out:
                     out.write(content)
-
-    def _hypothesis(self, line: str) -> Hypothesis:
-        text, _, links = line.rpartition(" ||| ") if self.sentences.has_markup else (line, "", "")
-        return Hypothesis(text, 0.0, [], [], alignment=tuple(parse_pharaoh(links)))
-
-
-def _placed(request: Request) -> Request:
-    """Returns a request that messages call by its sentence, because users do not see the file with the lines."""
-    return request._replace(place=f"the sentence {request.source:.80}")
-
-
-@dataclass(frozen=True)
-class SentencesJob(TranslationJob):
-    """A `TranslationJob` whose messages show the sentence."""
-
-    def record(self, row: Row, place: Place) -> Request:
-        """Returns the request of a row."""
-        return _placed(super().record(row, place))
 
 
 def translate(
@@ -194,6 +160,7 @@ def translate(
     runtime: RuntimeConfig,
     engine: EngineConfig,
     progress: console.Progress,
+    execute: Executor = local,
 ) -> list[Report]:
     """Translates documents. Returns what became of each. With --shard, no document is written.
 
@@ -201,65 +168,31 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    documents = Documents(paths, files, engine.longest_with_phrases(search))
+    documents = Documents(paths, files, keeps_phrases=engine.can_require_phrases(search))
     search = replace(search, alignments=documents.sentences.has_markup)
     outputs = [report.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
     inputs = [*(report.path for report in documents.reports if report.document), *files.model]
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
-    job = JobOutput(
-        job=SentencesJob(files.model, runtime, search, engine, LineFormat("jsonl"), glossary),
-        segments=[[f"{os.path.realpath(output)}.sentences"]],
-        flags=["the text of the documents"],
+    settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
+    check_files(inputs, outputs[0], options)
+    job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
+    run = Run(
+        job=job,
+        source=Memory(
+            "the text of the documents", [(text, *phrases) for text, phrases in documents.sentences.translations]
+        ),
         output=output,
-        settings=settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options),
+        is_resumable=has_shards(inputs, outputs[0]),
+        settings=settings,
+        shard_rows=shard_rows(job),
         options=options,
         workers=files.workers,
         progress=progress,
+        execute=execute,
     )
-    check_files(inputs, outputs[0], options)
-    if is_resumable(inputs, outputs[0]):
-        _translate_in_shards(documents, job)
-    else:
-        documents.write(_directly_translated(documents, job))
+    with run.records() as records:
+        if records is not None:
+            documents.write(TranslatedLine.of(record).translations[0] for record in records)
     return documents.reports
-
-
-def _directly_translated(documents: Documents, job: JobOutput) -> Iterator[str]:
-    """Yields the line of output for each sentence, without a folder for what is finished."""
-    end_as_usual()
-    maxi_batches = MaxiBatches(documents.requests(), MAXI_BATCH)
-    with closing(do_maxi_batches(job.job, maxi_batches.take, job.workers or 1)) as batches:
-        for request, result in in_line_order(batches, job.progress.advance):
-            yield job.job.output(request, result)[0].removesuffix("\n")
-
-
-def _translate_in_shards(documents: Documents, job: JobOutput) -> None:
-    """Translates as a job that can be resumed, until all documents are written."""
-    ((name,),) = job.segments
-    sentences = Path(name)
-    content = "".join(
-        json.dumps({"source": request.source, "constraints": request.constraints}) + "\n"
-        for request in documents.requests()
-    ).encode()
-
-    def make_input() -> None:
-        if not sentences.exists() or sentences.read_bytes() != content:
-            with replaced_file(sentences, _ADVICE) as file:
-                file.write(content)
-
-    missing = missing_folders(sentences.parent)
-    with cleaning_up():
-        try:
-            with job.finished_shards(make_input) as folder:
-                if not job.options.shard:
-                    lines = (
-                        line for _, result in folder.results() for line in result.content.decode().split("\n")[:-1]
-                    )
-                    documents.write(lines)
-                    folder.finish()
-        finally:
-            if not os.path.exists(f"{os.path.realpath(job.output)}.unfinished"):
-                sentences.unlink(missing_ok=True)
-                remove_empty(missing)

@@ -4,12 +4,15 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from nmt import console
 from nmt.config import JobConfig
@@ -24,7 +27,9 @@ from nmt.files import (
     replaced_file,
     writing,
 )
-from nmt.jobs.plan import Plan, Shard, make_plan
+from nmt.jobs.plan import Plan, Shard
+from nmt.jobs.source import Source
+from nmt.jobs.stream import Result
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 
@@ -36,39 +41,25 @@ class Preparation:
     """What a job works on, what its result depends on, and how its folder is prepared.
 
     Attributes:
-        segments: the files of the input; see `nmt.jobs.plan`.
-        columns: what the files of a segment are, for messages.
         shard_rows: how many rows a shard should have.
         settings: what the result depends on besides the text of the input, by name.
         prepare: makes what all shards need, in the folder it is given.
-        make_input: makes the files of the input, if the command does that itself. Only one process at a time calls it.
     """
 
-    segments: Sequence[Sequence[str]]
-    columns: Sequence[str]
+    source: Source
     shard_rows: int
     settings: Mapping[str, Any]
     prepare: Callable[[Path, Plan], None] = lambda _, __: None
-    make_input: Callable[[], None] = lambda: None
 
     def settings_with(self, plan: Plan) -> dict[str, Any]:
         """Returns the settings and the digests of the input as plain data."""
-        found: dict[str, Any] = {"--shard-lines": self.shard_rows}
+        settings: dict[str, Any] = {"--shard-lines": self.shard_rows}
         for number, files in enumerate(plan.segments, start=1):
-            for column, file in zip(self.columns, files, strict=True):
+            for column, file in zip(self.source.columns, files, strict=True):
                 name = column if len(plan.segments) == 1 else f"{column} {number}"
-                found[name] = f"SHA-256 {file.digest[:16]}…"
-        as_read: dict[str, Any] = json.loads(json.dumps(found | dict(self.settings)))  # tuples become lists
+                settings[name] = f"SHA-256 {file.digest[:16]}…"
+        as_read: dict[str, Any] = json.loads(json.dumps(settings | dict(self.settings)))  # tuples become lists
         return as_read
-
-    def plan(self, saved: Plan | None = None) -> Plan:
-        """Returns the plan. The files are not read if they are those of `saved` and have not changed."""
-        self.make_input()
-        paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
-        if saved is not None and paths == saved.paths and not saved.changed:
-            return saved
-        with console.Progress("Checking", None, "line", summary=False) as progress:
-            return make_plan(self.segments, self.shard_rows, progress)
 
 
 # The end of the message if a file of the job cannot be written.
@@ -77,13 +68,6 @@ _SHARDS, _DATA = "shards", "data"
 # One lock is held as long as a process works on the job, the other one only while the job is prepared.
 _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
-
-
-class Result(NamedTuple):
-    """What a shard gives: a part of the output, and values that the command adds up or collects."""
-
-    content: bytes
-    summary: dict[str, Any]
 
 
 class JobFolder:
@@ -106,11 +90,15 @@ class JobFolder:
         return [shard for shard in self.plan.shards[part::parts] if shard.number not in done]
 
     def add(self, shard: Shard, result: Result) -> None:
-        """Writes the result of a shard."""
-        header = {"job": self._job, "summary": result.summary, "sha256": sha256(result.content).hexdigest()}
+        """Writes the result of a shard: a line with the digest of the rest, the values, and the arrays."""
+        content = BytesIO()
+        content.write(json.dumps({"values": result.values, "arrays": list(result.arrays)}).encode() + b"\n")
+        for array in result.arrays.values():
+            np.save(content, array)
+        header = {"job": self._job, "sha256": sha256(content.getbuffer()).hexdigest()}
         with replaced_file(self._result_path(shard), _ADVICE) as file:
             file.write(json.dumps(header) + "\n")
-            file.write(result.content)
+            file.write(content.getbuffer())
 
     def results(self) -> Iterator[tuple[Shard, Result]]:
         """Yields the results of all shards in order."""
@@ -133,7 +121,9 @@ class JobFolder:
                 raise ValueError("checksum mismatch")
             if header["job"] != self._job:
                 raise ValueError("it belongs to another job")
-            return Result(content, header["summary"])
+            rest = BytesIO(content)
+            saved = json.loads(rest.readline())
+            return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
         except OSError as error:
             raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -212,21 +202,21 @@ def _make(path: Path, flag: str) -> None:
     names = set(os.listdir(path))
     foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
     if foreign or (names - {_WORKING} and _PREPARING not in names):
-        found = path / foreign[0] if foreign else path
-        raise NmtError(f"{found} was not made by this command; move it elsewhere or choose another {flag}")
+        stranger = path / foreign[0] if foreign else path
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
 
 
 def _opened(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     if saved := _read_manifest(path):
-        plan = preparation.plan(Plan.from_dict(saved["plan"]))
+        plan = preparation.source.plan(preparation.shard_rows, Plan.from_dict(saved["plan"]))
         _check(path, saved["settings"], preparation.settings_with(plan))
         return JobFolder(path, plan)
     _remove_work(path)
     for name in (_SHARDS, _DATA):
         with writing(path / name, _ADVICE):
             (path / name).mkdir(exist_ok=True)
-    plan = preparation.plan()
+    plan = preparation.source.plan(preparation.shard_rows, None)
     preparation.prepare(path / _DATA, plan)
     manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict()}
     with replaced_file(path / _MANIFEST, _ADVICE) as file:
@@ -283,7 +273,7 @@ def _remove_work(path: Path) -> None:
     """Removes the results of shards and what was prepared for them."""
     shutil.rmtree(path / _DATA, ignore_errors=True)
     with suppress(OSError):  # there is none, or somebody has put a file there
-        for found in os.scandir(path / _SHARDS):
-            if found.name.isdecimal() or is_partial(found.name):
-                os.unlink(found.path)
+        for file in os.scandir(path / _SHARDS):
+            if file.name.isdecimal() or is_partial(file.name):
+                os.unlink(file.path)
         (path / _SHARDS).rmdir()

@@ -1,4 +1,4 @@
-"""Cuts the lines of files into numbered shards, and reads the lines of a shard.
+"""Cuts the lines of files into numbered shards.
 
 Files that are read side by side, such as a source and a target file, form a segment. Line n of each of them makes
 row n. A job has one or more segments, and a shard is part of one segment.
@@ -9,20 +9,19 @@ import math
 import os
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import islice
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from nmt.config.jobs import MOST_SHARDS
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.text.corpus import lines_of, name_of, opened, read_lines, reading, unequal
+from nmt.text.corpus import opened, read_lines, unequal
 
+# Row n of files that are read side by side: line n of each of them.
 Row = tuple[str, ...]
 _BLOCK = 1 << 22  # bytes
 _NEWLINE = ord("\n")
@@ -54,13 +53,13 @@ class File:
 
     Attributes:
         state: its size in bytes and its modification time in nanoseconds. If both are as before, the content is taken
-            to be the same.
+            to be the same. None for text in memory.
         digest: the SHA-256 of the decompressed text.
     """
 
     path: str
     lines: int
-    state: tuple[int, int]
+    state: tuple[int, int] | None
     digest: str
 
 
@@ -86,7 +85,8 @@ class Plan:
     @property
     def changed(self) -> str | None:
         """The first file that is not as it was when the plan was made."""
-        return next((file.path for files in self.segments for file in files if _state(file.path) != file.state), None)
+        files = (file for files in self.segments for file in files if file.state is not None)
+        return next((file.path for file in files if _state(file.path) != file.state), None)
 
     @property
     def paths(self) -> list[list[str]]:
@@ -120,7 +120,7 @@ class Plan:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Returns the plan for what `to_dict` returned."""
         segments = tuple(
-            tuple(File(f["path"], f["lines"], tuple(f["state"]), f["digest"]) for f in files)
+            tuple(File(f["path"], f["lines"], f["state"] and tuple(f["state"]), f["digest"]) for f in files)
             for files in values["segments"]
         )
         return cls(segments, values["shard_rows"], np.array(values["offsets"], np.int64))
@@ -128,13 +128,22 @@ class Plan:
 
 def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: Progress | None = None) -> Plan:
     """Returns the plan for files, which are read once."""
-    found = [_indexed(paths, shard_rows, progress) for paths in segments]
-    lines = [files[0].lines for files, _ in found]
-    thinning = 1
-    while sum(math.ceil(n / (shard_rows * thinning)) for n in lines) > max(MOST_SHARDS, len(lines)):
-        thinning *= 2
-    offsets = np.concatenate([offsets[::thinning] for _, offsets in found])
-    return Plan(tuple(files for files, _ in found), shard_rows * thinning, offsets)
+    indexed = [_indexed(paths, shard_rows, progress) for paths in segments]
+    thinning = thinned([files[0].lines for files, _ in indexed], shard_rows)
+    offsets = np.concatenate([offsets[::thinning] for _, offsets in indexed])
+    return Plan(tuple(files for files, _ in indexed), shard_rows * thinning, offsets)
+
+
+def thinned(lines: Sequence[int], shard_rows: int) -> int:
+    """Returns the factor, a power of 2, by which shards must grow so that there are not too many.
+
+    Args:
+        lines: of each segment.
+    """
+    factor = 1
+    while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
+        factor *= 2
+    return factor
 
 
 def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
@@ -154,7 +163,7 @@ def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.nd
     """Returns a file, and the offset of every line whose number, counted from 0, is a multiple of `every`."""
     state, digest, text = _state(path), sha256(), codecs.getincrementaldecoder("utf-8")()
     lines, size, last = 0, 0, b"\n"
-    found = [np.zeros(1, np.int64)]
+    starts_of_shards = [np.zeros(1, np.int64)]
     try:
         with opened(path) as file:
             while block := file.read(_BLOCK):
@@ -164,7 +173,7 @@ def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.nd
                 # The line after newline n of this block has the number `lines` + n; n counts from 1, and lines from 0.
                 starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (size + 1)
                 # A copy, because a slice would keep all starts of the block in memory.
-                found.append(starts[-(lines + 1) % every :: every].copy())
+                starts_of_shards.append(starts[-(lines + 1) % every :: every].copy())
                 lines += len(starts)
                 size += len(block)
                 if progress:
@@ -173,38 +182,13 @@ def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.nd
     except UnicodeDecodeError:
         deque(read_lines(path), maxlen=0)  # raises the error that names the line
     lines += not last.endswith(b"\n")
-    offsets = np.concatenate(found)[: math.ceil(lines / every)]
+    offsets = np.concatenate(starts_of_shards)[: math.ceil(lines / every)]
     return File(os.path.abspath(path), lines, state, digest.hexdigest()), offsets
 
 
 def _state(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:  # reading the file explains what is wrong
         return 0, 0
-    return found.st_size, found.st_mtime_ns
-
-
-class Reader:
-    """Reads the rows of shards. The files of a segment stay open until a shard of another segment is read."""
-
-    def __init__(self, segments: Sequence[Sequence[str]]) -> None:
-        self.segments = segments
-        self._segment, self._files = -1, list[IO[bytes]]()
-        self._open = ExitStack()
-
-    def read(self, shard: Shard) -> list[Row]:
-        """Returns the rows of a shard."""
-        paths = self.segments[shard.segment]
-        if shard.segment != self._segment:
-            self._open.close()
-            self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
-        names = [name_of(path) for path in paths]
-        with reading(" or ".join(names)):
-            for file, offset in zip(self._files, shard.offsets, strict=True):
-                file.seek(offset)
-            sides = [lines_of(file, name, shard.start + 1) for file, name in zip(self._files, names, strict=True)]
-            rows = list(islice(zip(*sides, strict=False), shard.rows))
-        if len(rows) < shard.rows:
-            raise NmtError(f"{' or '.join(names)} has changed while it was read; start the same command again")
-        return rows
+    return status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Does the shards of a job on a Ray cluster: the connection, the workers, and the driver."""
+"""Computes the chunks of a job on a Ray cluster: the connection, the workers, and the driver."""
 
 import logging
 import os
@@ -19,9 +19,19 @@ import numpy as np
 from nmt import __version__, console, resources
 from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
-from nmt.jobs.folder import JobFolder, Result
-from nmt.jobs.plan import Reader, Row, Shard
-from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_maxi_batch, maxi_batch_of
+from nmt.jobs.stream import (
+    ATTEMPTS,
+    Chunk,
+    Chunks,
+    Executor,
+    Job,
+    Outcome,
+    Processor,
+    Result,
+    SizedChunks,
+    compute,
+    local,
+)
 from nmt.signals import STOPPING
 
 _CONNECT_SECONDS = 5.0
@@ -32,17 +42,20 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 
 @contextmanager
-def connected(options: JobConfig) -> Iterator[None]:
-    """Connects this process to the cluster of --cluster until the block ends. Does nothing without --cluster."""
+def connected(options: JobConfig) -> Iterator[Executor]:
+    """Connects this process to the cluster of --cluster until the block ends.
+
+    Yields what computes jobs: the cluster, or without --cluster this machine.
+    """
     if options.cluster is None:
-        yield
+        yield local
         return
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     ray = _connect(options.cluster)
     for number, handler in handlers.items():  # Ray has its own
         signal.signal(number, handler)
     try:
-        yield
+        yield partial(on_cluster, options)
     finally:
         ray.shutdown()
 
@@ -111,7 +124,7 @@ def reason(error: Exception) -> str:
 
 
 class Done(NamedTuple):
-    """What a call of a worker returns: its warnings, the id of its machine, and the result if it did a shard."""
+    """What a call of a worker returns: its warnings, the id of its machine, and the result if it did a chunk."""
 
     messages: str
     machine: str
@@ -136,12 +149,10 @@ class Worker:
         self._loaded = self._load()
         return self._done()
 
-    def do(self, shard: Shard, file: str, rows: Sequence[Row]) -> Done:
-        """Does a shard."""
+    def do(self, chunk: Chunk) -> Done:
+        """Does a chunk."""
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
-        job, processor = self._loaded
-        finished = do_maxi_batch(job, processor, maxi_batch_of(job, shard, file, rows))
-        return self._done(job.result(list(finished)))
+        return self._done(compute(*self._loaded, chunk).result)
 
     def _load(self) -> tuple[Job, Processor]:
         import ray
@@ -185,7 +196,7 @@ def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
             ) from error
 
 
-_IN_FLIGHT = 2  # shards of each worker
+_IN_FLIGHT = 2  # chunks of each worker
 _LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster
 
 
@@ -194,19 +205,18 @@ class _Handle:
     """A worker as the driver sees it."""
 
     actor: Any
-    shards: dict[Any, Shard] = field(default_factory=dict)
+    chunks: dict[Any, Chunk] = field(default_factory=dict)
     machine: str = ""
 
 
 class _Driver:
-    def __init__(
-        self, job: Job, segments: Sequence[Sequence[str]], todo: Sequence[Shard], options: JobConfig, most: int | None
-    ) -> None:
+    def __init__(self, job: Job, chunks: SizedChunks, options: JobConfig, most: int | None) -> None:
         import ray
 
         self._ray, self._most = ray, most
-        self._reader, self._todo = Reader(segments), deque(todo)
-        self._suspects: set[int] = set()  # the numbers of shards that are repeated alone
+        self._chunks = chunks
+        self._again: deque[Chunk] = deque()  # chunks of workers that were removed
+        self._suspects: set[int] = set()  # the first units of chunks that are repeated alone
         self._is_alone = options.cluster == "auto"  # if there is one machine, it is this one
         self._needs = {"CPU": options.worker_cores, **({"GPU": 1} if job.device == "cuda" else {})}
         actor = ray.remote(Worker).options(
@@ -228,9 +238,14 @@ class _Driver:
         machines = [worker.machine for worker in self._workers if worker.machine]
         return f"{console.counted(len(machines), 'worker')} on {console.counted(len(set(machines)), 'machine')}"
 
+    @property
+    def _left(self) -> int:
+        """The number of chunks that no worker has."""
+        return len(self._again) + len(self._chunks)
+
     def run(self) -> Iterator[Outcome]:
-        """Yields what becomes of each shard."""
-        while self._todo or any(worker.shards for worker in self._workers):
+        """Yields what becomes of each chunk."""
+        while self._left or any(worker.chunks for worker in self._workers):
             self._follow_machines()
             self._hand_out()
             for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
@@ -250,11 +265,11 @@ class _Driver:
             self._remove(worker)
         room = self._room([machine["Resources"] for machine in machines])
         # A worker that Ray starts anew would wait for room that idle workers keep.
-        idle = [worker for worker in self._workers if not worker.shards]
+        idle = [worker for worker in self._workers if not worker.chunks]
         for worker in idle[: max(0, len(self._workers) - room)]:
             self._remove(worker)
-        shards = len(self._todo) + sum(len(worker.shards) for worker in self._workers)
-        for _ in range(min(room, self._most or room, shards) - len(self._workers)):
+        unfinished = self._left + sum(len(worker.chunks) for worker in self._workers)
+        for _ in range(min(room, self._most or room, unfinished) - len(self._workers)):
             worker = _Handle(self._start_worker())
             self._workers.append(worker)
             self._by_task[worker.actor.load.remote()] = worker
@@ -272,11 +287,11 @@ class _Driver:
     def _hand_out(self) -> None:
         for depth in range(1 if self._suspects else _IN_FLIGHT):
             for worker in self._workers:
-                if self._todo and worker.machine and len(worker.shards) <= depth:
-                    shard = self._todo.popleft()
-                    file = self._reader.segments[shard.segment][0]
-                    task = worker.actor.do.remote(shard, file, self._reader.read(shard))
-                    worker.shards[task] = shard
+                if self._left and worker.machine and len(worker.chunks) <= depth:
+                    chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
+                    assert chunk
+                    task = worker.actor.do.remote(chunk)
+                    worker.chunks[task] = chunk
                     self._by_task[task] = worker
 
     def _take(self, task: Any) -> Iterator[Outcome]:
@@ -285,16 +300,16 @@ class _Driver:
         try:
             done = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
-            yield from self._fail(worker, worker.shards.get(task), self._why(error))
+            yield from self._fail(worker, worker.chunks.get(task), self._why(error))
             return
         del self._by_task[task]
-        shard = worker.shards.pop(task, None)
+        chunk = worker.chunks.pop(task, None)
         worker.machine = done.machine  # Ray may have started the worker anew on another one
         if done.messages:
             console.info(done.messages.rstrip("\n"))
-        if shard:
-            self._suspects.discard(shard.number)
-            yield Outcome(shard, done.result)
+        if chunk:
+            self._suspects.discard(chunk.first)
+            yield Outcome(chunk, done.result)
 
     def _why(self, error: Exception) -> str:
         """Returns why a call has failed. Raises the NmtError of a worker."""
@@ -306,48 +321,44 @@ class _Driver:
             return f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
         return reason(error)
 
-    def _fail(self, worker: _Handle, shard: Shard | None, why: str) -> Iterator[Outcome]:
+    def _fail(self, worker: _Handle, chunk: Chunk | None, why: str) -> Iterator[Outcome]:
         """Handles a call that has failed. The worker may be unusable, so another one takes its place.
 
-        Any shard in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
+        Any chunk in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
         """
-        if not shard:
+        if not chunk:
             raise NmtError(
                 f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all machines "
                 f"and that they have enough memory"
             )
-        was_alone = shard.number in self._suspects
-        self._suspects |= {shard.number for shard in worker.shards.values()}
+        was_alone = chunk.first in self._suspects
+        self._suspects |= {other.first for other in worker.chunks.values()}
         self._remove(worker)
         if was_alone:
-            self._suspects.remove(shard.number)
-            self._todo.remove(shard)
-            yield Outcome(shard, None, f"{why}, on machine {self._hosts.get(worker.machine, worker.machine)}")
+            self._suspects.remove(chunk.first)
+            self._again.remove(chunk)
+            yield Outcome(chunk, None, f"{why}, on machine {self._hosts.get(worker.machine, worker.machine)}")
 
     def _remove(self, worker: _Handle) -> None:
-        """Ends a worker. Other workers will do its shards."""
+        """Ends a worker. Other workers will do its chunks."""
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(worker.actor)
         self._workers.remove(worker)
         self._by_task = {task: other for task, other in self._by_task.items() if other is not worker}
-        self._todo.extendleft(reversed(worker.shards.values()))
+        self._again.extendleft(reversed(worker.chunks.values()))
 
 
-def do_on_cluster(
-    job: Job,
-    folder: JobFolder,
-    todo: Sequence[Shard],
-    options: JobConfig,
-    workers: int | None,
-    progress: console.Progress,
+def on_cluster(
+    options: JobConfig, job: Job, chunks: Chunks, workers: int | None, progress: console.Progress
 ) -> Generator[Outcome, None, None]:
-    """Yields what becomes of each shard. This process must be `connected`."""
+    """Computes on the cluster that this process is connected to; with the options, a `nmt.jobs.stream.Executor`."""
+    assert isinstance(chunks, SizedChunks)  # a cluster works on shards
     what = progress.description
-    driver = _Driver(job, folder.plan.paths, todo, options, workers)
+    driver = _Driver(job, chunks, options, workers)
     try:
         for outcome in driver.run():
             progress.describe(f"{what}, {driver.state}")
-            progress.advance(outcome.shard.rows)
+            progress.advance(len(outcome.chunk.units))
             yield outcome
     finally:
         driver.stop()

@@ -1,291 +1,173 @@
-"""The protocol of a job, and the execution of its shards: in this process, in workers, or on a cluster."""
+"""Runs a job on its input: as a stream, or shard by shard in a folder from which interrupted work resumes."""
 
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
 
 from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import NmtError
-from nmt.jobs.folder import JobFolder, Result
-from nmt.jobs.plan import Reader, Row, Shard
-from nmt.jobs.pool import WorkerDiedError, worker_pool
-from nmt.resources import share_cores
-from nmt.text.corpus import MaxiBatch
+from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
+from nmt.jobs.plan import Shard
+from nmt.jobs.source import Files, Source, chunks_of
+from nmt.jobs.stream import Chunk, Executor, Job, Outcome, Place, in_order, local
+from nmt.signals import end_as_usual
 
 
-class Place(NamedTuple):
-    """Where a row is from.
-
-    Attributes:
-        file: what messages call the file.
-        line: the number of the line in the file, from 1.
-        segment: the number of the segment, from 0.
-    """
-
-    file: str
-    line: int
-    segment: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}, line {self.line}"
-
-
-class Batch(NamedTuple):
-    """Records that the processor handles in one call: their numbers in the input, and their encoded form `work`."""
-
-    numbers: Sequence[int]
-    records: Sequence[Any]
-    work: Any
-
-
-class Finished(NamedTuple):
-    """The results of a batch.
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A job with its input, its output, and what computes it.
 
     Attributes:
-        maxi_batch: the number of the first record of the maxi-batch that the batch is from.
-        results: what the processor returned; None if worker processes died on the batch as often as it was tried.
+        output: a file, or `-` for standard output.
+        is_resumable: whether the results of finished shards are kept, so that the same command resumes the job.
+        settings: what the output depends on besides the input and the models, by name. A job is resumed only if they
+            are the same.
+        shard_rows: how many rows a shard has, unless --shard-lines says it.
     """
 
-    maxi_batch: int
-    batch: Batch
-    results: Any
+    job: Job
+    source: Source
+    output: str
+    is_resumable: bool
+    settings: Mapping[str, Any]
+    shard_rows: int
+    options: JobConfig
+    workers: int | None
+    progress: console.Progress
+    execute: Executor = local
 
-
-class Processor(Protocol):
-    """What works on batches, for example a loaded model."""
-
-    codec: Any = None
-
-    def __call__(self, work: Any, /) -> Any:
-        """Returns the results of a batch."""
-
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, in which the processor may keep what all of them need."""
-        return nullcontext()
-
-
-class Job(Protocol):
-    """Work on records. Pickled for worker processes and for other machines.
-
-    A class that inherits from it needs neither a GPU nor files nor a codec, unless it says so.
-    """
+    @classmethod
+    def of_files(cls, files: Files, output: str, job: Job, **others: Any) -> Self:
+        """Returns the run of a job on lines of files; it is resumable if all files allow that."""
+        has_folder = os.path.isdir(os.path.dirname(os.path.realpath(output)))  # if not, opening the output says so
+        is_resumable = has_folder and has_shards([*files.paths, *job.models], output)
+        return cls(job=job, source=files, output=output, is_resumable=is_resumable, **others)
 
     @property
-    def device(self) -> str:
-        """`cuda` or `cpu`: whether a worker needs a GPU."""
-        return "cpu"
+    def inputs(self) -> list[str]:
+        """The files that the job reads."""
+        return [*self.source.paths, *self.job.models]
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The files that `load` needs."""
-        return ()
+    @contextmanager
+    def records(self) -> Iterator[Iterator[Any] | None]:
+        """Yields the records of all units in order; None with --shard, which does only a part of the work.
 
-    def load(self, models: Sequence[str], process: int) -> Processor:
-        """Loads the processor from `models` or copies of them; see `nmt.model.device.resolve` for `process`."""
+        If the job is resumable, it is finished when the block, which writes the output, has succeeded.
 
-    def codec(self) -> Any:
-        """Returns the `codec` of the processor without loading the rest."""
-        return None
-
-    def record(self, row: Row, place: Place) -> Any:
-        """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
-
-    def batched(self, codec: Any, records: Sequence[Any], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a maxi-batch. Its first record has the number `first_number`.
-
-        Each record is in exactly one batch.
+        Raises:
+            StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
-
-    def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns the result of a shard, whose batches finished in any order."""
-
-
-class LineJob(Job, Protocol):
-    """Work that makes text of each line."""
-
-    def output(self, record: Any, result: Any) -> tuple[str, dict[str, Any]]:
-        """Returns the text of a line, which ends in a line break, and values for `add_up` over all lines."""
-
-
-def result_of_lines(job: LineJob, finished: Sequence[Finished]) -> Result:
-    """Returns the result of a shard of a job that makes text of each line."""
-    outputs = {
-        number: job.output(record, result)
-        for _, batch, results in finished
-        for number, record, result in zip(batch.numbers, batch.records, results, strict=True)
-    }
-    in_order = [outputs[number] for number in sorted(outputs)]
-    summary: dict[str, Any] = {}
-    for _, values in in_order:
-        add_up(summary, values)
-    return Result("".join(text for text, _ in in_order).encode(errors="replace"), summary)
-
-
-def add_up(total: dict[str, Any], values: dict[str, Any]) -> None:
-    """Adds numbers to the total of each name. A name whose values are texts keeps the first one."""
-    for name, value in values.items():
-        total[name] = total.get(name, value) if isinstance(value, str) else total.get(name, 0) + value
-
-
-# Most lines that are sorted by length together if the job has no shards, and the most lines of a default shard.
-MAXI_BATCH = 8192
-# With two maxi-batches in flight, idle workers begin the next one while the last batch of the other is running.
-_MAXI_BATCHES_IN_FLIGHT = 2
-# How often a batch or a shard is tried if what works on it dies.
-ATTEMPTS = 3
-
-
-# Returns the next maxi-batch, or None after the last one. If no record has arrived and `wait` is false, it returns a
-# maxi-batch without records.
-Take = Callable[..., MaxiBatch[Any] | None]
-
-
-class Outcome(NamedTuple):
-    """What became of a shard."""
-
-    shard: Shard
-    result: Result | None
-    failure: str | None = None
-
-
-def do_maxi_batches(job: Job, take: Take, workers: int) -> Generator[Finished, None, None]:
-    """Yields all batches as they finish, in any order."""
-    if workers == 1:
-        processor = job.load(job.models, 0)
-        with processor.session():
-            while maxi_batch := take(wait=True):
-                yield from do_maxi_batch(job, processor, maxi_batch)
-        return
-    share_cores(workers)
-    codec = job.codec()
-    in_flight: dict[Future[Any], tuple[int, Batch]] = {}
-    with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
-        while True:
-            while len({first_number for first_number, _ in in_flight.values()}) < _MAXI_BATCHES_IN_FLIGHT:
-                maxi_batch = take(wait=not in_flight)
-                if not maxi_batch or not maxi_batch.records:
-                    break
-                for batch in job.batched(codec, maxi_batch.records, maxi_batch.first_number):
-                    in_flight[submit(batch.work)] = maxi_batch.first_number, batch
-            if not in_flight:
+        if not self.is_resumable:
+            end_as_usual()
+            outcomes = self.execute(self.job, chunks_of(self.source, self.job.unit), self.workers, self.progress)
+            with closing(outcomes):
+                yield in_order(outcomes)
+            return
+        refuse_inputs(self.output, self.inputs, f"--output {self.output}")
+        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
+        preparation = Preparation(
+            source=self.source,
+            shard_rows=self.options.shard_lines or self.shard_rows,
+            settings=models | dict(self.settings),
+        )
+        with job_folder(self.output, "--output", preparation, self.options) as folder:
+            if not self.options.merge:
+                finish_shards(self.job, self.source, folder, self.options, self.workers, self.progress, self.execute)
+            if self.options.shard:
+                yield None
                 return
-            for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-                died = isinstance(future.exception(), WorkerDiedError)
-                yield Finished(*in_flight.pop(future), None if died else future.result())
+            yield (record for _, result in folder.results() for record in result.values)
+            folder.finish()  # from here on, it ends without an error if a signal comes
+
+    def write(self, text: Callable[[Any], str]) -> bool:
+        """Writes the text of each record to the output. Returns whether there is one: with --shard, there is none."""
+        advice = None
+        if self.is_resumable:
+            folder = f"{os.path.realpath(self.output)}.unfinished"
+            advice = f"correct that and start the same command again; what is finished stays in {folder}"
+        with self.records() as records:
+            if records is not None:
+                with output_file(self.output, self.inputs, advice=advice) as out:
+                    for record in records:
+                        out.write(text(record))
+                        out.flush()  # whoever waits for the answer to a line gets it now
+        return records is not None
 
 
-def do_maxi_batch(job: Job, processor: Processor, maxi_batch: MaxiBatch[Any]) -> Iterator[Finished]:
-    """Yields the batches of a maxi-batch as this process finishes them."""
-    for batch in job.batched(processor.codec, maxi_batch.records, maxi_batch.first_number):
-        yield Finished(maxi_batch.first_number, batch, processor(batch.work))
+def has_shards(inputs: Sequence[str], output: str) -> bool:
+    """Returns whether work on these files is a job with shards, because all are regular files."""
+    from_files = STDIO not in inputs and all(map(os.path.isfile, inputs))
+    return from_files and output not in ("", STDIO) and is_replaceable(output)
 
 
-def _loaded(job: Job, number: int) -> Processor:
-    processor = job.load(job.models, number)
-    processor.session().__enter__()  # until the process ends
-    return processor
+def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
+    """Raises NmtError if an option needs a job with shards, but these files allow none."""
+    if options.needs_shards and not has_shards(inputs, output):
+        missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
+        if missing:
+            raise NmtError(f"{missing} does not exist; check the path")
+        raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
 
 
-def _death_message(numbers: Sequence[int]) -> str:
-    """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
-    return (
-        f"{ATTEMPTS} worker processes died on lines {console.listed(sorted(numbers))}, perhaps because memory ran out; "
-        f"try fewer --workers, a smaller --batch-tokens if the command has it, or take these lines out"
-    )
+class _ShardChunks:
+    """The chunks of shards."""
 
+    def __init__(self, job: Job, source: Source, shards: Sequence[Shard]) -> None:
+        self._job, self._source, self._shards = job, source, iter(shards)
+        self._left = len(shards)
 
-def in_line_order(
-    finished: Iterable[Finished], advance: Callable[[int], None] = lambda _: None
-) -> Iterator[tuple[Any, Any]]:
-    """Yields the record and the result of each line, in the order of the input and as early as this order allows.
+    def __len__(self) -> int:
+        return self._left
 
-    Args:
-        advance: called after each batch with the number of lines it held.
-
-    Raises:
-        NmtError: worker processes died on a batch as often as it was tried.
-    """
-    waiting: dict[int, tuple[Any, Any]] = {}
-    number = 1
-    for _, batch, results in finished:
-        if results is None:
-            raise NmtError(_death_message(batch.numbers))
-        advance(len(batch.numbers))
-        waiting.update(zip(batch.numbers, zip(batch.records, results, strict=True), strict=True))
-        while number in waiting:
-            yield waiting.pop(number)
-            number += 1
-
-
-def maxi_batch_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> MaxiBatch[Any]:
-    """Returns the records of a shard as a maxi-batch. `file` is the name of its file in messages."""
-    numbered = enumerate(rows, start=shard.start + 1)
-    return MaxiBatch(shard.first, [job.record(row, Place(file, line, shard.segment)) for line, row in numbered])
-
-
-def do_shards(
-    job: Job, segments: Sequence[Sequence[str]], todo: Sequence[Shard], workers: int, advance: Callable[[int], None]
-) -> Generator[Outcome, None, None]:
-    """Yields the outcome of each shard as it finishes. Each shard is one maxi-batch."""
-    shards, reader = {shard.first: shard for shard in todo}, Reader(segments)
-    maxi_batches = (maxi_batch_of(job, shard, segments[shard.segment][0], reader.read(shard)) for shard in todo)
-    parts: dict[int, list[Finished]] = defaultdict(list)
-    with closing(do_maxi_batches(job, lambda **_: next(maxi_batches, None), workers)) as batches:
-        for finished in batches:
-            advance(len(finished.batch.numbers))
-            part, shard = parts[finished.maxi_batch], shards[finished.maxi_batch]
-            part.append(finished)
-            if sum(len(done.batch.numbers) for done in part) == shard.rows:
-                del parts[finished.maxi_batch]
-                fatal = next((done.batch for done in part if done.results is None), None)
-                if fatal:
-                    lines = [number - shard.first + shard.start + 1 for number in fatal.numbers]
-                    yield Outcome(shard, None, _death_message(lines))
-                else:
-                    yield Outcome(shard, job.result(part))
+    def take(self, *, wait: bool = True) -> Chunk | None:  # noqa: ARG002 (files never make one wait)
+        shard = next(self._shards, None)
+        if shard is None:
+            return None
+        self._left -= 1
+        file = self._source.name_of(shard.segment)
+        rows = enumerate(self._source.read(shard), start=shard.start + 1)
+        units = [self._job.unit(row, Place(file, line, shard.segment)) for line, row in rows]
+        return Chunk(shard.first, units, shard.first - shard.start - 1)
 
 
 def finish_shards(
-    job: Job, folder: JobFolder, options: JobConfig, workers: int | None, progress: console.Progress
+    job: Job,
+    source: Source,
+    folder: JobFolder,
+    options: JobConfig,
+    workers: int | None,
+    progress: console.Progress,
+    execute: Executor,
 ) -> None:
     """Does all shards of the job that are not finished, or those of the part that --shard names."""
     part, parts = options.part
     todo = folder.todo(part, parts)
-    of_part = sum(shard.rows for shard in folder.plan.shards[part::parts])
-    progress.begin(of_part, of_part - sum(shard.rows for shard in todo))
+    rows = sum(shard.rows for shard in folder.plan.shards[part::parts])
+    progress.begin(rows, rows - sum(shard.rows for shard in todo))
     if progress.completed:
-        console.info(f"resuming after {progress.completed:,} of {console.counted(of_part, progress.unit)}")
+        console.info(f"resuming after {progress.completed:,} of {console.counted(rows, progress.unit)}")
     if options.shard:
         console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(folder.plan.shards), 'shard')} to do")
     if not todo:
         return
-    failures = []
-    if options.cluster:
-        from nmt.jobs.ray import do_on_cluster
-
-        done = do_on_cluster(job, folder, todo, options, workers, progress)
-    else:
-        done = do_shards(job, folder.plan.paths, todo, workers or 1, progress.advance)
-    with closing(done) as outcomes:
+    shards = {shard.first: shard for shard in todo}
+    failures: list[Outcome] = []
+    with closing(execute(job, _ShardChunks(job, source, todo), workers, progress)) as outcomes:
         for outcome in outcomes:
-            if outcome.failure:
+            shard = shards[outcome.chunk.first]
+            if outcome.result is not None:
+                folder.add(shard, outcome.result)
+            else:
                 failures.append(outcome)
-                console.warn(f"{folder.plan.named(outcome.shard)} failed: {outcome.failure}; the rest goes on")
-            elif outcome.result:
-                folder.add(outcome.shard, outcome.result)
+                console.warn(f"{folder.plan.named(shard)} failed: {outcome.failure}; the rest goes on")
     folder.check_input()
     if failures:
-        raise NmtError(_failed(folder, failures))
-
-
-def _failed(folder: JobFolder, failures: list[Outcome]) -> str:
-    """Returns the sentence about a job of which some shards failed."""
-    named = console.listed([folder.plan.named(outcome.shard) for outcome in failures], 3)
-    return (
-        f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}: "
-        f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
-    )
+        named = console.listed([folder.plan.named(shards[failed.chunk.first]) for failed in failures], 3)
+        raise NmtError(
+            f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}: "
+            f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
+        )

@@ -12,8 +12,9 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.model.transformer import MultiHeadAttention, recording
 from nmt.text.subword import with_bos, with_eos
-from nmt.translate.requests import WIDTH_MULTIPLE
+from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
+from nmt.translate.units import WIDTH_MULTIPLE
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -68,26 +69,26 @@ class Attention:
 
 def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind, Attention]:
     """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU."""
-    translator = Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
-    return attention_in(translator, source, target)
+    engine = PyTorchEngine.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    return attention_in(engine, source, target)
 
 
 @torch.no_grad()
-def attention_in(translator: Translator, source: str, target: str | None) -> dict[Kind, Attention]:
+def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict[Kind, Attention]:
     """Returns the attention weights of a loaded model on a sentence pair.
 
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = translator.codec, translator.models
+    codec, (model,) = engine.codec, engine.ensemble.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        target_ids = _translated(translator, source)
+        target_ids = _translated(engine, source)
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
-    device, attentions = translator.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    device, attentions = engine.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:
         model(*(torch.from_numpy(ids)[None].to(device) for ids in (with_eos(source_ids), with_bos(target_ids))))
     sources = codec.source.pieces(with_eos(source_ids).tolist())
@@ -105,15 +106,15 @@ def _check(ids: list[int], what: str) -> None:
         raise NmtError(f"{what} has {len(ids):,} pieces, but 1 to {_LONGEST} can be drawn; give another sentence")
 
 
-def _translated(translator: Translator, source: str) -> list[int]:
+def _translated(engine: PyTorchEngine, source: str) -> list[int]:
     """Returns the ids of the model's own translation. Learned positions may not allow the usual lengths."""
-    (model,) = translator.models
+    (model,) = engine.ensemble.models
     positions = model.config.learned_positions or 2 * _LONGEST
     longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
     offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
     search = SearchConfig(max_source_length=longest, max_length_offset=offset)
-    ((best, *_),) = translator.hypotheses([source], search)
-    return translator.codec.target.ids(best.pieces)
+    ((best, *_),) = Translator(engine).hypotheses([source], search)
+    return engine.codec.target.ids(best.pieces)
 
 
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:

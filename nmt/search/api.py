@@ -65,7 +65,7 @@ class SearchBatch:
     eos: int
     config: SearchConfig
     required: Sequence[Required]
-    streams: Sequence[int]
+    streams: Sequence[tuple[int, ...]]
     never: Sequence[int] = ()
     scorer: Scorer | None = None
 

@@ -30,7 +30,7 @@ _FIRST_SORTED = 256
 class _Uniforms:
     """Uniform random numbers in [0, 1) for every sample and position."""
 
-    def __init__(self, seed: int, streams: Sequence[int], samples: int) -> None:
+    def __init__(self, seed: int, streams: Sequence[tuple[int, ...]], samples: int) -> None:
         self.seed, self.streams, self.samples = seed, list(streams), samples
         self.position = 0
         self.block_BWX = np.empty(0)
@@ -39,7 +39,7 @@ class _Uniforms:
         """Returns the numbers of the next position, float64, BW."""
         block, place = divmod(self.position, _BLOCK)
         if place == 0:
-            generators = [np.random.default_rng((self.seed, stream, block)) for stream in self.streams]
+            generators = [np.random.default_rng((self.seed, *stream, block)) for stream in self.streams]
             # Row by row, so that the number of samples does not change the numbers of the first ones.
             self.block_BWX = np.array([generator.random((self.samples, _BLOCK)) for generator in generators])
         self.position += 1

@@ -13,14 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from nmt.config import SearchConfig
-from nmt.documents.document import Document, ReadOptions, Sentences, request_of
+from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.guard import RETRY, UPLOADS, at_once, explained
 from nmt.serving.service import AUTO, Path, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
-from nmt.translate.requests import with_terms
+from nmt.translate.units import Sentence, Unit
 
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
@@ -159,7 +159,7 @@ class Documents:
     async def _detected(self, one: Uploaded) -> str:
         def read() -> str:
             document = read_document(one.content, suffix_of(one.name), ReadOptions(one.name, "", ""))
-            return "\n".join(passage.parsed().plain for passage in document.passages)
+            return "\n".join(line for passage in document.passages for line in passage.unit.lines)
 
         text = await self._in_thread(read)
         (found,) = await self._service.detected([text[: self._service.config.max_characters]])
@@ -170,31 +170,33 @@ class Documents:
         limits = self._service.config
         beam = min(SearchConfig.beam, limits.max_beam)
         search = fitted(SearchConfig(beam=beam, batch_tokens=at_once(limits)), path)
-        sentences = Sentences(source, target, self._service.longest_with_phrases(search))
+        sentences = Sentences(source, target, keeps_phrases=self._service.can_require_phrases(search))
         options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
 
-        def read() -> tuple[Document, list[str]]:
+        def read() -> Document:
             document = read_document(one.content, suffix_of(one.name), options)
             sentences.add(document)
-            return document, sorted(sentences.found, key=len, reverse=True)  # similar lengths are translated together
+            return document
 
-        document, keys = await self._in_thread(read)
+        document = await self._in_thread(read)
         if len(path) > 1 and (sentences.has_markup or glossary):
             what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
             raise NmtError(f"{one.name} has {what}, which needs a single model, but {names} translate in turn")
+        # Similar lengths are translated together.
+        keys = sorted(sentences.translations, key=lambda key: len(key[0]) + sum(map(len, key[1])), reverse=True)
         one.state, one.sentences = "translating", len(keys)
-        one.characters = sum(len(request_of(key).source) for key in keys)
+        one.characters = sum(len(text) for text, _ in keys)
         one.started = asyncio.get_running_loop().time()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[one.done : one.done + self._at_once]:
-            requests = [with_terms(target, request_of(key), glossary, search.max_source_length) for key in waiting]
+            units = [(Unit(text), [Sentence(0, text, phrases)]) for text, phrases in waiting]
             try:
-                found = await self._service.hypotheses(path, requests, search, pieces=False)
+                translations = await self._service.translations(path, units, search, glossary, pieces=False)
             except HTTPException:  # the queue is full
                 await asyncio.sleep(int(RETRY["Retry-After"]))
                 continue
-            best = [replace(hypotheses[0], pieces=[], log_probs=[]) for hypotheses in found]
-            sentences.found.update(zip(waiting, best, strict=True))
+            best = [ranked[0]._replace(pieces=[], log_probs=[]) for (ranked,) in translations]
+            sentences.translations.update(zip(waiting, best, strict=True))
             one.done += len(waiting)
         return await self._in_thread(partial(sentences.written, document))
 

@@ -14,18 +14,21 @@ from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
-from nmt.serving import schema, workers
+from nmt.serving import schema
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.workers import Advance, Each, Translate
+from nmt.serving.workers import Advance, FindAlternatives, ReadAttention, ScorePairs, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
-from nmt.translate import rescoring
-from nmt.translate.formats import Pair, Target, fields_of, rescored_fields
-from nmt.translate.requests import WIDTH_MULTIPLE, EncodedRequest, Hypothesis, Request, encode, padded_width, with_terms
-from nmt.translate.texts import Sentence, Text, sentences_of
-from nmt.translate.translator import can_join
+from nmt.translate.lines import Pair, Target
+from nmt.translate.pairs import encode_pairs
+from nmt.translate.records import Translation
+from nmt.translate.running_search import can_join
+from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Split, Unit, by_sentence, encode
+
+# Units with their sentences.
+Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,17 @@ class ServedModel:
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
     """Returns the model of each checkpoint, by name."""
-    found: dict[str, ServedModel] = {}
+    models: dict[str, ServedModel] = {}
     for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
         model = _load(name, path)
-        if model.name in found:
+        if model.name in models:
             raise NmtError(
-                f"{path} and {found[model.name].path} are both called {model.name}; give --model NAME={path}"
+                f"{path} and {models[model.name].path} are both called {model.name}; give --model NAME={path}"
             )
-        found[model.name] = model
-    if not found:
+        models[model.name] = model
+    if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
-    return found
+    return models
 
 
 def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[str, str]:
@@ -81,12 +84,12 @@ def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[s
 
 def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
     """Returns the glossary of each NAME=FILE, by name."""
-    found: dict[str, Glossary] = {}
+    glossaries: dict[str, Glossary] = {}
     for name, path in (_named(given, "--glossary must be NAME=FILE") for given in named):
-        if name in found:
+        if name in glossaries:
             raise NmtError(f"two glossaries are called {name}; give {path} another name")
-        found[name] = Glossary.read(path)
-    return found
+        glossaries[name] = Glossary.read(path)
+    return glossaries
 
 
 def _load(name: str | None, path: str) -> ServedModel:
@@ -116,12 +119,12 @@ def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str,
     direct: dict[tuple[str, str], Path] = {}
     for model in models.values():
         direct.setdefault(model.pair, (model,))
-    found = dict(direct)
+    paths = dict(direct)
     for (source, middle), first in direct.items() if pivot else ():
         for (other, target), second in direct.items():
             if middle == other and source != target:
-                found.setdefault((source, target), first + second)
-    return found
+                paths.setdefault((source, target), first + second)
+    return paths
 
 
 _GREEDY = SearchConfig(beam=1)
@@ -144,29 +147,29 @@ class Translated:
     """The translation of a text.
 
     Attributes:
-        found: the hypotheses of each sentence, best first.
+        translations: of each sentence, best first.
         path: the models that translated.
         detected: the source language, if the server identified it.
     """
 
-    source: Text
+    unit: Unit
     sentences: Sequence[Sentence]
-    found: Sequence[Sequence[Hypothesis]]
+    translations: Sequence[Sequence[Translation]]
     path: Path
     detected: Detected | None
 
     def text(self, rank: int = 0) -> str:
-        """Returns the translation from the hypotheses of a rank, or from the last of a sentence that has fewer."""
+        """Returns the translation from those of the sentences of a rank, or the last of a sentence that has fewer."""
         if not self.path:
-            return self.source.source
-        chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in self.found]
-        return self.source.translated(zip(self.sentences, chosen, strict=True), self.path[-1].codec)
+            return self.unit.source
+        chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in self.translations]
+        return self.unit.translated(self.sentences, chosen, self.path[-1].codec)
 
     def described(self, pieces: bool) -> dict[str, Any]:
         """Returns what the answer says about the text."""
         sentences = [
-            {"line": s.line, "source": s.text, "hypotheses": [_fields(h, self.path[-1].codec, pieces) for h in of_it]}
-            for s, of_it in zip(self.sentences, self.found, strict=True)
+            {"line": s.line, "source": s.text, "hypotheses": [_fields(t, self.path[-1].codec, pieces) for t in ranked]}
+            for s, ranked in zip(self.sentences, self.translations, strict=True)
         ]
         detected = {"detected": self.detected.language} if self.detected else {}
         return {"text": self.text(), "sentences": sentences, **detected}
@@ -181,7 +184,7 @@ class Service:
         self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
-        self.longest_with_phrases = engine.longest_with_phrases
+        self.can_require_phrases = engine.can_require_phrases
         self.glossaries = _glossaries(config.glossary)
         self.paths = _paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
@@ -196,47 +199,48 @@ class Service:
         return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
 
     def _likeliest(self, text: str) -> list[Detected]:
-        found = dict(reversed(self._identifier.likeliest(text, len(self._identifier.known))))
-        served = [Detected(lang, found.get(label_of(lang), 0.0)) for lang in self.languages]
-        known = [one for one in served if label_of(one.language) in self._identifier.known]
+        probabilities = dict(reversed(self._identifier.likeliest(text, len(self._identifier.known))))
+        served = [Detected(lang, probabilities.get(label_of(lang), 0.0)) for lang in self.languages]
+        known = [detected for detected in served if label_of(detected.language) in self._identifier.known]
         if not known:
             raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
-        return sorted(known, key=lambda one: -one.probability)
+        return sorted(known, key=lambda detected: -detected.probability)
 
     async def detect(self, body: schema.DetectBody) -> dict[str, Any]:
         """Returns the most probable language of each text."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        return {"detected": [found[0]._asdict() for found in await self.detected(texts)]}
+        return {"detected": [likeliest._asdict() for likeliest, *_ in await self.detected(texts)]}
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
         translated = await self.translated(body)
-        models = list(dict.fromkeys(model.name for one in translated for model in one.path))
+        models = list(dict.fromkeys(model.name for text in translated for model in text.path))
         model = {"model": models[0]} if len(models) == 1 else {}
-        return model | {"models": models, "translations": [one.described(body.pieces) for one in translated]}
+        return model | {"models": models, "translations": [text.described(body.pieces) for text in translated]}
 
     async def translated(self, body: schema.TranslateBody) -> list[Translated]:
         """Returns the translation of each text of a request."""
         sources = [body.source] if isinstance(body.source, str) else body.source
-        phrases = chain.from_iterable(Request("", constraints=tuple(body.constraints)).alternatives)
-        check_text([*sources, body.prefix, *phrases], self.config)
+        constraints = tuple(body.constraints)
+        phrases = [[phrase] if isinstance(phrase, str) else phrase for phrase in constraints]
+        check_text([*sources, body.prefix, *chain.from_iterable(phrases)], self.config)
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        texts = await _done(sources, lambda: [Text.of(source, body.markup) for source in sources])
+        units = [Unit(source, body.markup, prefix=body.prefix, constraints=constraints) for source in sources]
+        plain = await _done(sources, lambda: ["\n".join(unit.lines) for unit in units])
+        detected: list[Detected | None] = [None] * len(units)
         if body.source_lang == AUTO and body.model is None:
-            detected: Sequence[Detected | None] = [found[0] for found in await self.detected([t.plain for t in texts])]
-        else:
-            detected = [None] * len(texts)
-        languages = [one.language if one else body.source_lang for one in detected]
+            detected = [likeliest for likeliest, *_ in await self.detected(plain)]
+        languages = [language.language if language else body.source_lang for language in detected]
         paths = [self.path(body.model, language, body.target_lang) for language in languages]
-        found: dict[int, Translated] = {}
+        translated: dict[int, Translated] = {}
         for path in dict.fromkeys(paths):
-            numbers = [number for number, other in enumerate(paths) if other == path]
-            done = await self._along(path, [texts[number] for number in numbers], body, fitted(search, path))
-            for number, (sentences, hypotheses) in zip(numbers, done, strict=True):
-                found[number] = Translated(texts[number], sentences, hypotheses, path, detected[number])
-        return [found[number] for number in range(len(texts))]
+            indices = [i for i, other in enumerate(paths) if other == path]
+            along = await self._along(path, [units[i] for i in indices], body, fitted(search, path))
+            for i, (sentences, translations) in zip(indices, along, strict=True):
+                translated[i] = Translated(units[i], sentences, translations, path, detected[i])
+        return [translated[i] for i in range(len(units))]
 
     def _model(self, name: str | None) -> ServedModel:
         """Returns the model that a request names, or the only one."""
@@ -263,11 +267,11 @@ class Service:
         return self.paths.get(pair, ())
 
     async def _along(
-        self, path: Path, texts: Sequence[Text], body: schema.TranslateBody, search: SearchConfig
-    ) -> list[tuple[list[Sentence], list[list[Hypothesis]]]]:
-        """Returns the sentences of each text, and their hypotheses by the last model."""
+        self, path: Path, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig
+    ) -> list[tuple[list[Sentence], list[list[Translation]]]]:
+        """Returns the sentences of each unit, and their translations by the last model."""
         if not path:
-            return [([], []) for _ in texts]
+            return [([], []) for _ in units]
         if len(path) > 1 and (body.prefix or body.constraints or body.glossary or search.alignments):
             names = " and ".join(model.name for model in path)
             raise NmtError(
@@ -275,25 +279,35 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        longest = self.longest_with_phrases(search)
-        plain = [text.source for text in texts]
-        of_texts = await _done(plain, lambda: _sentences(path[0].codec, texts, longest, body))
-        requests = [
-            Request(s.text, body.prefix, (*body.constraints, *s.phrases)) for sentences in of_texts for s in sentences
-        ]
-        requests = [with_terms(path[-1].codec, one, glossary, search.max_source_length) for one in requests]
-        found = iter(await self.hypotheses(path, requests, search, body.pieces))
-        return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
+        keeps_phrases = self.can_require_phrases(search)
+        split: Split = "sentences" if body.split else "lines"
 
-    async def hypotheses(
-        self, path: Path, requests: Sequence[Request], search: SearchConfig, pieces: bool
-    ) -> list[list[Hypothesis]]:
-        """Returns the hypotheses of models for sentences, best first."""
+        def cut() -> list[list[Sentence]]:
+            return [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units]
+
+        sentences = await _done([unit.source for unit in units], cut)
+        count = sum(map(len, sentences))
+        if (body.prefix or body.constraints) and count != 1:
+            way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
+            raise NmtError(
+                f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
+            )
+        along = list(zip(units, sentences, strict=True))
+        translations = await self.translations(path, along, search, glossary, pieces=body.pieces)
+        return list(zip(sentences, translations, strict=True))
+
+    async def translations(
+        self, path: Path, units: Units, search: SearchConfig, glossary: Glossary | None, *, pieces: bool
+    ) -> list[list[list[Translation]]]:
+        """Returns the translations of each sentence of units by the last model, best first."""
         *first, last = path
         for model in first:
-            pivots = await self._search(model, requests, replace(search, n_best=1), pieces=False)
-            requests = [Request(hypotheses[0].text) for hypotheses in pivots]
-        return await self._search(last, requests, search, pieces)
+            pivots = await self._search(model, units, replace(search, n_best=1), None, pieces=False)
+            units = [
+                (unit, [s._replace(text=best.text) for s, (best, *_) in zip(sentences, of_unit, strict=True)])
+                for (unit, sentences), of_unit in zip(units, pivots, strict=True)
+            ]
+        return await self._search(last, units, search, glossary, pieces)
 
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""
@@ -303,47 +317,42 @@ class Service:
         return self.glossaries[name] if name else None
 
     async def _search(
-        self, model: ServedModel, requests: Sequence[Request], search: SearchConfig, pieces: bool
-    ) -> list[list[Hypothesis]]:
-        sources = [request.source for request in requests]
-        encoded = await _done(sources, lambda: encode(model.codec, requests, 1, search))
+        self, model: ServedModel, units: Units, search: SearchConfig, glossary: Glossary | None, pieces: bool
+    ) -> list[list[list[Translation]]]:
+        texts = [sentence.text for _, sentences in units for sentence in sentences]
+        encoded = await _done(texts, lambda: encode(model.codec, units, search, glossary))
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
-        return await self.scheduler.run(
-            [
-                Item(
-                    operation,
-                    line,
-                    tokens=max(1, sum(map(padded_width, line.parts))),
-                    shares=len(line.parts) <= 1,
-                    joins=running if can_join(line, search) else None,
-                )
-                for line in encoded
-            ]
-        )
+        items = [
+            Item(operation, sentence, sentence.width, joins=running if can_join(sentence, search) else None)
+            for sentence in encoded
+        ]
+        results = await self.scheduler.run(items)
+        translations = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
+        return by_sentence(model.codec, units, translations, aligned=search.alignments)
 
     async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
-        encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
-        items = [Item(Each(model.name, workers.score), line, line.tokens, False) for line in encoded]
-        found = await self.scheduler.run(items)
-        return {"model": model.name, "scores": [fields for rescored in found for fields in rescored_fields(rescored)]}
+        encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
+        results = await self.scheduler.run([Item(ScorePairs(model.name), pair, pair.tokens, False) for pair in encoded])
+        return {"model": model.name, "scores": [score.fields() for scores in results for score in scores]}
 
     async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
         """Returns what may follow a prefix."""
         check_text([body.source, body.prefix], self.config)
         model = self._model(body.model)
-        request = Request(body.source, body.prefix)
         search = fitted(_GREEDY, (model,))
-        (line,) = await asyncio.to_thread(encode, model.codec, [request], 1, search)
-        if len(line.parts) != 1:
+        unit = Unit(body.source, prefix=body.prefix)
+        encoded = await asyncio.to_thread(encode, model.codec, [(unit, [Sentence(0, body.source)])], search)
+        if len(encoded) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
-        item = Item(Each(model.name, workers.alternatives, (body.count, search)), line, line.width * body.count, False)
-        (found,) = await self.scheduler.run([item])
-        listed = [_alternative(model.codec, line, hypothesis) for hypothesis in found]
+        (sentence,) = encoded
+        operation = FindAlternatives(model.name, body.count, search)
+        (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
+        listed = [_alternative(model.codec, sentence, translation) for translation in translations]
         # Several pieces can begin the same word. A piece that is only a space begins none.
         distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
         return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
@@ -352,9 +361,9 @@ class Service:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
-        item = Item(Each(model.name, workers.attention), (body.source, body.target), len(body.source), False)
-        (found,) = await self.scheduler.run([item])
-        return dict(found)
+        item = Item(ReadAttention(model.name), (body.source, body.target), len(body.source), False)
+        (weights,) = await self.scheduler.run([item])
+        return dict(weights)
 
 
 async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
@@ -362,38 +371,28 @@ async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
     return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
 
 
-def _sentences(
-    codec: TextCodec, texts: Sequence[Text], longest: int, body: schema.TranslateBody
-) -> list[list[Sentence]]:
-    of_texts = [list(sentences_of(text, codec, longest, split_lines=body.split)) for text in texts]
-    count = sum(map(len, of_texts))
-    if (body.prefix or body.constraints) and count != 1:
-        way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
-        raise NmtError(f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}")
-    return of_texts
-
-
-def _fields(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> dict[str, Any]:
-    values = fields_of(hypothesis)
+def _fields(translation: Translation, codec: TextCodec, pieces: bool) -> dict[str, Any]:
+    """Returns the fields of a translation; with `pieces`, also those about its pieces."""
+    fields = translation.fields()
     if not pieces:
-        return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
-    if hypothesis.alignment is None:
-        return values
-    segments, words = codec.target_segments(hypothesis.text, hypothesis.pieces)
-    return values | {"segments": segments, "words": words}
+        return {name: value for name, value in fields.items() if name not in ("log_prob", "pieces", "log_probs")}
+    if translation.alignment is None:
+        return fields
+    segments, words = codec.target_segments(translation.text, translation.pieces)
+    return fields | {"segments": segments, "words": words}
 
 
-def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:
+def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> dict[str, Any]:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
-    prefix = line.required.prefix
-    (_, words), start = codec.target_segments(found.text, found.pieces), len(prefix)
+    prefix = sentence.required.prefix
+    (_, words), start = codec.target_segments(translation.text, translation.pieces), len(prefix)
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
-    shorter, longer = codec.decode_target([list(prefix), codec.target.ids(found.pieces)[:end]])
+    shorter, longer = codec.decode_target([list(prefix), codec.target.ids(translation.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
     word = longer.split()[-1] if added and codec.target_has_spaces else added
     return {
-        "word": word.upper() if line.given.in_capitals else word,
-        "log_prob": sum(found.log_probs[start:end]),
-        "prefix": codec.target_with(longer, line.given),
-        "text": found.text,
+        "word": word.upper() if sentence.given.in_capitals else word,
+        "log_prob": sum(translation.log_probs[start:end]),
+        "prefix": codec.target_with(longer, sentence.given),
+        "text": translation.text,
     }

@@ -13,11 +13,12 @@ from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
-from nmt.translate.engines import Engine, PyTorchEngine, load_engine
-from nmt.translate.formats import Rescored
-from nmt.translate.requests import EncodedRequest, Hypothesis
-from nmt.translate.rescoring import EncodedPair
-from nmt.translate.translator import RunningSearch
+from nmt.translate.engine import Engine, load_engine
+from nmt.translate.pairs import EncodedPair
+from nmt.translate.pytorch_engine import PyTorchEngine
+from nmt.translate.records import Score, Translation
+from nmt.translate.running_search import RunningSearch
+from nmt.translate.units import EncodedSentence
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Translate:
     search: SearchConfig
     log_probs: bool
 
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
         """Returns the translations of each sentence."""
-        return engine.search(payloads, self.search, log_probs=self.log_probs)
+        return engine.translate(payloads, self.search, log_probs=self.log_probs)
 
 
 @dataclass(frozen=True)
@@ -43,42 +44,49 @@ class Advance:
 class Progress(NamedTuple):
     """What `Advance` gives: the translations of the sentences that are done, by key, and the keys of the others."""
 
-    done: dict[Hashable, list[Hypothesis]]
+    done: dict[Hashable, list[Translation]]
     running: list[Hashable]
 
 
 @dataclass(frozen=True)
-class Each:
-    """Does some work for each payload alone: it calls a function with the engine, the payload and the arguments."""
+class ScorePairs:
+    """Scores given translations."""
 
     model: str
-    work: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
 
-    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> list[Any]:
-        """Returns the result for each payload."""
-        return [self.work(engine, payload, *self.arguments) for payload in payloads]
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[list[Score]]:
+        """Returns the scores of the translations of each pair."""
+        return engine.score(payloads)
 
 
-def score(engine: Engine, line: EncodedPair) -> list[Rescored]:
-    """Returns what was found for a pair."""
-    return engine.score([line])[0]
+@dataclass(frozen=True)
+class FindAlternatives:
+    """Continues the prefix of a sentence with different pieces."""
+
+    model: str
+    count: int
+    search: SearchConfig
+
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
+        """Returns the translations of each sentence."""
+        return [engine.alternatives(sentence, self.count, self.search) for sentence in payloads]
 
 
-def alternatives(engine: Engine, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
-    """Returns translations that continue the prefix of a sentence with different pieces."""
-    return engine.alternatives(line, count, search)
+@dataclass(frozen=True)
+class ReadAttention:
+    """Computes attention weights."""
 
+    model: str
 
-def attention(engine: Engine, pair: tuple[str, str]) -> dict[str, Any]:
-    """Returns what the page draws for a sentence pair."""
-    if not isinstance(engine, PyTorchEngine):
-        raise NmtError("attention weights need --engine pytorch")
-    return page_data(attention_in(engine, *pair))
+    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Returns what the page draws for each sentence pair."""
+        if not isinstance(engine, PyTorchEngine):
+            raise NmtError("attention weights need --engine pytorch")
+        return [page_data(attention_in(engine, *pair)) for pair in payloads]
 
 
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | Advance | Each
+Operation = Translate | Advance | ScorePairs | FindAlternatives | ReadAttention
 # Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
@@ -99,32 +107,37 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         share_cores(workers)
     with ExitStack() as pools:
         # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
-        made = [partial(_made, models, engine, runtime, number) for number in range(workers)]
-        contexts = [worker_pool(make, 1, _ATTEMPTS, preload="nmt.serving.workers") for make in made]
-        submits = list(map(pools.enter_context, contexts))
+        submits = [
+            pools.enter_context(
+                worker_pool(
+                    partial(_worker, models, engine, runtime, process), 1, _ATTEMPTS, preload="nmt.serving.workers"
+                )
+            )
+            for process in range(workers)
+        ]
         for loaded in [submit((None, ())) for submit in submits]:
             loaded.result()
         yield submits
 
 
-def _made(
+def _worker(
     models: ModelFiles,
     config: EngineConfig,
     runtime: RuntimeConfig,
-    number: int,
+    process: int,
     _: int,  # the pool has only this worker
-) -> "_Worker":
-    """Makes worker `number`, which uses the GPU with its number, or shares one if there are fewer."""
+) -> "_ModelWorker":
+    """Returns the worker of a process, which uses the GPU with its number, or shares one if there are fewer."""
     engines = {}
     for name, (path, digest) in models.items():
         if digest_of(path) != digest:
             raise NmtError(f"{path} has changed since nmt serve started; start it again")
-        engines[name] = load_engine([path], config, runtime, number)
+        engines[name] = load_engine([path], config, runtime, process)
         engines[name].session().__enter__()  # until the worker ends
-    return _Worker(engines)
+    return _ModelWorker(engines)
 
 
-class _Worker:
+class _ModelWorker:
     """Applies operations, and keeps the searches that sentences can join."""
 
     def __init__(self, engines: dict[str, Engine]) -> None:
@@ -139,7 +152,8 @@ class _Worker:
         task = operation.operation
         engine = self._engines[task.model]
         assert isinstance(engine, PyTorchEngine)
-        search = self._searches.pop(task, None) or RunningSearch(engine, task.search)  # one that fails is not kept
+        search = self._searches.pop(task, None)  # so that one that fails is not kept
+        search = search or RunningSearch(engine, task.search, log_probs=task.log_probs)
         done = search.advance(dict(payloads), _STEPS)
         if search.keys:
             self._searches[task] = search

@@ -1,18 +1,16 @@
-"""Reads text and parallel text: line by line, or in maxi-batches of lines that are sorted and batched together."""
+"""Reads text and parallel text line by line."""
 
 import codecs
 import gzip
 import os
-import queue
 import stat
 import sys
-import threading
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Generic, NamedTuple, TypeVar
+from typing import IO
 
 from nmt import console
 from nmt.errors import NmtError
@@ -154,80 +152,6 @@ def _first_difference(path: str | Path, other: str | Path) -> int | None:
         if longer > 3 * shorter:
             return number
     return None
-
-
-# Maxi-batches: lines that are sorted and batched together. Reading a pipe takes only the lines that have arrived.
-
-_T = TypeVar("_T")
-# What ends the queue of a reader: the end of the input, or the error in it.
-_End = BaseException | None
-
-
-class MaxiBatch(NamedTuple, Generic[_T]):
-    """Records that are sorted by length and cut into batches together, and the number of the first one, from 1."""
-
-    first_number: int
-    records: list[_T]
-
-
-class MaxiBatches(Generic[_T]):
-    """The records of a file, `size` at once."""
-
-    def __init__(self, records: Iterator[_T], size: int) -> None:
-        self._records, self._size = records, size
-        self._first_number = 1
-
-    def take(self, *, wait: bool) -> MaxiBatch[_T] | None:
-        """Returns the next maxi-batch: an empty one if none has arrived and `wait` is False; None after the last."""
-        records = self._next(wait)
-        if records is None:
-            return None
-        maxi_batch = MaxiBatch(self._first_number, records)
-        self._first_number += len(records)
-        return maxi_batch
-
-    def _next(self, wait: bool) -> list[_T] | None:  # noqa: ARG002 (a file never makes one wait)
-        return list(islice(self._records, self._size)) or None
-
-
-class ArrivingMaxiBatches(MaxiBatches[_T]):
-    """The records of a pipe or a terminal: those that have arrived, at most `size` at once."""
-
-    def __init__(self, records: Iterator[_T], size: int) -> None:
-        super().__init__(records, size)
-        self._queue: queue.Queue[list[_T] | _End] = queue.Queue(2 * size)
-        # A daemon, because nothing can interrupt its waiting for input when the command ends.
-        threading.Thread(target=self._read, daemon=True, name="nmt-input").start()
-
-    def _read(self) -> None:
-        end: _End = None
-        try:
-            for record in self._records:
-                self._queue.put([record])
-        except BaseException as error:
-            end = error
-        self._queue.put(end)
-
-    def _next(self, wait: bool) -> list[_T] | None:
-        maxi_batch: list[_T] = []
-        while len(maxi_batch) < self._size:
-            try:
-                item = self._queue.get(block=wait and not maxi_batch)
-            except queue.Empty:
-                break
-            if isinstance(item, list):
-                maxi_batch += item
-                continue
-            self._queue.put(item)  # for the next call
-            if not maxi_batch and item is not None:
-                raise item
-            return maxi_batch or None
-        return maxi_batch
-
-
-def maxi_batches_of(paths: Iterable[str | Path], records: Iterator[_T], size: int) -> MaxiBatches[_T]:
-    """Returns the maxi-batches of the records that are read from `paths`; `-` is standard input."""
-    return MaxiBatches(records, size) if all(map(is_regular, paths)) else ArrivingMaxiBatches(records, size)
 
 
 def is_regular(path: str | Path) -> bool:

@@ -16,6 +16,7 @@ from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
 from nmt.training.records import Scores
 from nmt.training.state import Setup, TrainState
+from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
 
 # Number of translations that a validation records in metrics.jsonl.
@@ -85,7 +86,7 @@ def _translations(setup: Setup, model: Transformer) -> list[str]:
     if not setup.config.translates:
         return []
     data, world = setup.data, setup.world
-    translator = Translator([model], data.codec, setup.runtime)
+    translator = Translator(PyTorchEngine([model], data.codec, setup.runtime))
     share = data.raw_lines("valid", data.codec.config.source_lang)[world.rank :: world.size]
     with console.Progress("translating the validation set", len(share), "sentence", summary=False) as progress:
 

@@ -20,7 +20,7 @@ from nmt.model.device import Runtime, in_halves
 from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords
-from nmt.translate.requests import longest_first
+from nmt.translate.units import longest_first
 
 # Padded tokens of source and target that are read at once.
 PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}
@@ -52,14 +52,14 @@ def align(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[Sente
             f"of {len(pair.target):,}; leave out --alignments or use a machine with more memory"
         )
 
-    found: list[list[AlignedWords]] = [[] for _ in pairs]
+    alignments: list[list[AlignedWords]] = [[] for _ in pairs]
     budget = PADDED_TOKENS[runtime.device.type]
     with runtime.autocast():
         for batch in longest_first([pair.tokens for pair in pairs], budget):
             weights = in_halves(lambda some: _weights(models, runtime, some), [pairs[i] for i in batch], too_large)
             for i, weights_TS in zip(batch, weights, strict=True):
-                found[i] = alignment_of(weights_TS, pairs[i].source_words, pairs[i].target_words)
-    return found
+                alignments[i] = alignment_of(weights_TS, pairs[i].source_words, pairs[i].target_words)
+    return alignments
 
 
 @torch.no_grad()

@@ -3,9 +3,8 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
 from nmt.text.subword import NEVER
-from nmt.text.words import Given
 from nmt.translate.alignment import alignment_of
-from nmt.translate.formats import Rescored
-from nmt.translate.requests import EncodedRequest, Hypothesis, joined, padded_width, parts_and_words
-from nmt.translate.rescoring import EncodedPair
+from nmt.translate.pairs import EncodedPair
+from nmt.translate.records import Score, Translation
+from nmt.translate.units import EncodedSentence
 
 _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
@@ -60,18 +58,8 @@ _SUPPORTED = {
 _SCORED_TOKENS = 4096
 
 
-class _Part(NamedTuple):
-    """One input of search: the pieces of a line or of a part, and those that its translation begins with."""
-
-    pieces: list[str]
-    prefix: list[str]
-    given: Given
-    words: Sequence[int]
-    ids: np.ndarray
-
-
 class CTranslate2Engine:
-    """A model in CTranslate2; a `nmt.translate.engines.Engine`."""
+    """A model in CTranslate2; a `nmt.translate.engine.Engine`."""
 
     def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
         if runtime.precision != "auto":
@@ -88,65 +76,67 @@ class CTranslate2Engine:
         # CTranslate2 converts the weights to the other types when it loads them, but its int8 overflows on some CPUs.
         quantization = "int8" if config.compute_type == "int8" else "float32"
         folder = exported(checkpoint, path, digest, config.vocabulary_map, quantization)
-        self._device = device_type(runtime)
-        self._translator = _loaded(folder, config, self._device, process)
+        self.device = device_type(runtime)
+        self._translator = _loaded(folder, config, self.device, process)
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context that does nothing."""
         return nullcontext()
 
-    def _check(self, line: EncodedRequest, search: SearchConfig) -> None:
-        """Raises NmtError if CTranslate2 cannot do what a line or its search asks for."""
+    def _check(self, sentence: EncodedSentence, search: SearchConfig) -> None:
+        """Raises NmtError if CTranslate2 cannot do what a sentence or its search asks for."""
         wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
-        if line.required.constraints:
+        if sentence.required.constraints:
             raise NmtError("--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch")
-        if line.width > self._longest:
+        if sentence.width > self._longest:
             raise NmtError(
-                f"{line.place} has a part of {line.width} positions, but the exported model of {self.path} has "
+                f"{sentence.place} has a part of {sentence.width} positions, but the exported model of {self.path} has "
                 f"{self._longest}; lower --max-source-length"
             )
 
-    def search(
-        self, lines: Sequence[EncodedRequest], search: SearchConfig, *, log_probs: bool
-    ) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
-        for line in lines:
-            self._check(line, search)
-        parts = [part for line in lines for part in self._parts(line, aligned=search.alignments)]
-        results = self._results(parts, search)
+    def translate(
+        self, sentences: Sequence[EncodedSentence], search: SearchConfig, *, log_probs: bool
+    ) -> list[list[Translation]]:
+        """Returns the translations of each sentence, ranked with the length penalty of this toolkit."""
+        for sentence in sentences:
+            self._check(sentence, search)
         # CTranslate2's scores lack log P of a prefix, so the hypotheses are scored again before the best are taken.
-        has_prefix = any(part.prefix for part in parts)
-        kept = replace(search, n_best=search.beam) if has_prefix else search
-        ranked = [self._hypotheses(part, result, kept) for part, result in zip(parts, results, strict=True)]
+        has_prefix = any(sentence.required.prefix for sentence in sentences)
+        kept = search.beam if has_prefix else search.n_best
+        results = zip(sentences, self._results(sentences, search), strict=True)
+        ranked = [self._translations(sentence, result, kept, search) for sentence, result in results]
         if log_probs or has_prefix:
-            ranked = self._with_log_probs(parts, ranked, search)
+            pairs = [(self._source(s), t.pieces) for s, each in zip(sentences, ranked, strict=True) for t in each]
+            scored = iter(self._scored(pairs))
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
-            ranked = [sorted(of_part, key=lambda one: -one.score)[: search.n_best] for of_part in ranked]
-        found = iter(ranked)
-        return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
+            ranked = [
+                sorted((_rescored(t, next(scored), search.alpha) for t in each), key=lambda t: -t.score)[
+                    : search.n_best
+                ]
+                for each in ranked
+            ]
+        return ranked
 
-    def _parts(self, line: EncodedRequest, *, aligned: bool) -> list[_Part]:
-        prefix = self.codec.target.pieces(list(line.required.prefix))
-        pairs = parts_and_words(self.codec, line) if aligned else [(ids, []) for ids in line.parts]
-        return [_Part(self.codec.source.pieces(ids.tolist()), prefix, line.given, words, ids) for ids, words in pairs]
+    def _source(self, sentence: EncodedSentence) -> list[str]:
+        return self.codec.source.pieces(sentence.ids.tolist())
 
-    def _limit(self, part: _Part, search: SearchConfig) -> int:
+    def _limit(self, sentence: EncodedSentence, search: SearchConfig) -> int:
         """Returns the maximum length of a translation. The model has positions for this many pieces, BOS and EOS."""
-        return min(padded_width(part.ids) + search.max_length_offset, self._longest - 1)
+        return min(sentence.width + search.max_length_offset, self._longest - 1)
 
-    def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
-        """Returns what CTranslate2 finds for each part. All parts of a call have the same maximum length."""
-        limits = [self._limit(part, search) for part in parts]
-        found: dict[int, Any] = {}
+    def _results(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[Any]:
+        """Returns CTranslate2's result for each sentence. All sentences of a call have the same maximum length."""
+        limits = [self._limit(sentence, search) for sentence in sentences]
+        by_index: dict[int, Any] = {}
         for limit in set(limits):
             alike = [i for i, own in enumerate(limits) if own == limit]
-            prefixes = [parts[i].prefix for i in alike]
+            prefixes = [self.codec.target.pieces(list(sentences[i].required.prefix)) for i in alike]
             results = self._translator.translate_batch(
-                [parts[i].pieces for i in alike],
+                [self._source(sentences[i]) for i in alike],
                 target_prefix=prefixes if any(prefixes) else None,
-                max_batch_size=search.tokens_at_once(self._device),
+                max_batch_size=search.tokens_at_once(self.device),
                 batch_type="tokens",
                 beam_size=search.beam,
                 num_hypotheses=search.beam,
@@ -160,40 +150,28 @@ class CTranslate2Engine:
                 return_attention=search.alignments,
                 use_vmap=True,  # only a folder that was exported with a vocabulary map has one
             )
-            found |= zip(alike, results, strict=True)
-        return [found[i] for i in range(len(parts))]
+            by_index |= zip(alike, results, strict=True)
+        return [by_index[i] for i in range(len(sentences))]
 
-    def _hypotheses(self, part: _Part, result: Any, search: SearchConfig) -> list[Hypothesis]:
+    def _translations(
+        self, sentence: EncodedSentence, result: Any, count: int, search: SearchConfig
+    ) -> list[Translation]:
+        """Returns the best hypotheses of a result, without log P of their pieces."""
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
             score * length**search.alpha / length_penalty(length, search.alpha)
             for score, length in zip(result.scores, lengths, strict=True)
         ]
-        best = sorted(range(len(scores)), key=lambda number: -scores[number])[: search.n_best]
-        ids = {number: self.codec.target.ids(result.hypotheses[number]) for number in best}
-        made = []
-        for number, decoded in zip(best, self.codec.decode_target(list(ids.values())), strict=True):
-            text, alignment = self.codec.target_with(decoded, part.given), None
+        best = sorted(range(len(scores)), key=lambda rank: -scores[rank])[:count]
+        ids = [self.codec.target.ids(result.hypotheses[rank]) for rank in best]
+        translations = []
+        for rank, own, decoded in zip(best, ids, self.codec.decode_target(ids), strict=True):
+            text, alignment = self.codec.target_with(decoded, sentence.given), None
             if search.alignments:
-                weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
-                words = self.codec.target_words(text, ids[number])
-                alignment = tuple(alignment_of(weights, part.words, words))
-            made.append(Hypothesis(text, scores[number], result.hypotheses[number], [], alignment=alignment))
-        return made
-
-    def _with_log_probs(
-        self, parts: Sequence[_Part], found: Sequence[Sequence[Hypothesis]], search: SearchConfig
-    ) -> list[list[Hypothesis]]:
-        """Returns the translations with log P of each piece, and scores computed from it."""
-        pairs = [(part.pieces, h.pieces) for part, of_part in zip(parts, found, strict=True) for h in of_part]
-        scored = iter(self._scored(pairs))
-
-        def completed(hypothesis: Hypothesis) -> Hypothesis:
-            values = next(scored)
-            score = sum(values) / length_penalty(float(len(values)), search.alpha)
-            return replace(hypothesis, score=score, log_probs=values)
-
-        return [list(map(completed, of_part)) for of_part in found]
+                weights = np.array(result.attention[rank]).reshape(len(own), len(sentence.ids))
+                alignment = tuple(alignment_of(weights, sentence.words, self.codec.target_words(text, own)))
+            translations.append(Translation(text, scores[rank], result.hypotheses[rank], [], alignment=alignment))
+        return translations
 
     def _scored(self, pairs: Sequence[tuple[list[str], list[str]]]) -> list[list[float]]:
         """Returns log P of each piece of the translations, and of EOS."""
@@ -206,44 +184,50 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def score(self, lines: Sequence[EncodedPair]) -> list[list[Rescored]]:
-        """Returns pieces and log P of the given translations of each line, without alignments."""
-        for line in lines:
-            positions = 1 + max(len(line.source), *map(len, line.targets))
+    def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:  # noqa: ARG002
+        """Returns the scores of the given translations of each line, without alignments."""
+        for pair in pairs:
+            positions = 1 + max(len(pair.source), *map(len, pair.targets))
             if positions > self._longest:
                 raise NmtError(
-                    f"line {line.number} has {positions:,} positions, but the exported model of {self.path} has "
+                    f"line {pair.number} has {positions:,} positions, but the exported model of {self.path} has "
                     f"{self._longest:,}; remove the line"
                 )
-        pieces = [[self.codec.target.pieces(ids.tolist()) for ids in line.targets] for line in lines]
-        sources = [self.codec.source.pieces(line.source.tolist()) for line in lines]
-        pairs = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
-        scored = iter(self._scored(pairs))
-        return [[Rescored(target, next(scored)) for target in targets] for targets in pieces]
+        pieces = [[self.codec.target.pieces(ids.tolist()) for ids in pair.targets] for pair in pairs]
+        sources = [self.codec.source.pieces(pair.source.tolist()) for pair in pairs]
+        flat = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
+        scored = iter(self._scored(flat))
+        return [[Score.of_pieces(target, next(scored)) for target in targets] for targets in pieces]
 
-    def alternatives(self, line: EncodedRequest, count: int, search: SearchConfig) -> list[Hypothesis]:
-        """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
-        self._check(line, search)
-        (part,) = self._parts(line, aligned=False)
+    def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
+        """Returns translations that continue the prefix with different pieces, the most probable piece first."""
+        self._check(sentence, search)
+        source, prefix = self._source(sentence), self.codec.target.pieces(list(sentence.required.prefix))
         (result,) = self._translator.translate_batch(
-            [part.pieces],
-            target_prefix=[part.prefix],
+            [source],
+            target_prefix=[prefix],
             num_hypotheses=count,
             beam_size=1,
             max_input_length=0,
-            max_decoding_length=self._limit(part, search),
+            max_decoding_length=self._limit(sentence, search),
             min_decoding_length=0,
             suppress_sequences=self._never,
             return_alternatives=True,
             use_vmap=True,
         )
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
-        scored = self._scored([(part.pieces, pieces) for pieces in result.hypotheses])
+        scored = self._scored([(source, pieces) for pieces in result.hypotheses])
         return [
-            Hypothesis(self.codec.target_with(text, line.given), sum(values), pieces, values)
-            for text, pieces, values in zip(texts, result.hypotheses, scored, strict=True)
-            if len(pieces) > len(part.prefix)
+            Translation(self.codec.target_with(text, sentence.given), sum(log_probs), pieces, log_probs)
+            for text, pieces, log_probs in zip(texts, result.hypotheses, scored, strict=True)
+            if len(pieces) > len(prefix)
         ]
+
+
+def _rescored(translation: Translation, log_probs: list[float], alpha: float) -> Translation:
+    """Returns a translation with log P of each piece, and the score computed from it."""
+    score = sum(log_probs) / length_penalty(float(len(log_probs)), alpha)
+    return translation._replace(score=score, log_probs=log_probs)
 
 
 def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:

@@ -21,10 +21,9 @@ def upper(unit: Unit) -> str:
 
 
 def in_upper_case(passage: Passage) -> str:
-    parts = passage.parsed().parts
-    if parts is None:
+    if passage.markup is None:
         return passage.text.upper()
-    return "".join(part if isinstance(part, str) else upper(part) for part in parts)
+    return "".join(part if isinstance(part, str) else upper(part) for part in passage.unit.content)
 
 
 def main() -> None:

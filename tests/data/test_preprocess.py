@@ -29,7 +29,7 @@ from nmt.config import DataConfig, JobConfig
 from nmt.data import corpora, encoding
 from nmt.data import preprocess as module
 from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, without_final_punctuation
-from nmt.data.corpora import Chunk, augmented_chunk
+from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.data.folder import DataFolder
 from nmt.data.mixture import TokenArray
 from nmt.data.preprocess import preprocess
@@ -140,7 +140,7 @@ def test_pairs_exactly_at_the_limits_are_kept(run: Run, write_corpus: WriteCorpu
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
     pairs = [("a" * 400_000, "b" * 400_000, "0-0", "")] * 5 + [("a", "b", "", "<bt>")] * 4100
-    chunks = list(corpora.chunked(pairs))
+    chunks = list(corpora.raw_pairs(pairs))
     assert [pair for chunk in chunks for pair in zip(*chunk[:4], strict=True)] == pairs
     assert [chunk.first for chunk in chunks] == [0, 2, 4, 2004, 4004]
     assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
@@ -426,7 +426,7 @@ def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_
 
 def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
     rows = ["I saw a dog in a park", "Ich sah einen Hund in einem Park", "0-0 1-1 2-2 3-3 4-4 5-5 6-6", ""]
-    found = augmented_chunk(Chunk(*(4000 * [text] for text in rows)), 1, TEXT_CONFIG)
+    found = augmented_pairs(RawPairs(*(4000 * [text] for text in rows)), 1, TEXT_CONFIG)
     pairs = enumerate(zip(found.source, found.target, strict=True))
     wrong = [i for i, (source, target) in pairs if len(source.split()) != 7 or source == target]
     assert wrong
@@ -434,8 +434,8 @@ def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
 
 
 def test_languages_with_a_dotless_i_get_no_capitals() -> None:
-    chunk = Chunk(*(2000 * [text] for text in (*PAIR, "", "")))
+    chunk = RawPairs(*(2000 * [text] for text in (*PAIR, "", "")))
     texts = [dataclasses.replace(TEXT_CONFIG, target_lang=lang) for lang in ("de", "tur_Latn")]
-    found = [augmented_chunk(chunk, 1, text) for text in texts]
+    found = [augmented_pairs(chunk, 1, text) for text in texts]
     kinds, of_turkish = ({*map(kind, zip(chunk.source, chunk.target, strict=True))} for chunk in found)
     assert kinds - of_turkish == {"capitals", "title"}

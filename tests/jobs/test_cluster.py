@@ -26,8 +26,9 @@ from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.folder import Preparation, job_folder
-from nmt.jobs.ray import Worker, connected
+from nmt.jobs.ray import Worker, connected, on_cluster
 from nmt.jobs.run import finish_shards
+from nmt.jobs.source import Files
 from nmt.translate.job import placed
 
 Capture = pytest.CaptureFixture[str]
@@ -50,7 +51,7 @@ DIED = UnavailableError()
 
 class Call:
     def __init__(self, actor: Any, method: str, *arguments: Any) -> None:
-        self.actor, self.shard = actor, arguments[0].number if arguments else None
+        self.actor, self.shard = actor, (arguments[0].first - 1) // 2 if arguments else None
         self.run = lambda worker: getattr(worker, method)(*arguments)
 
 
@@ -143,15 +144,17 @@ def double(
     """Doubles the numbers from 1 to 20 on a cluster. Returns the descriptions of the progress."""
     (folder / "deaths").touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    begin = Preparation(segments=[[str(folder / "numbers")]], columns=["--input"], shard_rows=rows, settings={})
+    source = Files([[str(folder / "numbers")]], ["--input"])
+    begin = Preparation(source=source, shard_rows=rows, settings={})
     config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
     with job_folder(str(folder / "out"), "--output", begin, config) as job, progress:
         progress.describe = Mock()  # type: ignore[method-assign]
-        finish_shards(Doubling(folder / "deaths", survives, device=device), job, config, workers, progress)
-        found = b"".join(result.content for _, result in job.results())
+        doubling, execute = Doubling(folder / "deaths", survives, device=device), partial(on_cluster, config)
+        finish_shards(doubling, source, job, config, workers, progress, execute)
+        numbers = [number for _, result in job.results() for number in result.values]
         job.finish()
     assert progress.completed == 20
-    assert found.decode() == "".join(f"{2 * n}\n" for n in range(1, 21))
+    assert numbers == [2 * n for n in range(1, 21)]
     return [call.args[0] for call in progress.describe.call_args_list]
 
 

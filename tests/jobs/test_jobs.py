@@ -1,7 +1,6 @@
 """Long and slow translation jobs: lines that arrive one by one, interrupted jobs, and workers that die."""
 
 import json
-import os
 import re
 import select
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import forks
+import numpy as np
 import pytest
 import tasks
 import torch
@@ -29,10 +29,12 @@ from tasks import Doubling
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError, StoppedError
-from nmt.jobs.folder import Preparation, Result, job_folder
-from nmt.jobs.plan import Reader, make_plan
-from nmt.text.corpus import maxi_batches_of, read_rows
-from nmt.translate.job import JobOutput
+from nmt.jobs.folder import Preparation, job_folder
+from nmt.jobs.plan import make_plan
+from nmt.jobs.run import Run
+from nmt.jobs.source import ArrivingChunks, Files
+from nmt.jobs.stream import Result
+from nmt.text.corpus import read_rows
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu"]  # small batches, so that a job has many
@@ -65,28 +67,26 @@ def test_a_line_is_answered_at_once_until_a_signal_comes(tmp_path: Path, workers
     command.wait(code)
 
 
-def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+def test_a_chunk_of_a_pipe_holds_what_has_arrived() -> None:
     have_arrived, release = threading.Event(), threading.Event()
 
-    def records() -> Iterator[int]:
+    def units() -> Iterator[int]:
         yield from range(5)
         have_arrived.set()
         assert release.wait(120)
         yield 5
         raise NmtError("the input is bad")
 
-    windows = maxi_batches_of([__file__, pipe], records(), 4)
+    chunks = ArrivingChunks(units(), 4)
     assert have_arrived.wait(120)
-    assert windows.take(wait=True) == (1, [0, 1, 2, 3])
-    assert windows.take(wait=False) == (5, [4])
-    assert windows.take(wait=False) == (6, [])
+    assert chunks.take(wait=True) == (1, [0, 1, 2, 3], 0)
+    assert chunks.take(wait=False) == (5, [4], 0)
+    assert chunks.take(wait=False) == (6, [], 0)
     release.set()
-    assert windows.take(wait=True) == (6, [5])
+    assert chunks.take(wait=True) == (6, [5], 0)
     for _ in range(2):
         with pytest.raises(NmtError, match="the input is bad"):
-            windows.take(wait=True)
+            chunks.take(wait=True)
 
 
 # Jobs that are interrupted
@@ -290,13 +290,13 @@ def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Word
 
 
 def preparation(source: Path, shard_rows: int = 10) -> Preparation:
-    return Preparation(segments=[[str(source)]], columns=["--input"], shard_rows=shard_rows, settings={"a": (1, 2)})
+    return Preparation(source=Files([[str(source)]], ["--input"]), shard_rows=shard_rows, settings={"a": (1, 2)})
 
 
 def test_two_processes_do_not_write_one_output(source: Path, tmp_path: Path) -> None:
     job = str(tmp_path / "out"), "--output", preparation(source), JobConfig()
     with job_folder(*job) as folder:
-        folder.add(folder.plan.shards[0], Result(b"", {}))
+        folder.add(folder.plan.shards[0], Result([]))
         with pytest.raises(NmtError, match="is in use by another process"), job_folder(*job):
             pass
     assert (tmp_path / "out.unfinished").exists()
@@ -311,7 +311,7 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     source.write_text("x\n" * data.draw(st.integers(1, 30)))
     dest, begin = str(folder / "out"), preparation(source, data.draw(st.integers(1, 8)))
     with pytest.raises(StoppedError), job_folder(dest, "--output", begin, JobConfig()) as job:
-        results = [Result(f"shard {i} ä\n".encode(), {"n": i}) for i in range(len(job.plan.shards))]
+        results = [Result([f"shard {i} ä\n", {"n": i}], {"x": np.arange(i)}) for i in range(len(job.plan.shards))]
         order = data.draw(st.permutations(range(len(results))))
         for number in order[: data.draw(st.integers(1, len(order)))]:
             job.add(job.plan.shards[number], results[number])
@@ -319,7 +319,9 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     with job_folder(dest, "--output", begin, JobConfig()) as job:
         for shard in job.todo():
             job.add(shard, results[shard.number])
-        assert list(job.results()) == list(zip(job.plan.shards, results, strict=True))
+        for (_, kept), expected in zip(job.results(), results, strict=True):
+            assert kept.values == expected.values
+            assert np.array_equal(kept.arrays["x"], expected.arrays["x"])
         job.finish()
     assert not (folder / "out.unfinished").exists()
 
@@ -396,10 +398,10 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
         patch.setattr("nmt.jobs.plan.MOST_SHARDS", most)
         plan = make_plan(segments, data.draw(st.integers(1, 5)))
     assert len(plan.shards) <= max(most, len(segments))
-    reader = Reader(segments)
-    assert [row for shard in plan.shards for row in reader.read(shard)] == expected
+    files = Files(segments)
+    assert [row for shard in plan.shards for row in files.read(shard)] == expected
     for shard in data.draw(st.permutations(plan.shards)):
-        assert reader.read(shard) == expected[shard.first - 1 : shard.first - 1 + shard.rows]
+        assert files.read(shard) == expected[shard.first - 1 : shard.first - 1 + shard.rows]
     assert plan.rows == len(expected)
 
 
@@ -409,10 +411,10 @@ def test_an_input_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> N
     plan = make_plan([[str(path)]], 5)
     path.write_text("a\n" * 3)
     with pytest.raises(NmtError, match="input has changed while it was read; start the same command again"):
-        Reader(plan.paths).read(plan.shards[0])
+        Files(plan.paths).read(plan.shards[0])
     path.write_text("a\n" * 6 + "\udcff\n" + "a\n" * 3, errors="surrogateescape")
     with pytest.raises(NmtError, match="input, line 7"):
-        Reader(plan.paths).read(plan.shards[1])
+        Files(plan.paths).read(plan.shards[1])
 
 
 def test_several_inputs_are_translated_one_after_the_other(trained: Path, source: Path, tmp_path: Path) -> None:
@@ -439,10 +441,10 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     """Runs the job on other files, and on the numbers from 1 to 20, in shards of 6."""
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    files = {"segments": [[str(path)] for path in (*before, folder / "numbers")], "output": str(folder / "out")}
-    options = {"flags": ["--input"], "settings": {}, "options": JobConfig(shard_lines=6), "workers": 2}
+    files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"])
+    options = {"settings": {}, "options": JobConfig(shard_lines=6), "shard_rows": 9, "workers": 2}
     with Progress("double", None, "number") as progress:
-        JobOutput(job=job, progress=progress, **files, **options).write()
+        Run.of_files(files, str(folder / "out"), job, progress=progress, **options).write("{}\n".format)
 
 
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from nmt.locks import locked
 from nmt.pages.attention import attention_of
 from nmt.pages.page import page as made_page
 from nmt.text.subword import BOS, EOS
+from nmt.translate.pytorch_engine import PyTorchEngine
 
 PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -96,8 +97,8 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     """The weights follow in float64 from the inputs of every attention layer, and its output follows from them."""
     checkpoint, source, target = trained / "run" / "average.safetensors", "Ba de ki.", "ik ed ab !"
     found = attention_of(str(checkpoint), source, target)
-    translator = nmt.Translator.load(checkpoint, runtime=FP32)
-    model, codec = translator.models[0], translator.codec
+    engine = PyTorchEngine.load(checkpoint, runtime=FP32)
+    model, codec = engine.ensemble.models[0], engine.codec
     ((source_ids,), (target_ids,)) = codec.encode_source([source]), codec.encode_target([target])
     taken: dict[str, tuple] = {}
     for name, module in model.named_modules():

@@ -26,7 +26,7 @@ from nmt.serving.guard import UPLOADS, Guard
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import Service, load_models
-from nmt.translate.requests import Hypothesis
+from nmt.translate.records import Translation
 
 OPTIONS = ["--device=cpu", "--precision=fp32"]
 TEXT = "Some words. A few more!\n\n  pieces to learn\nSome words.\n"
@@ -386,8 +386,8 @@ class Workers:
         self.documents = Documents(self.service)
 
     def _submit(self, work: tuple[Any, list[Any]]) -> "Future[Any]":
-        self.batches.append([line.text for line in work[1]])
-        self.required |= {line.required for line in work[1]}
+        self.batches.append(self.service.models["en-de"].codec.source.decode([list(map(int, s.ids)) for s in work[1]]))
+        self.required |= {sentence.required for sentence in work[1]}
         done: Future[Any] = Future()
         if self._futures is None:
             done.set_result(self._found(-1))
@@ -395,8 +395,8 @@ class Workers:
             self._futures.append(done)
         return done
 
-    def _found(self, number: int) -> list[list[Hypothesis]]:
-        return [[Hypothesis(text.upper(), 0.0, [], [])] for text in self.batches[number]]
+    def _found(self, number: int) -> list[list[Translation]]:
+        return [[Translation(text.upper(), 0.0, [], [])] for text in self.batches[number]]
 
     def hold(self) -> None:
         self._futures = []
@@ -495,16 +495,16 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
 
 
 @in_virtual_time
-async def test_the_turn_of_a_long_line_counts_all_its_parts(models: list[Path]) -> None:
+async def test_the_parts_of_a_long_line_take_turns_with_short_lines(models: list[Path]) -> None:
     workers = Workers(models[0])
     workers.hold()
     tasks = []
     for fields in ({"source": "a"}, {"source": "a few " * 50, "max_source_length": 16}, {"source": ["short"] * 8}):
         tasks.append(asyncio.create_task(workers.service.translate(TranslateBody.model_validate(fields))))
         await settled()
-    for number in range(3):
+    for number in range(5):
         await workers.finish(number)
-    assert [len(batch) for batch in workers.batches] == [1, 4, 4, 1]
+    assert [len(batch) for batch in workers.batches] == [1, 4, 4, 4, 4, 2]
     assert [task.done() for task in tasks] == [True, False, True]
 
 

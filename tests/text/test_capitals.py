@@ -18,7 +18,7 @@ from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
-from nmt.translate.requests import Request, encode
+from nmt.translate.units import Unit, encode
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 LOWERED = dataclasses.replace(TEXT_CONFIG, lower_capitals=True, tags=("<bt>",))
@@ -73,11 +73,13 @@ def test_both_sides_are_stored_in_lower_case(write_corpus: Write, tmp_path: Path
 
 
 def test_a_prefix_and_phrases_are_lowered_and_written_as_given() -> None:
-    requests = [
-        Request("MULO BAKI", "BA KI", ("iPhone", ("BAKI KILO", "ki"))), Request("mulo", "BA KI", ("BAKI KILO",)),
-        Request("MULO BAKI"),
-    ]  # fmt: skip
-    first, second, third = encode(codec(), requests, 1, SearchConfig())
+    units = [
+        Unit("MULO BAKI", prefix="BA KI", constraints=("iPhone", ("BAKI KILO", "ki"))),
+        Unit("mulo", prefix="BA KI", constraints=("BAKI KILO",)),
+        Unit("MULO BAKI"),
+    ]
+    cut = [(unit, unit.sentences(codec(), "unit")) for unit in units]
+    first, second, third = encode(codec(), cut, SearchConfig())
     lower, as_given = (
         codec().target.encode([f(t) for t in ("BA KI", "BAKI KILO", "iPhone")]) for f in (str.lower, str)
     )

@@ -11,11 +11,10 @@ from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
-from nmt.data.corpora import Chunk
+from nmt.data.corpora import RawPairs
 from nmt.data.encoding import Encoder
 from nmt.data.folder import DataFolder
-from nmt.translate.requests import Request, encode
-from nmt.translate.texts import Text, sentences_of
+from nmt.translate.units import Unit, encode
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 
@@ -68,7 +67,7 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     save_checkpoint(eloquent_checkpoint(1, codec=DataFolder.open(tmp_path / "data").codec), model)
     codec = load_checkpoint(model).codec
     assert codec.config.tags == ("<2de>", "<2fr>")
-    sentences = sentences_of(Text.of("<2fr> Ba de. Lo mu.", None), codec, 0, split_lines=True)
+    sentences = Unit("<2fr> Ba de. Lo mu.").sentences(codec, "sentences")
     assert [sentence.text for sentence in sentences] == ["<2fr> Ba de.", "<2fr> Lo mu."]
     pairs = b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n"
     said = run("rescore", model, "--precision=fp32", "--output-format=jsonl", "--alignments", stdin=pairs).stdout
@@ -81,9 +80,9 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     source = DataFolder.open(tmp_path / "more").split("train").source
     assert source[0][0] == codec.source.ids(["<2fr>"])[0]
     # A tag counts in the length of its source sentence, and not in that of the target.
-    chunk = Chunk(["Ba de.", "Ba de.", "ba"], ["ba", "ba", "Ba de."], [""] * 3, ["", "<2fr>", "<2fr>"])
+    some_pairs = RawPairs(["Ba de.", "Ba de.", "ba"], ["ba", "ba", "Ba de."], [""] * 3, ["", "<2fr>", "<2fr>"])
     limit = len(codec.encode_source(["Ba de."])[0])
-    assert Encoder(codec, (limit, 9.0))(chunk).kept == 2  # the first and the last
+    assert Encoder(codec, (limit, 9.0))(some_pairs).kept == 2  # the first and the last
 
 
 @pytest.mark.parametrize("options, message", [
@@ -127,12 +126,13 @@ def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path
     preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
     codec = DataFolder.open(tmp_path / "data").codec
     lines = ["<2fr> " + "ba deki lo " * 20, "  <2de>\tba", "<2de>", " "]
-    requests = [Request(line) for line in lines]
-    found = [line.parts for line in encode(codec, requests, 1, SearchConfig(max_source_length=15))]
+    units = [(unit, unit.sentences(codec, "unit")) for unit in map(Unit, lines)]
+    *parts, last = encode(codec, units, SearchConfig(max_source_length=15))
     (tag,) = codec.source.ids(["<2fr>"])
-    assert len(found[0]) > 2
-    assert all(part[0] == tag and len(part) <= 15 for part in found[0])
-    text = [i for part in found[0] for i in part[1:].tolist()]
+    assert [part.key for part in parts] == [(1, 0, n) for n in range(len(parts))]
+    assert len(parts) > 2
+    assert all(part.ids[0] == tag and len(part.ids) <= 15 for part in parts)
+    text = [i for part in parts for i in part.ids[1:].tolist()]
     assert text == codec.encode_source(["ba deki lo " * 20])[0]
-    assert found[1][0].tolist() == [codec.source.ids(["<2de>"])[0], *codec.encode_source(["ba"])[0]]
-    assert found[2] == found[3] == ()
+    assert last.key == (2, 0, 0)  # the other lines are blank
+    assert last.ids.tolist() == [codec.source.ids(["<2de>"])[0], *codec.encode_source(["ba"])[0]]

@@ -9,8 +9,10 @@ import pytest
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode
-from nmt.translate.translator import RunningSearch
+from nmt.translate.ensemble import Ensemble
+from nmt.translate.records import Translation
+from nmt.translate.running_search import RunningSearch
+from nmt.translate.units import EncodedSentence, Unit, encode
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
 
@@ -24,8 +26,10 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
     draw = random.Random(search.beam)
     lines = [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 9, 30]))) for _ in range(40)]
     alone = [translator.hypotheses([line], search)[0] for line in lines]
-    waiting = dict(enumerate(encode(translator.codec, [Request(line) for line in lines], 1, search)))
-    running, found = RunningSearch(translator, search), dict[int, list[Hypothesis]]()
+    units = [(unit, unit.sentences(translator.codec, "unit")) for unit in map(Unit, lines)]
+    waiting = dict(enumerate(encode(translator.codec, units, search)))
+    running = RunningSearch(translator.engine, search, log_probs=True)  # type: ignore[arg-type]
+    found = dict[int, list[Translation]]()
     longest_company = 0
     while waiting or running.keys:
         new = {key: waiting.pop(key) for key in list(waiting)[: draw.choice([0, 1, 2, 5])]}
@@ -41,13 +45,13 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
 
 
 def test_parts_of_a_long_line_are_searched_in_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, begun = [], Translator.begun
+    sizes, start = [], Ensemble.start
 
-    def counted(self: Translator, ordered: Sequence[EncodedRequest], search: SearchConfig) -> Any:
-        sizes.append(len(ordered))
-        return begun(self, ordered, search)
+    def counted(self: Ensemble, sentences: Sequence[EncodedSentence], search: SearchConfig) -> Any:
+        sizes.append(len(sentences))
+        return start(self, sentences, search)
 
-    monkeypatch.setattr(Translator, "begun", counted)
+    monkeypatch.setattr(Ensemble, "start", counted)
     search = SearchConfig(max_source_length=15, batch_tokens=3 * 16, max_length_offset=0)
     line = " ".join(WORDS * 30)
     alone = translator.translate([line], replace(search, batch_tokens=1))

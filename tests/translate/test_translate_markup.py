@@ -11,8 +11,8 @@ from commands import failed, run
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, Text, sentences_of
+from nmt.translate.records import Translation
+from nmt.translate.units import Sentence, Unit
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -22,8 +22,8 @@ def test_text_is_translated_and_markup_is_kept(translator: Translator) -> None:
     paragraphs = ['<p> Ba <b class="x">de</b>\n<code>um &lt; ol</code> {name}<img src=y>.</p>', "<li>Lo mu"]
     html = "\n<ul>".join(paragraphs) + "<li translate=no>Mu</ul>"
     output = translated_html(translator, html, SEARCH)
-    requests = [Request("Ba de um < ol {name}.", constraints=("um < ol", "{name}")), Request("Lo mu")]
-    ((first,), (second,)) = translator.hypotheses(requests, SEARCH)
+    units = [Unit("Ba de um < ol {name}.", constraints=("um < ol", "{name}")), Unit("Lo mu")]
+    ((first,), (second,)) = translator.hypotheses(units, SEARCH)
     paragraph, rest = output.split("</p>\n")
     assert unescape(re.sub("<[^>]*>", "", paragraph)) == f" {first.text}"
     assert rest == f"<ul><li>{second.text}<li translate=no>Mu</ul>"
@@ -93,29 +93,29 @@ def test_what_html_does_not_work_with(option: str, named: str) -> None:
 
 
 def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
-    text = Text.of("a!b <b>c d</b>", "html")
+    unit = Unit("a!b <b>c d</b>", "html")
     sentences, links = [Sentence(0, "a!"), Sentence(0, "b c d")], ((0, 0), (1, 1), (2, 2))
-    found = [Hypothesis("A!", 0.0, [], [], alignment=links[:1]), Hypothesis("B C D", 0.0, [], [], alignment=links)]
-    assert text.translated(zip(sentences, found, strict=True), small_codec()) == "A! B <b>C D</b>"
+    found = [Translation("A!", 0.0, [], [], alignment=links[:1]), Translation("B C D", 0.0, [], [], alignment=links)]
+    assert unit.translated(sentences, found, small_codec()) == "A! B <b>C D</b>"
 
 
 def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     codec = small_codec(tags=("<2de>",))
-    text = Text.of("&lt;2de> Ba de. Lo mu. Ki <b>um</b>.", "html")
-    sentences = list(sentences_of(text, codec, 0, split_lines=True))
+    unit = Unit("&lt;2de> Ba de. Lo mu. Ki <b>um</b>.", "html")
+    sentences = unit.sentences(codec, "sentences")
     assert [sentence.text for sentence in sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
     links = ((1, 0), (2, 1))
-    found = [Hypothesis(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
-    assert text.translated(zip(sentences, found, strict=True), codec) == "A b. C d. E <b>f</b>."
+    found = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
+    assert unit.translated(sentences, found, codec) == "A b. C d. E <b>f</b>."
 
 
 def test_sentences_of_a_language_without_spaces_keep_their_markup() -> None:
-    text = Text.of("A <b>dog</b> runs. Two <i>men</i>.", "html")
+    unit = Unit("A <b>dog</b> runs. Two <i>men</i>.", "html")
     sentences = [Sentence(0, "A dog runs."), Sentence(0, "Two men.")]
     found = [
-        Hypothesis("狗跑。", 0.0, [], [], alignment=((1, 0),)),
-        Hypothesis("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
+        Translation("狗跑。", 0.0, [], [], alignment=((1, 0),)),
+        Translation("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
     ]
-    translated = text.translated(zip(sentences, found, strict=True), small_codec(target_lang="zh"))
+    translated = unit.translated(sentences, found, small_codec(target_lang="zh"))
     assert re.sub("<[^>]*>", "", translated) == "狗跑。两人 人。"
     assert translated.endswith("<i>人</i>。")

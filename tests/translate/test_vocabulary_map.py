@@ -27,7 +27,8 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK, Subword
-from nmt.translate.requests import Request
+from nmt.translate.pytorch_engine import PyTorchEngine
+from nmt.translate.units import Unit
 
 pytestmark = pytest.mark.usefixtures("cache")
 PIECES = small_codec().target.pieces(list(range(len(small_codec().target))))
@@ -163,9 +164,7 @@ def test_the_whole_vocabulary_as_candidates_changes_nothing(model: Path, tmp_pat
 
 
 def translator_with(vocabulary_map: Path, *models: Path) -> Translator:
-    translator = Translator.load(*models, runtime=FP32)
-    translator.vocabulary_map = VocabularyMap.parsed(read_lines(vocabulary_map), "map", translator.codec)
-    return translator
+    return Translator(PyTorchEngine.load(*models, runtime=FP32, vocabulary_map=str(vocabulary_map)))
 
 
 def with_bias(seed: int) -> Checkpoint:
@@ -184,7 +183,7 @@ def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], op
     search = replace(options, max_length_offset=8)
     path = written(tmp_path / "map", entries)
     found = translator_with(path, *paths).hypotheses(LINES, search)
-    models = [model.double() for model in Translator.load(*paths, runtime=FP32).models]
+    models = [model.double() for model in PyTorchEngine.load(*paths, runtime=FP32).ensemble.models]
     for line, (hypothesis,) in zip(LINES, found, strict=True):
         pieces = source_pieces(line)
         allowed = sorted(PIECES.index(piece) for piece in candidates(entries, pieces))
@@ -200,8 +199,8 @@ def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], op
 def test_prefixes_and_constraints_need_not_be_candidates(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "map", {(): ["▁words", "ew"]})
     translator = translator_with(path, model)
-    requests = [Request("some words", prefix="learn"), Request("a few", constraints=("some pieces",)), Request("to")]
-    found = [h[0] for h in translator.hypotheses(requests, SearchConfig(max_length_offset=12))]
+    units = [Unit("some words", prefix="learn"), Unit("a few", constraints=("some pieces",)), Unit("to")]
+    found = [h[0] for h in translator.hypotheses(units, SearchConfig(max_length_offset=12))]
     assert found[0].text.startswith("learn") and "some pieces" in found[1].text
     assert set(found[2].pieces) <= {"▁words", "ew", *SPECIAL}
     with pytest.raises(Exception, match="--scorer needs the whole vocabulary"):

@@ -1,0 +1,250 @@
+"""One stream of work: chunks of units go in, batches of them are computed, and results come out.
+
+What computes is passed in as an executor: `local` is this process or workers of this machine, and `nmt.jobs.ray` has
+one for a cluster.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from nmt import console
+from nmt.console import Progress
+from nmt.errors import NmtError
+from nmt.jobs.plan import Row
+from nmt.jobs.pool import WorkerDiedError, worker_pool
+from nmt.resources import share_cores
+
+
+class Place(NamedTuple):
+    """Where a row is from.
+
+    Attributes:
+        file: what messages call the file.
+        line: the number of the line in the file, from 1.
+        segment: the number of the segment, from 0.
+    """
+
+    file: str
+    line: int
+    segment: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+
+class Chunk(NamedTuple):
+    """Units that are cut into batches together: those of a shard, or lines that have arrived.
+
+    Attributes:
+        first: the number of the first unit in the whole input, from 1.
+        before: how many of the units before it are in earlier files, which messages do not count.
+    """
+
+    first: int
+    units: Sequence[Any]
+    before: int = 0
+
+
+class Chunks(Protocol):
+    """The chunks of an input."""
+
+    def take(self, *, wait: bool) -> Chunk | None:
+        """Returns the next chunk: an empty one if no unit has arrived and `wait` is false; None after the last."""
+
+
+@runtime_checkable
+class SizedChunks(Chunks, Protocol):
+    """The chunks of an input that can be counted."""
+
+    def __len__(self) -> int:
+        """Returns the number of chunks that were not taken."""
+
+
+class Batch(NamedTuple):
+    """What a processor gets in one call, and the numbers of the units that it is from."""
+
+    units: Sequence[int]
+    work: Any
+
+
+class Result(NamedTuple):
+    """What the work on a chunk gives: JSON values, such as a record for each unit, and arrays by name."""
+
+    values: Any
+    arrays: Mapping[str, np.ndarray] = {}
+
+
+class Outcome(NamedTuple):
+    """What became of a chunk: its result, or why it has none."""
+
+    chunk: Chunk
+    result: Result | None
+    failure: str = ""
+
+
+class Processor(Protocol):
+    """What works on batches, for example a loaded model."""
+
+    codec: Any = None
+
+    def __call__(self, work: Any, /) -> Any:
+        """Returns the results of a batch."""
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls, in which the processor may keep what all of them need."""
+        return nullcontext()
+
+
+class Job(Protocol):
+    """Work on units. Pickled for worker processes and for other machines.
+
+    A class that inherits from it needs neither a GPU nor files nor a codec, unless it says so.
+    """
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`: whether a worker needs a GPU."""
+        return "cpu"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The files that `load` needs."""
+        return ()
+
+    def load(self, models: Sequence[str], process: int) -> Processor:
+        """Loads the processor from `models` or copies of them; see `nmt.model.device.resolve` for `process`."""
+
+    def codec(self) -> Any:
+        """Returns the `codec` of the processor without loading the rest."""
+        return None
+
+    def unit(self, row: Row, place: Place) -> Any:
+        """Returns the unit of a row. Raises NmtError, naming the place, if the row is wrong."""
+
+    def batches(self, codec: Any, chunk: Chunk) -> Iterable[Batch]:
+        """Returns the batches of a chunk."""
+
+    def result(self, codec: Any, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
+        """Returns the result of a chunk from its batches, which were done in any order, and their results."""
+
+
+# Computes the chunks of a job in any order. `workers` is None for as many as fit.
+Executor = Callable[[Job, Chunks, int | None, Progress], Generator[Outcome, None, None]]
+
+# With two chunks in flight, idle workers begin the next one while the last batch of the other is running.
+_CHUNKS_IN_FLIGHT = 2
+# How often a batch or a shard is tried if what works on it dies.
+ATTEMPTS = 3
+
+
+@dataclass
+class _Unfinished:
+    """A chunk some of whose batches are not done.
+
+    Attributes:
+        left: the number of these batches.
+        lost: the units of a batch that workers died on as often as it was tried.
+    """
+
+    chunk: Chunk
+    advance: Callable[[int], None]
+    left: int = 0
+    lost: Sequence[int] = ()
+    done: list[tuple[Batch, Any]] = field(default_factory=list)
+    _counted: set[int] = field(default_factory=set)
+
+    def add(self, batch: Batch, results: Any) -> None:
+        """Keeps the results of a batch, and counts the units that it is the first of."""
+        self.left -= 1
+        self.done.append((batch, results))
+        new = set(batch.units) - self._counted
+        self._counted |= new
+        self.advance(len(new))
+
+    def outcome(self, job: Job, codec: Any) -> Outcome:
+        """Returns the outcome of the chunk when all batches are done."""
+        if self.lost:
+            lines = console.listed(sorted({number - self.chunk.before for number in self.lost}))
+            return Outcome(
+                self.chunk,
+                None,
+                f"{ATTEMPTS} worker processes died on lines {lines}, perhaps because memory ran out; "
+                f"try fewer --workers, a smaller --batch-tokens if the command has it, or take these lines out",
+            )
+        self.advance(len(self.chunk.units) - len(self._counted))  # blank units are in no batch
+        return Outcome(self.chunk, job.result(codec, self.chunk, self.done))
+
+
+def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> Generator[Outcome, None, None]:
+    """Computes in this process, or in several workers of this machine; an `Executor`."""
+    if (workers or 1) == 1:
+        processor = job.load(job.models, 0)
+        with processor.session():
+            while chunk := chunks.take(wait=True):
+                yield compute(job, processor, chunk, progress.advance)
+        return
+    assert workers
+    share_cores(workers)
+    codec = job.codec()
+    in_flight: list[_Unfinished] = []
+    running: dict[Future[Any], tuple[_Unfinished, Batch]] = {}
+    with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
+        while True:
+            while len(in_flight) < _CHUNKS_IN_FLIGHT:
+                chunk = chunks.take(wait=not in_flight)
+                if not chunk or not chunk.units:
+                    break
+                in_flight.append(_Unfinished(chunk, progress.advance))
+                for batch in job.batches(codec, chunk):
+                    in_flight[-1].left += 1
+                    running[submit(batch.work)] = in_flight[-1], batch
+            if not in_flight:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                unfinished, batch = running.pop(future)
+                if isinstance(future.exception(), WorkerDiedError):
+                    unfinished.lost = batch.units
+                    unfinished.add(batch, None)
+                else:
+                    unfinished.add(batch, future.result())
+            for unfinished in [unfinished for unfinished in in_flight if not unfinished.left]:
+                in_flight.remove(unfinished)
+                yield unfinished.outcome(job, codec)
+
+
+def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:
+    """Returns the outcome of a chunk that this process computes.
+
+    Args:
+        advance: called after each batch with the number of new units in it.
+    """
+    unfinished = _Unfinished(chunk, advance)
+    for batch in job.batches(processor.codec, chunk):
+        unfinished.add(batch, processor(batch.work))
+    return unfinished.outcome(job, processor.codec)
+
+
+def _loaded(job: Job, number: int) -> Processor:
+    processor = job.load(job.models, number)
+    processor.session().__enter__()  # until the process ends
+    return processor
+
+
+def in_order(outcomes: Iterable[Outcome]) -> Iterator[Any]:
+    """Yields the values of all results in the order of the input. Raises NmtError if a chunk has failed."""
+    waiting: dict[int, Outcome] = {}
+    first = 1
+    for outcome in outcomes:
+        if outcome.result is None:
+            raise NmtError(outcome.failure)
+        waiting[outcome.chunk.first] = outcome
+        while first in waiting:
+            chunk, result, _ = waiting.pop(first)
+            yield from result.values if result else ()
+            first += len(chunk.units)

@@ -1,0 +1,152 @@
+"""Lines of input and output: text or JSON, with prefixes and constraints, and given translations."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from nmt.errors import NmtError, naming
+from nmt.jobs.plan import Row
+from nmt.jobs.stream import Place
+from nmt.text.words import pharaoh
+from nmt.translate.records import ScoredLine, TranslatedLine
+from nmt.translate.units import Unit
+
+
+def parse_object(line: str, place: str) -> dict[str, Any]:
+    """Returns the object of a line."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{place} is not JSON ({error}); give one object on each line") from error
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
+        raise NmtError(f'{place} has no text as its "source"; give objects such as {{"source": "…"}}')
+    return value
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How the lines of input and output are written.
+
+    Attributes:
+        input: `sentence` is a sentence of a document, followed by the phrases that its translation must contain.
+    """
+
+    input: Literal["text", "jsonl", "html", "sentence"] = "text"
+    output: Literal["text", "jsonl"] = "text"
+    prefixes: bool = False
+    constraints: bool = False
+
+    def unit(self, row: Row, place: Place) -> Unit:
+        """Returns the unit in a row of the input."""
+        name = str(place)
+        if self.input == "jsonl":
+            return _unit_of(parse_object(row[0], name), name)
+        if self.input == "html":
+            unit = Unit(row[0], "html", place=name)
+            with naming(name):
+                unit.content  # noqa: B018 (raises the error in it)
+            return unit
+        if self.input == "sentence":
+            return Unit(row[0], phrases=row[1:], place=f"the sentence {row[0]:.80}")
+        phrases = row[-1].split("\t") if self.constraints else []
+        prefix, constraints = row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase)
+        return Unit(row[0], prefix=prefix, constraints=constraints, place=name)
+
+    def written(self, line: TranslatedLine, outputs: int) -> str:
+        """Returns the output for a line.
+
+        The output is one JSON object with the fields of the input and the hypotheses, or `outputs` lines of text. A
+        line without a translation is blank.
+        """
+        if self.output == "jsonl":
+            hypotheses = [translation.fields() for translation in line.translations]
+            fields = {**line.fields, "source": line.source, "hypotheses": hypotheses}
+            return json.dumps(fields, ensure_ascii=False) + "\n"
+        texts = [t.text if t.alignment is None else f"{t.text} ||| {pharaoh(t.alignment)}" for t in line.translations]
+        return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
+
+
+def _unit_of(fields: dict[str, Any], place: str) -> Unit:
+    prefix, constraints = fields.get("prefix") or "", fields.get("constraints") or []
+    if not isinstance(prefix, str):
+        raise NmtError(f'{place}: "prefix" must be text, but is {prefix!r:.40}')
+    listed = [c if isinstance(c, list) else [c] for c in constraints] if isinstance(constraints, list) else [[None]]
+    if not all(isinstance(phrase, str) for phrases in listed for phrase in phrases):
+        raise NmtError(f'{place}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
+    return Unit(fields["source"], prefix=prefix, constraints=tuple(constraints), place=place, fields=fields)
+
+
+class Target(NamedTuple):
+    """A given translation: raw text, and its pieces if they are given too."""
+
+    text: str
+    pieces: tuple[str, ...] | None = None
+
+
+class Pair(NamedTuple):
+    """A source line and its given translations.
+
+    Attributes:
+        fields: the JSON object that the pair is from; empty if it is from text.
+    """
+
+    source: str
+    targets: tuple[Target, ...]
+    fields: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class PairFormat:
+    """How given translations and their scores are written."""
+
+    input: Literal["tsv", "jsonl", "files"] = "tsv"
+    output: Literal["text", "jsonl"] = "text"
+    normalize: bool = False
+
+    def pair(self, row: Row, place: Place) -> Pair:
+        """Returns the pair of a row of the input."""
+        if self.input == "jsonl":
+            value = parse_object(row[0], str(place))
+            return Pair(value["source"], _targets(value, str(place)), value)
+        fields = row if self.input == "files" else row[0].split("\t")
+        if len(fields) != 2:
+            raise NmtError(f"{place} has {len(fields) - 1} tabs; give source, a tab, target")
+        return Pair(fields[0], (Target(fields[1]),))
+
+    def written(self, line: ScoredLine) -> str:
+        """Returns the output for a line.
+
+        The output is one JSON object with the fields of the input and the scores, as `rescored` in the object itself or
+        in each of its hypotheses, or a line of text. The line has log P of each translation, separated by tabs, and the
+        alignments if there are any.
+        """
+        if self.output == "jsonl":
+            scores = [score.fields() for score in line.scores]
+            if "hypotheses" in line.fields:
+                hypotheses = zip(line.fields["hypotheses"], scores, strict=True)
+                fields = {**line.fields, "hypotheses": [{**h, "rescored": score} for h, score in hypotheses]}
+            else:
+                fields = {"source": line.source, "target": line.targets[0], **line.fields, "rescored": scores[0]}
+            return json.dumps(fields, ensure_ascii=False) + "\n"
+        texts = [
+            f"{score.log_prob / (score.tokens if self.normalize else 1):.6f}"
+            + ("" if score.alignment is None else f" ||| {pharaoh(score.alignment)}")
+            for score in line.scores
+        ]
+        return "\t".join(texts) + "\n"
+
+
+def _targets(value: Mapping[str, Any], place: str) -> tuple[Target, ...]:
+    listed = value.get("hypotheses", [{"text": value.get("target")}])
+    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
+        raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
+    return tuple(Target(h["text"], _pieces(h.get("pieces"), place)) for h in listed)
+
+
+def _pieces(pieces: Any, place: str) -> tuple[str, ...] | None:
+    if pieces is None:
+        return None
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
+    return tuple(pieces)

@@ -1,0 +1,75 @@
+"""Pairs of a source line and given translations, as ids."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec
+from nmt.text.subword import BOS, EOS, PAD
+from nmt.translate.alignment import SentencePair
+from nmt.translate.lines import Pair, Target
+
+
+class EncodedPair(NamedTuple):
+    """A source line and its translations: raw text, and ids without EOS.
+
+    Attributes:
+        number: of the line, from 1.
+    """
+
+    number: int
+    source_text: str
+    target_texts: tuple[str, ...]
+    source: np.ndarray
+    targets: tuple[np.ndarray, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Positions that it takes in a padded batch, if the batch is padded to the widths of this line."""
+        longest = max(map(len, self.targets), default=0)
+        return len(self.targets) * (len(self.source) + longest + 2)
+
+    def words(self, codec: TextCodec) -> list[SentencePair]:
+        """Returns the line with each of its translations, and the words that their ids belong to."""
+        words = codec.source_words(self.source_text, self.source)
+        return [
+            SentencePair(self.source, words, ids, codec.target_words(text, ids))
+            for ids, text in zip(self.targets, self.target_texts, strict=True)
+        ]
+
+
+def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> list[EncodedPair]:
+    """Returns pairs as ids: those of the given pieces, or of the text. The first pair has the number `first`.
+
+    Raises:
+        NmtError: pieces are of another model.
+    """
+    sources = codec.encode_source([pair.source for pair in pairs])
+    texts = [codec.config.cased_for(pair.source, target.text) for pair in pairs for target in pair.targets]
+    targets = iter(codec.encode_target(texts))
+    return [
+        EncodedPair(
+            number,
+            pair.source,
+            tuple(target.text for target in pair.targets),
+            np.array(source),
+            tuple(_ids(codec, target, next(targets), number) for target in pair.targets),
+        )
+        for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
+    ]
+
+
+def _ids(codec: TextCodec, target: Target, encoded: list[int], number: int) -> np.ndarray:
+    """Returns the ids of a translation's given pieces, or those of its text."""
+    if target.pieces is None:
+        return np.array(encoded)
+    ids = codec.target.ids(list(target.pieces))
+    for i, piece, known in zip(ids, target.pieces, codec.target.pieces(ids), strict=True):
+        if piece != known or i in (PAD, BOS, EOS):  # UNK itself may be in a translation
+            raise NmtError(
+                f"line {number}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
+                f"text anew"
+            )
+    return np.array(ids)

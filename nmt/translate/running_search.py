@@ -1,0 +1,68 @@
+"""A beam search that sentences of new requests join between two steps."""
+
+from collections.abc import Hashable, Mapping
+
+import torch
+
+from nmt.config import SearchConfig
+from nmt.search.api import Required, TokenHypothesis
+from nmt.search.beam import BeamSearch
+from nmt.translate.pytorch_engine import PyTorchEngine
+from nmt.translate.records import Translation
+from nmt.translate.units import EncodedSentence
+
+# Sentences that are done leave a running search when they are this share of it. Until then, others can take their
+# places.
+_DONE_SHARE = 0.25
+
+
+def can_join(sentence: EncodedSentence, search: SearchConfig) -> bool:
+    """Returns whether a sentence can join a `RunningSearch`. Its model must allow that too."""
+    return not (search.sample or search.scorer or search.beam_groups > 1) and sentence.required == Required()
+
+
+class RunningSearch:
+    """Beam search of sentences that join it at any time, and leave it when they are done.
+
+    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The
+    engine must not have a vocabulary map.
+    """
+
+    def __init__(self, engine: PyTorchEngine, search: SearchConfig, *, log_probs: bool) -> None:
+        self._engine, self._config, self._log_probs = engine, search, log_probs
+        self._search: BeamSearch | None = None
+        self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their numbers in the search
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The keys of the sentences that are searched."""
+        return [key for key, _ in self._sentences.values()]
+
+    @torch.no_grad()
+    def advance(self, sentences: Mapping[Hashable, EncodedSentence], steps: int) -> dict[Hashable, list[Translation]]:
+        """Adds sentences, makes at most `steps` steps, and returns the translations of those that are done, by key."""
+        hypotheses: dict[int, list[TokenHypothesis]] = {}
+        with self._engine.session():
+            if sentences:
+                self._join(sentences)
+            while self._search and self._search.live and steps:
+                hypotheses |= self._search.advance()
+                steps -= 1
+        done = [self._sentences.pop(number) for number in hypotheses]
+        if not self._sentences:
+            self._search = None
+        translations = self._engine.translations(
+            [sentence for _, sentence in done], list(hypotheses.values()), self._config, log_probs=self._log_probs
+        )
+        return dict(zip((key for key, _ in done), translations, strict=True))
+
+    def _join(self, sentences: Mapping[Hashable, EncodedSentence]) -> None:
+        ordered = sorted(sentences.items(), key=lambda item: item[1].width)
+        cache, batch = self._engine.start([sentence for _, sentence in ordered], self._config)
+        if self._search is None:
+            step = self._engine.ensemble.step
+            self._search, first = BeamSearch(step, cache, batch, _DONE_SHARE), 0  # type: ignore[arg-type]
+        else:
+            first = self._search.count
+            self._search.join(cache, batch)
+        self._sentences.update(enumerate(ordered, first))

@@ -1,0 +1,387 @@
+"""Units: what a user gives to be translated as one thing, such as a line, a passage of a document, or a text.
+
+A unit knows its sentences, and how their translations become its own. `encode` turns the sentences of units into ids.
+What a translation must have, and which sentences are translated in parts, is decided here alone.
+"""
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nmt import console
+from nmt.config import SearchConfig
+from nmt.errors import NmtError
+from nmt.search.api import Phrase, Required
+from nmt.text.codec import TextCodec
+from nmt.text.glossary import Glossary
+from nmt.text.languages import base_language
+from nmt.text.markup import Unit as MarkedText
+from nmt.text.markup import parse
+from nmt.text.subword import UNK
+from nmt.text.words import AlignedWords, Given
+from nmt.translate.records import Translation
+
+# Source sentences are padded to a multiple of this, so that many have the same width and form one block.
+WIDTH_MULTIPLE = 4
+# Sums over fewer positions are rounded differently, so that other sentences would change a translation's log P.
+LEAST_WIDTH = 16
+
+# What of a unit is translated at once: the whole unit, each of its lines, or each sentence of its lines.
+Split = Literal["unit", "lines", "sentences"]
+
+
+class Sentence(NamedTuple):
+    """A sentence of a unit.
+
+    Attributes:
+        line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
+        phrases: what its translation must contain, unless it is translated in parts.
+    """
+
+    line: int
+    text: str
+    phrases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a user gives to be translated as one thing.
+
+    Attributes:
+        source: raw text.
+        markup: how the text is marked up; see `nmt.text.markup.parse`.
+        prefix: how the translation must begin, as raw text.
+        constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
+            alternatives, one of which must occur.
+        phrases: what the translation must contain too, unless it is translated in parts.
+        place: what messages call the unit; by default `line` and its number.
+        fields: the JSON object of the unit; empty for text.
+    """
+
+    source: str
+    markup: Literal["html", "xml"] | None = None
+    prefix: str = ""
+    constraints: tuple[str | Sequence[str], ...] = ()
+    phrases: tuple[str, ...] = ()
+    place: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def content(self) -> Sequence[str | MarkedText]:
+        """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
+        return parse(self.source, self.markup) if self.markup else []
+
+    @property
+    def marked_texts(self) -> list[MarkedText]:
+        """The marked texts of a unit with markup."""
+        return [part for part in self.content if isinstance(part, MarkedText)]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of plain text, or the marked texts without their markup."""
+        return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
+
+    def sentences(self, codec: TextCodec, split: Split, *, keeps_phrases: bool = True) -> list[Sentence]:
+        """Returns the sentences of the unit. Blank lines have none.
+
+        Args:
+            keeps_phrases: whether a translation can be required to have phrases. What markup must keep is inserted into
+                a translation that lacks it.
+        """
+        if split == "unit":
+            return [Sentence(0, self.source, self.phrases)]
+        phrases: Sequence[Sequence[str]] = [()] * len(self.lines)
+        if self.markup and keeps_phrases:
+            phrases = [text.phrases for text in self.marked_texts]
+        return [
+            Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
+            for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
+            for part in (line.split("\n") if self.markup else [line])
+            for sentence in _cut(part, codec, split)
+        ]
+
+    def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
+        """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
+        of_lines: list[list[tuple[str, Translation]]] = [[] for _ in self.lines]
+        for sentence, translation in zip(sentences, translations, strict=True):
+            of_lines[sentence.line].append((sentence.text, translation))
+        joined = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
+        if self.markup is None:
+            ends = ["\r" * line.endswith("\r") for line in self.lines]  # of Windows
+            return "\n".join(text + end for (text, _), end in zip(joined, ends, strict=True))
+        texts = iter(joined)
+        return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
+
+
+def _cut(line: str, codec: TextCodec, split: Split) -> Iterator[str]:
+    """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
+    if split == "lines":
+        yield from [line] if line.strip() else []
+        return
+    import sentencex
+
+    tags, text = codec.config.split_tags(line)
+    for sentence in map(str.strip, sentencex.segment(base_language(codec.config.source_lang), text)):
+        if sentence:
+            yield " ".join([*tags, sentence])
+
+
+def _joined_line(
+    line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec
+) -> tuple[str, list[AlignedWords]]:
+    """Returns the translation of a line whose sentences were translated, and the alignment of its words."""
+    alignment: list[AlignedWords] = []
+    is_aligned = any(translation.alignment for _, translation in of_line)
+    starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
+    offset = target_words = 0
+    for sentence, translation in of_line:
+        tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
+        offset = max(offset, line.find(text, offset))
+        first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
+        for source, target in translation.alignment or ():
+            alignment.append((source if source < len(tags) else first + source, target_words + target))
+        offset += len(text)
+        target_words += codec.words_before(translation.text)
+    return codec.join_target([translation.text for _, translation in of_line]), alignment
+
+
+class Key(NamedTuple):
+    """The number of a unit, counted over all inputs from 1, of a sentence in it, and of a part of that, from 0."""
+
+    unit: int
+    sentence: int = 0
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class EncodedSentence:
+    """A sentence, or a part of a long one, as ids.
+
+    Attributes:
+        place: what messages call its unit.
+        ids: of the source, without EOS.
+        required: what the translation must have, as ids.
+        given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
+            decoded pieces.
+        words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is asked for.
+    """
+
+    key: Key
+    place: str
+    ids: np.ndarray
+    required: Required
+    given: Given
+    words: Sequence[int] = ()
+
+    @property
+    def width(self) -> int:
+        """Its positions, EOS included, in a padded batch."""
+        return max(LEAST_WIDTH, math.ceil((len(self.ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
+
+    @property
+    def stream(self) -> tuple[int, ...]:
+        """The numbers that its random numbers depend on."""
+        return self.key if any(self.key[1:]) else self.key[:1]
+
+
+def encode(
+    codec: TextCodec,
+    units: Sequence[tuple[Unit, Sequence[Sentence]]],
+    search: SearchConfig,
+    glossary: Glossary | None = None,
+    first: int = 1,
+) -> list[EncodedSentence]:
+    """Returns the sentences of units as ids. Blank ones of which nothing is required are left out.
+
+    Args:
+        glossary: its terms are required of each sentence that has them, unless it is translated in parts.
+        first: the number of the first unit.
+
+    Raises:
+        NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
+    """
+    keyed = [
+        (Key(number, i), unit, sentence)
+        for number, (unit, sentences) in enumerate(units, first)
+        for i, sentence in enumerate(sentences)
+    ]
+    ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
+    constraints = [
+        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary)
+        for (_, unit, sentence), of_sentence in zip(keyed, ids, strict=True)
+    ]
+    required = _required(codec, [(sentence.text, unit.prefix) for _, unit, sentence in keyed], constraints)
+    encoded: list[EncodedSentence] = []
+    for (key, unit, sentence), of_sentence, (needed, given) in zip(keyed, ids, required, strict=True):
+        place = unit.place or f"line {key.unit}"
+        tags = codec.tags_before(of_sentence)
+        parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
+        _check(parts, needed, place, search)
+        words: Iterator[int] = iter(())
+        if search.alignments:
+            words = iter(codec.source_words(sentence.text, [i for part in parts for i in part]))
+        encoded += [
+            EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
+            for n, part in enumerate(parts)
+        ]
+    return encoded
+
+
+def _constraints(
+    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
+) -> list[Sequence[str]]:
+    """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
+    constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
+    if not is_long:
+        constraints += [[phrase] for phrase in sentence.phrases]
+    if glossary is not None:
+        _, text = codec.config.split_tags(sentence.text)
+        terms = glossary.found_in(text, spaces=codec.source_has_spaces)
+        if terms and is_long:
+            advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
+            console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
+        else:
+            constraints += terms
+    return constraints
+
+
+def _required(
+    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[Sequence[str]]]
+) -> list[tuple[Required, Given]]:
+    """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text.
+
+    Args:
+        sentences: the source and the prefix of each sentence.
+        constraints: the alternatives of each constraint of each sentence.
+    """
+    in_capitals = [codec.config.lowers(source) for source, _ in sentences]
+    if not any(prefix for _, prefix in sentences) and not any(constraints):
+        return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
+    texts = [
+        codec.config.cased_for(source, text)
+        for (source, prefix), of_sentence in zip(sentences, constraints, strict=True)
+        for text in (prefix, *chain.from_iterable(of_sentence))
+    ]
+    ids = iter(codec.encode_target(texts))
+    required = []
+    for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
+        prefix_ids = tuple(next(ids))
+        alternatives = [_possible([(text, tuple(next(ids))) for text in phrases]) for phrases in of_sentence]
+
+        def as_given(text: str, phrase: Phrase, lowered: bool = lowered) -> Any:
+            return codec.target_phrase(text, phrase, in_capitals=lowered)
+
+        phrases = (tuple(filter(None, (as_given(*phrase) for phrase in each))) for each in alternatives)
+        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, phrases)), lowered)
+        encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
+        required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))
+    return required
+
+
+def _possible(phrases: Sequence[tuple[str, Phrase]]) -> list[tuple[str, Phrase]]:
+    """Returns the alternatives, with their ids, that are not blank and that the model can write, if there are any."""
+    visible = [(text, ids) for text, ids in phrases if ids]
+    return [(text, ids) for text, ids in visible if UNK not in ids] or visible
+
+
+def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> list[np.ndarray]:
+    """Cuts the ids of a sentence into as few even parts as possible, none longer than `longest`.
+
+    The first `tags` ids are tags, which each part gets. A blank sentence has no parts, unless its translation must have
+    something.
+    """
+    if len(ids) == tags:
+        return [ids] if required != Required() else []
+    parts = np.array_split(ids[tags:], math.ceil((len(ids) - tags) / max(1, longest - tags)))
+    return [np.concatenate((ids[:tags], part)) for part in parts]
+
+
+def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
+    """Warns of unknown characters in prefix and constraints, and of a sentence that is translated in parts.
+
+    Raises:
+        NmtError: the prefix is too long, or a sentence in parts has a prefix or constraints.
+    """
+    # If one alternative of a constraint has unknown characters, all have.
+    phrases = [("its prefix", required.prefix), *(("a constraint", ids) for ids, *_ in required.constraints)]
+    for name, ids in phrases:
+        if UNK in ids:
+            console.warn(f"{place}: {name} has a character that the model does not know, and cannot be kept")
+    pieces = sum(map(len, parts))
+    limit = pieces + search.max_length_offset
+    if len(required.prefix) > limit:
+        raise NmtError(
+            f"{place}: its prefix has {len(required.prefix):,} pieces, but --max-length-offset "
+            f"{search.max_length_offset} allows {limit:,}; shorten it or raise --max-length-offset"
+        )
+    if len(parts) > 1:
+        length = f"{place} has {pieces:,} pieces, more than --max-source-length {search.max_source_length}"
+        if required != Required():
+            raise NmtError(
+                f"{length}, and a line with a prefix or constraints cannot be translated in parts; raise "
+                f"--max-source-length"
+            )
+        console.warn(f"{length}; it is translated in {len(parts)} parts")
+
+
+def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough."""
+    indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
+    for first in indices:
+        yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
+
+
+def by_sentence(
+    codec: TextCodec,
+    units: Sequence[tuple[Unit, Sequence[Sentence]]],
+    translations: Mapping[Key, Sequence[Translation]],
+    *,
+    aligned: bool,
+    first: int = 1,
+) -> list[list[list[Translation]]]:
+    """Returns the translations of each sentence of each unit, best first.
+
+    Args:
+        translations: those of each encoded sentence.
+        aligned: whether alignments were asked for.
+        first: the number of the first unit.
+    """
+    parts: dict[tuple[int, int], list[Sequence[Translation]]] = {}
+    for key in sorted(translations):
+        parts.setdefault(key[:2], []).append(translations[key])
+    return [
+        [_joined_parts(codec, parts.get((number, i), []), aligned=aligned) for i in range(len(sentences))]
+        for number, (_, sentences) in enumerate(units, first)
+    ]
+
+
+def _joined_parts(codec: TextCodec, parts: Sequence[Sequence[Translation]], *, aligned: bool) -> list[Translation]:
+    """Returns the translations of a sentence; the n-th joins the n-th translation of every part."""
+    if len(parts) == 1:
+        return list(parts[0])
+    if not parts:
+        return [Translation("", 0.0, [], [], alignment=() if aligned else None)]
+    joined = []
+    for ranked in zip(*parts, strict=False):
+        alignment: list[AlignedWords] = []
+        first_word = 0  # of the part in the joined text
+        for part in ranked:
+            alignment += [(source, first_word + target) for source, target in part.alignment or ()]
+            first_word += codec.words_before(part.text)
+        joined.append(
+            Translation(
+                codec.join_target(part.text for part in ranked),
+                sum(part.score for part in ranked),
+                [piece for part in ranked for piece in part.pieces],
+                [log_prob for part in ranked for log_prob in part.log_probs],
+                alignment=tuple(sorted(alignment)) if aligned else None,
+            )
+        )
+    return joined
