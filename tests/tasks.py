@@ -156,7 +156,7 @@ class Doubling:
         in_order = sorted(done, key=lambda each: each[0].units[0])
         return Result([number for _, numbers in in_order for number in numbers])
 
-    def __call__(self, batch: Sequence[int]) -> list[int]:
+    def compute(self, _: Any, batch: Sequence[int]) -> list[int]:
         if 3 in batch and len(self.deaths.read_text()) < self.survives:
             with self.deaths.open("a") as file:
                 file.write("x")

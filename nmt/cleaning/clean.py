@@ -29,7 +29,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan, Row, Shard
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Batch, Chunk, Executor, Job, Place, Processor, Result, local
+from nmt.jobs.stream import Batch, Chunk, Executor, Job, Place, Result, local
 from nmt.text.corpus import parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -53,20 +53,6 @@ class Judged(NamedTuple):
     histograms: Counter[str]
 
 
-class Judge(Processor):
-    """Judges chunks of pairs."""
-
-    def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
-        self._clean = Cleaner(config, excluded)
-
-    def __call__(self, rows: Sequence[Row]) -> Judged:
-        """Returns the results of the rules for the pairs."""
-        pairs, reasons, histograms = self._clean([list(side) for side in zip(*rows, strict=True)])
-        texts = list(zip(*pairs.sides, strict=True))
-        changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
-        return Judged(reasons, pairs.hashes, changed, histograms)
-
-
 @dataclass(frozen=True)
 class CleaningJob(Job):
     """How pairs are judged."""
@@ -74,9 +60,9 @@ class CleaningJob(Job):
     config: CleanConfig
     excluded: np.ndarray
 
-    def load(self, _models: Sequence[str], _process: int) -> Judge:
-        """Returns the judge."""
-        return Judge(self.config, self.excluded)
+    def load(self, _models: Sequence[str], _process: int) -> Cleaner:
+        """Returns the rules."""
+        return Cleaner(self.config, self.excluded)
 
     def unit(self, row: Row, _: Place) -> Row:
         """Returns the lines of a pair."""
@@ -88,6 +74,13 @@ class CleaningJob(Job):
         for rows in in_chunks(chunk.units):
             yield Batch(range(first, first + len(rows)), rows)
             first += len(rows)
+
+    def compute(self, cleaner: Cleaner, rows: Sequence[Row]) -> Judged:
+        """Returns the results of the rules for the pairs."""
+        pairs, reasons, histograms = cleaner([list(side) for side in zip(*rows, strict=True)])
+        texts = list(zip(*pairs.sides, strict=True))
+        changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
+        return Judged(reasons, pairs.hashes, changed, histograms)
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Judged]]) -> Result:
         """Returns the results of the rules for a chunk."""

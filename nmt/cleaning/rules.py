@@ -14,6 +14,7 @@ from nmt.cleaning.measures import Measures, hash_of_pairs, length_ratio, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
+from nmt.jobs.stream import Processor
 from nmt.text.languages import EXTRA, Identifier, label_of
 
 Lines = list[str]
@@ -241,7 +242,7 @@ def histogram(option: str, values: np.ndarray) -> dict[str, int]:
     return {f"{option} {number}": int(count) for number, count in enumerate(counted) if count}
 
 
-class Cleaner:
+class Cleaner(Processor):
     """Changes pairs, and says which are dropped and why."""
 
     def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:

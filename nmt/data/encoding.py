@@ -184,6 +184,10 @@ class EncodingJob(Job):
         for pairs in raw_pairs(chunk.units, first=chunk.first - 1):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
+    def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:
+        """Returns the encoded pairs that are kept."""
+        return encoder(pairs)
+
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, EncodedPairs]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""
         encoded = [pairs for _, pairs in sorted(done, key=lambda each: each[0].work.first)]

@@ -67,7 +67,7 @@ class SizedChunks(Chunks, Protocol):
 
 
 class Batch(NamedTuple):
-    """What a processor gets in one call, and the numbers of the units that it is from."""
+    """Work that is done in one call, and the numbers of the units that it is from."""
 
     units: Sequence[int]
     work: Any
@@ -89,15 +89,12 @@ class Outcome(NamedTuple):
 
 
 class Processor(Protocol):
-    """What works on batches, for example a loaded model."""
+    """What a job loads in each process, such as an engine or the text processing."""
 
     codec: Any = None
 
-    def __call__(self, work: Any, /) -> Any:
-        """Returns the results of a batch."""
-
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, in which the processor may keep what all of them need."""
+        """Returns a context for many batches, in which the processor may keep what all of them need."""
         return nullcontext()
 
 
@@ -129,6 +126,9 @@ class Job(Protocol):
 
     def batches(self, codec: Any, chunk: Chunk) -> Iterable[Batch]:
         """Returns the batches of a chunk."""
+
+    def compute(self, processor: Any, work: Any) -> Any:
+        """Returns the results of a batch."""
 
     def result(self, codec: Any, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns the result of a chunk from its batches, which were done in any order, and their results."""
@@ -194,7 +194,7 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
     codec = job.codec()
     in_flight: list[_Unfinished] = []
     running: dict[Future[Any], tuple[_Unfinished, Batch]] = {}
-    with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
+    with worker_pool(partial(_task, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
             while len(in_flight) < _CHUNKS_IN_FLIGHT:
                 chunk = chunks.take(wait=not in_flight)
@@ -226,14 +226,15 @@ def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int
     """
     unfinished = _Unfinished(chunk, advance)
     for batch in job.batches(processor.codec, chunk):
-        unfinished.add(batch, processor(batch.work))
+        unfinished.add(batch, job.compute(processor, batch.work))
     return unfinished.outcome(job, processor.codec)
 
 
-def _loaded(job: Job, number: int) -> Processor:
-    processor = job.load(job.models, number)
+def _task(job: Job, process: int) -> Callable[[Any], Any]:
+    """Loads the processor in a worker, and returns what the worker does with a batch."""
+    processor = job.load(job.models, process)
     processor.session().__enter__()  # until the process ends
-    return processor
+    return partial(job.compute, processor)
 
 
 def in_order(outcomes: Iterable[Outcome]) -> Iterator[Any]:

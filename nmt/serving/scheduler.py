@@ -42,7 +42,7 @@ class Item(NamedTuple):
     joins: Hashable | None = None
 
 
-class _Waiting(NamedTuple):
+class _Entry(NamedTuple):
     turn: int
     item: Item
     result: "asyncio.Future[Any]"
@@ -58,14 +58,14 @@ class _Worker:
     """
 
     submit: Submit
-    running: dict[Hashable, dict[int, _Waiting]] = field(default_factory=dict)
+    running: dict[Hashable, dict[int, _Entry]] = field(default_factory=dict)
     has_done_batch: bool = False
     is_busy: bool = False
 
     @property
     def tokens(self) -> int:
         """The tokens of all running searches."""
-        return sum(one.item.tokens for items in self.running.values() for one in items.values())
+        return sum(entry.item.tokens for items in self.running.values() for entry in items.values())
 
 
 class Scheduler:
@@ -74,7 +74,7 @@ class Scheduler:
     def __init__(self, submits: Sequence[Submit], config: ServeConfig) -> None:
         self._workers = [_Worker(submit) for submit in submits]
         self._config, self._keys = config, count()
-        self._queues: dict[Hashable, list[_Waiting]] = {}
+        self._queues: dict[Hashable, list[_Entry]] = {}
         self._now = 0  # the latest turn of the items that were taken
         self._tokens_in_batches = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,23 +98,23 @@ class Scheduler:
         waiting = self._queued(items)
         self._start_workers()
         try:
-            return list(await asyncio.gather(*(one.result for one in waiting)))
+            return list(await asyncio.gather(*(entry.result for entry in waiting)))
         finally:
             self._drop(waiting)
 
-    def _queued(self, items: Sequence[Item]) -> list[_Waiting]:
+    def _queued(self, items: Sequence[Item]) -> list[_Entry]:
         turn, waiting = self._now, []
         for item in items:
             turn += item.tokens
-            waiting.append(_Waiting(turn, item, asyncio.get_running_loop().create_future()))
-            insort(self._queues.setdefault(item.joins or item.kind, []), waiting[-1], key=lambda one: one.turn)
+            waiting.append(_Entry(turn, item, asyncio.get_running_loop().create_future()))
+            insort(self._queues.setdefault(item.joins or item.kind, []), waiting[-1], key=lambda entry: entry.turn)
         return waiting
 
-    def _drop(self, waiting: Sequence[_Waiting]) -> None:
+    def _drop(self, waiting: Sequence[_Entry]) -> None:
         """Takes out of the queue what is still in it."""
-        for one in waiting:
-            one.result.cancel()
-        left = {kind: [one for one in queue if not one.result.done()] for kind, queue in self._queues.items()}
+        for entry in waiting:
+            entry.result.cancel()
+        left = {kind: [entry for entry in queue if not entry.result.done()] for kind, queue in self._queues.items()}
         self._queues = {kind: queue for kind, queue in left.items() if queue}
 
     def _start_workers(self) -> None:
@@ -147,72 +147,72 @@ class Scheduler:
 
     def _next_call(self, worker: _Worker) -> "_Call | None":
         """Returns what the worker does next. Batches take turns with running searches."""
-        head = min((queue[0] for queue in self._queues.values()), key=lambda one: one.turn, default=None)
+        head = min((queue[0] for queue in self._queues.values()), key=lambda entry: entry.turn, default=None)
         if head and not head.item.joins and not (worker.running and worker.has_done_batch):
             worker.has_done_batch = True
             items = self._taken(worker, head.item.kind, least=1, latest=math.inf)
-            self._tokens_in_batches += sum(one.item.tokens for one in items)
+            self._tokens_in_batches += sum(entry.item.tokens for entry in items)
             BATCHES.observe(len(items))
-            return _Call(head.item.kind, [one.item.payload for one in items], items)
+            return _Call(head.item.kind, [entry.item.payload for entry in items], items)
         worker.has_done_batch = False
         begun = [head.item.joins] if head and head.item.joins and head.item.joins not in worker.running else []
         for search in [*begun, *worker.running]:
             turns = [queue[0].turn for kind, queue in self._queues.items() if kind != search]
             items = self._taken(worker, search, least=0 if worker.running else 1, latest=min(turns, default=math.inf))
-            joining = {next(self._keys): one for one in items}
+            joining = {next(self._keys): entry for entry in items}
             if joining or search in worker.running:
                 worker.running[search] = worker.running.pop(search, {}) | joining  # now behind the others
                 BATCHES.observe(len(worker.running[search]))
-                payloads = [(key, one.item.payload) for key, one in joining.items()]
+                payloads = [(key, entry.item.payload) for key, entry in joining.items()]
                 return _Call(search, payloads, keys=frozenset(worker.running[search]))
         return None
 
-    def _taken(self, worker: _Worker, kind: Hashable, least: int, latest: float) -> list[_Waiting]:
+    def _taken(self, worker: _Worker, kind: Hashable, least: int, latest: float) -> list[_Entry]:
         """Takes `least` items of a kind, and more up to the turn `latest` while they fit the worker's share."""
         queue = self._queues.get(kind, [])
-        at_work = self._tokens_in_batches + sum(one.tokens for one in self._workers)
-        share = math.ceil((at_work + sum(one.item.tokens for one in queue)) / len(self._workers))
+        at_work = self._tokens_in_batches + sum(worker.tokens for worker in self._workers)
+        share = math.ceil((at_work + sum(entry.item.tokens for entry in queue)) / len(self._workers))
         room = min(self._config.batch_tokens, share) - worker.tokens
-        taken: list[_Waiting] = []
+        taken: list[_Entry] = []
         while queue:
-            one = queue[0]
-            fits = one.item.tokens <= room and one.turn <= latest and one.item.shares
+            entry = queue[0]
+            fits = entry.item.tokens <= room and entry.turn <= latest and entry.item.shares
             if len(taken) >= least and not (fits and all(other.item.shares for other in taken)):
                 break
             taken.append(queue.pop(0))
-            room -= one.item.tokens
-            self._now = max(self._now, one.turn)
+            room -= entry.item.tokens
+            self._now = max(self._now, entry.turn)
         if not queue:
             self._queues.pop(kind, None)
         return taken
 
     async def _receive(self, worker: _Worker, call: "_Call", result: "Future[Any]") -> None:
-        """Gives items what was found. If a call has failed, its items are tried alone, so that none spoils others."""
-        found = await _found(result)
-        failed = isinstance(found, Exception)
+        """Gives items their results. If a call has failed, its items are tried alone, so that none spoils others."""
+        answer = await _answer(result)
+        failed = isinstance(answer, Exception)
         if call.batch:
-            self._tokens_in_batches -= sum(one.item.tokens for one in call.batch)
+            self._tokens_in_batches -= sum(entry.item.tokens for entry in call.batch)
             if failed and len(call.batch) > 1:
                 await self._alone(worker, call.batch)
                 return
-            for one, result in zip(call.batch, [found] if failed else found, strict=True):
-                _give(one, result)
+            for entry, result in zip(call.batch, [answer] if failed else answer, strict=True):
+                _give(entry, result)
             return
         items = worker.running.get(call.operation, {})
-        for key, result in () if failed else found.done.items():
+        for key, result in () if failed else answer.done.items():
             _give(items.pop(key), result)
         # A worker that has died, and was replaced, does not know the items of earlier calls.
-        lost = [items.pop(key) for key in call.keys & items.keys() if failed or key not in found.running]
+        lost = [items.pop(key) for key in call.keys & items.keys() if failed or key not in answer.running]
         if not items:
             worker.running.pop(call.operation, None)
         await self._alone(worker, lost)
 
-    async def _alone(self, worker: _Worker, items: Sequence[_Waiting]) -> None:
+    async def _alone(self, worker: _Worker, items: Sequence[_Entry]) -> None:
         """Has items worked on one by one."""
-        for one in items:
-            if not one.result.done():
-                found = await _found(worker.submit((one.item.kind, [one.item.payload])))
-                _give(one, found if isinstance(found, Exception) else found[0])
+        for entry in items:
+            if not entry.result.done():
+                answer = await _answer(worker.submit((entry.item.kind, [entry.item.payload])))
+                _give(entry, answer if isinstance(answer, Exception) else answer[0])
 
 
 class _Call(NamedTuple):
@@ -220,23 +220,23 @@ class _Call(NamedTuple):
 
     operation: Hashable
     payloads: list[Any]
-    batch: Sequence[_Waiting] = ()
+    batch: Sequence[_Entry] = ()
     keys: Set[int] = frozenset()
 
 
-async def _found(result: "Future[Any]") -> Any:
-    """Returns what a worker has found, or why it failed."""
+async def _answer(result: "Future[Any]") -> Any:
+    """Returns the answer of a worker, or why it failed."""
     try:
         return await asyncio.wrap_future(result)
     except Exception as error:
         return error
 
 
-def _give(one: _Waiting, found: Any) -> None:
+def _give(entry: _Entry, result: Any) -> None:
     """Sets the result of an item. An item whose request has ended or failed has one already."""
-    if one.result.done():
+    if entry.result.done():
         return
-    if isinstance(found, Exception):
-        one.result.set_exception(found)
+    if isinstance(result, Exception):
+        entry.result.set_exception(result)
     else:
-        one.result.set_result(found)
+        entry.result.set_result(result)

@@ -14,7 +14,7 @@ from nmt.files import digest_of, refuse_inputs
 from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
 from nmt.jobs.source import CHUNK_UNITS
-from nmt.jobs.stream import Batch, Chunk, Job, Place, Processor, Result
+from nmt.jobs.stream import Batch, Chunk, Job, Place, Result
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
@@ -46,9 +46,9 @@ class TranslationJob:
         """Returns how the model's text is processed."""
         return read_codec(self.models[0])
 
-    def load(self, models: Sequence[str], process: int) -> "_Translating":
+    def load(self, models: Sequence[str], process: int) -> Engine:
         """Loads the model; see `nmt.model.device.resolve` for `process`."""
-        return _Translating(self, load_engine(models, self.engine, self.runtime, process))
+        return load_engine(models, self.engine, self.runtime, process)
 
     def unit(self, row: Row, place: Place) -> Unit:
         """Returns the unit of a row. Raises NmtError with the place of the row if it is wrong."""
@@ -65,6 +65,10 @@ class TranslationJob:
         budget = self.search.tokens_at_once(device_type(self.runtime))
         for batch in longest_first([sentence.width for sentence in sentences], budget):
             yield Batch([sentences[i].key.unit for i in batch], [sentences[i] for i in batch])
+
+    def compute(self, engine: Engine, sentences: Sequence[EncodedSentence]) -> list[list[Translation]]:
+        """Returns the translations of each sentence of a batch."""
+        return engine.translate(sentences, self.search, log_probs=self.format.output == "jsonl")
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedLine` for each unit of a chunk. Only JSON gets the source and the other fields."""
@@ -89,19 +93,6 @@ class TranslationJob:
         return Result(lines)
 
 
-class _Translating(Processor):
-    """An engine with the settings of its search."""
-
-    def __init__(self, job: TranslationJob, engine: Engine) -> None:
-        self._engine, self._search = engine, job.search
-        self._log_probs = job.format.output == "jsonl"
-        self.codec, self.session = engine.codec, engine.session  # type: ignore[method-assign]
-
-    def __call__(self, sentences: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        """Returns the translations of each sentence of a batch."""
-        return self._engine.translate(sentences, self._search, log_probs=self._log_probs)
-
-
 @dataclass(frozen=True)
 class RescoringJob:
     """Which model scores given translations, and where it runs."""
@@ -121,9 +112,9 @@ class RescoringJob:
         """Returns how the model's text is processed."""
         return read_codec(self.models[0])
 
-    def load(self, models: Sequence[str], process: int) -> "_Scoring":
+    def load(self, models: Sequence[str], process: int) -> Engine:
         """Loads the model; see `nmt.model.device.resolve` for `process`."""
-        return _Scoring(load_engine(models, EngineConfig(), self.runtime, process), self.alignments)
+        return load_engine(models, EngineConfig(), self.runtime, process)
 
     def unit(self, row: Row, place: Place) -> Pair:
         """Returns the pair of a row. Raises NmtError with the place of the row if it is not a valid pair."""
@@ -135,6 +126,10 @@ class RescoringJob:
         budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
         for batch in longest_first([pair.tokens for pair in pairs], budget):
             yield Batch([pairs[i].number for i in batch], [pairs[i] for i in batch])
+
+    def compute(self, engine: Engine, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
+        """Returns the scores of the translations of each line of a batch."""
+        return engine.score(pairs, alignments=self.alignments)
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:  # noqa: ARG002
         """Returns a record for each pair of a chunk."""
@@ -148,18 +143,6 @@ class RescoringJob:
         if self.format.output == "jsonl":
             return ScoredLine(pair.source, [target.text for target in pair.targets], dict(pair.fields), scores)
         return ScoredLine("", [], {}, [score._replace(pieces=[], log_probs=[]) for score in scores])
-
-
-class _Scoring(Processor):
-    """An engine that scores, perhaps with alignments."""
-
-    def __init__(self, engine: Engine, alignments: bool) -> None:
-        self._engine, self._alignments = engine, alignments
-        self.codec, self.session = engine.codec, engine.session  # type: ignore[method-assign]
-
-    def __call__(self, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
-        """Returns the scores of the translations of each line of a batch."""
-        return self._engine.score(pairs, alignments=self._alignments)
 
 
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.

@@ -220,7 +220,7 @@ def test_a_shard_that_fails_alone_too_is_reported_and_the_rest_goes_on(
 
 
 def test_warnings_appear_once(ray: FakeRay, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Doubling, "__call__", lambda _, ns: console.warn(f"{ns} is odd") or [2 * n for n in ns])
+    monkeypatch.setattr(Doubling, "compute", lambda _, __, ns: console.warn(f"{ns} is odd") or [2 * n for n in ns])
     ray.errors[1] = [DIED]
     double(tmp_path)
     expected = [f"warning: [{n}, {n + 1}] is odd" for n in range(1, 21, 2)]
