@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,8 +170,12 @@ def clean(
                 finish_shards(job, preparation.source, folder, options, workers, progress, execute)
         if options.shard:
             return None
+        if not folder.plan.rows:
+            folder.discard()
+            raise NmtError(f"there are no lines in {' and '.join(config.train)}; give another --train")
         summary = Summary(config)
-        reasons, hashes = _results(folder)
+        results = [result.arrays for _, result in folder.results()]
+        reasons, hashes = (np.concatenate([arrays[name] for arrays in results]) for name in ("reasons", "hashes"))
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
@@ -193,19 +196,18 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
         from nmt.cleaning.scores import check_models  # imports torch
 
         check_models(config.score_with, config.languages)
+
+    def prepare(_: Path, plan: Plan) -> None:
+        for files in plan.segments:
+            if len(files) == 2 and files[0].lines:
+                warn_of_text(*files, config.languages)
+
     return Preparation(
         source=Files(segments, [f"--train text in {lang}" for lang in config.languages]),
         shard_rows=options.shard_lines or _SHARD_PAIRS,
         settings=_settings(config),
-        prepare=partial(_warn, config),
+        prepare=prepare,
     )
-
-
-def _warn(config: CleanConfig, _: Path, plan: Plan) -> None:
-    """Warns of corpora whose sides look swapped or hold the same text."""
-    for files in plan.segments:
-        if len(files) == 2 and files[0].lines:
-            warn_of_text(*files, config.languages)
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:
@@ -224,8 +226,8 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
     seen: dict[str, str] = {}
     page = [("--page", config.page)] if config.page is not None else []
     for flag, path in (*outputs, *page):
-        place = Path(path)
-        if not path or (flag == "--dest" and place.name.startswith(".")) or place.is_dir():
+        file = Path(path)
+        if not path or (flag == "--dest" and file.name.startswith(".")) or file.is_dir():
             raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
         if path.endswith(".gz"):
             raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out .gz")
@@ -235,7 +237,7 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
                 f"--dest {path} would stand beside {path}.gz, which --train {config.dest} would then no longer read; "
                 f"move that file or give another --dest"
             )
-        if flag != "--dest" and not place.parent.is_dir():
+        if flag != "--dest" and not file.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
@@ -245,13 +247,13 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
 def _excluded(config: CleanConfig) -> np.ndarray:
     """Returns the hashes of the lines of --exclude, ascending; uint64."""
     nothing = np.zeros(0, np.uint64)
-    found, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
+    hashes, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
     for prefix in config.exclude:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             for rows in in_chunks(read_rows(path)):
-                found.append(measure([changed(line) for (line,) in rows], lang).hash)
-    hashes = np.unique(np.concatenate(found))
-    return hashes[hashes != 0]
+                hashes.append(measure([changed(line) for (line,) in rows], lang).hash)
+    distinct = np.unique(np.concatenate(hashes))
+    return distinct[distinct != 0]
 
 
 def _settings(config: CleanConfig) -> dict[str, Any]:
@@ -326,9 +328,6 @@ def _write(
 ) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
     config, rows = summary.config, folder.plan.rows
-    if not rows:
-        folder.discard()
-        raise NmtError(f"there are no lines in {' and '.join(config.train)}; give another --train")
     sides = len(config.languages)
     # The first output is renamed last: if it is there, all of them are.
     with _opened(outputs[:sides]) as kept:
@@ -352,17 +351,6 @@ def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
     """Yields the output files with these flags and paths. The first one is closed last."""
     with ExitStack() as files:
         yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
-
-
-def _results(folder: JobFolder) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the reasons, int8, and the hashes, uint64, of all pairs."""
-    reasons, hashes = np.zeros(folder.plan.rows, np.int8), np.zeros(folder.plan.rows, np.uint64)
-    first = 0
-    for shard, result in folder.results():
-        end = first + shard.rows
-        reasons[first:end], hashes[first:end] = result.arrays["reasons"], result.arrays["hashes"]
-        first = end
-    return reasons, hashes
 
 
 def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:

@@ -8,7 +8,6 @@ training text is a job (nmt/jobs), so that interrupted work resumes after the la
 import os
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +51,20 @@ def preprocess(
     check_new(config.dest, "--dest")
     columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
     source = Files(_training_files(config), columns + ["--alignments"] * bool(config.alignments))
+
+    def prepare(folder: Path, plan: Plan) -> None:
+        check(config, plan)
+        show_tokenizers(text)
+        write_models(folder, like or make_codec(config, text, plan))
+
     preparation = Preparation(
-        source=source,
-        shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings=_settings(config),
-        prepare=partial(_prepare, config, text, like),
+        source=source, shard_rows=options.shard_lines or _SHARD_PAIRS, settings=_settings(config), prepare=prepare
     )
     with job_folder(config.dest, "--dest", preparation, options) as folder:
-        codec = like or _prepared_codec(folder, text)
+        try:
+            codec = like or codec_in(folder.data, text)
+        except NmtError as error:
+            raise NmtError(f"{error}; or remove {folder.path} to start over") from error
         if not options.merge:
             limits = config.max_length, config.max_length_ratio
             seed = config.seed if config.augment else None
@@ -83,14 +88,6 @@ def preprocess(
     _summarise(config, codec, done)
 
 
-def _prepared_codec(folder: JobFolder, text: TextConfig) -> TextCodec:
-    """Returns the text processing that an earlier process, or this one, has prepared in the folder of the job."""
-    try:
-        return codec_in(folder.data, text)
-    except NmtError as error:
-        raise NmtError(f"{error}; or remove {folder.path} to start over") from error
-
-
 def _training_files(config: DataConfig) -> list[list[str]]:
     """Returns the source file, the target file and perhaps the alignments of each training corpus."""
     for path in config.alignments:
@@ -99,13 +96,6 @@ def _training_files(config: DataConfig) -> list[list[str]]:
     langs = config.source_lang, config.target_lang
     files = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
-
-
-def _prepare(config: DataConfig, text: TextConfig, like: TextCodec | None, folder: Path, plan: Plan) -> None:
-    """Checks all text and writes the subword models into the folder."""
-    check(config, plan)
-    show_tokenizers(text)
-    write_models(folder, like or make_codec(config, text, plan))
 
 
 def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:

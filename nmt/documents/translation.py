@@ -58,9 +58,16 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
         NmtError: an output is missing, names two documents, or would replace a document.
     """
     if len(paths) == 1 and not os.path.isdir(paths[0]):
-        written = _output_of(paths[0], output, target_lang)
+        (path,) = paths
+        name, suffix = os.path.splitext(path)
+        beside = STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
+        written = beside if output is None else output
+        if output is not None and (os.path.isdir(output) or output.endswith("/")):
+            if path == STDIO:
+                raise NmtError(f"--output {output} is a folder, but standard input has no name; give a file")
+            written = os.path.join(output, os.path.basename(path))
         refuse_inputs(written, paths, f"--output {written}")
-        return [(paths[0], written)]
+        return [(path, written)]
     files = list(_tree(paths, output, form))
     of_inode = {os.stat(path)[1:3]: path for path, _ in files if os.path.exists(path)}
     of_output: dict[str, str] = {}
@@ -72,17 +79,6 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
     return files
 
 
-def _output_of(path: str, output: str | None, target_lang: str) -> str:
-    if output is None:
-        name, suffix = os.path.splitext(path)
-        return STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
-    if not os.path.isdir(output) and not output.endswith("/"):
-        return output
-    if path == STDIO:
-        raise NmtError(f"--output {output} is a folder, but standard input has no name; give a file")
-    return os.path.join(output, os.path.basename(path))
-
-
 def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterator[tuple[str, str]]:
     """Yields documents that are written to a folder."""
     if output is None or output == STDIO or STDIO in paths or os.path.isfile(output):
@@ -91,16 +87,14 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
     for path in paths:
         if os.path.isdir(path) and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(path)):
             raise NmtError(f"--output {output} is in the folder {path}, which is translated; choose another folder")
-        for name in _inside(Path(path), form) if os.path.isdir(path) else [os.path.basename(path)]:
-            yield os.path.join(path, name) if os.path.isdir(path) else path, os.path.join(output, name)
-
-
-def _inside(folder: Path, form: str | None) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in name.parts)
-        if path.is_file() and not is_hidden and (form or suffix_of(path.name) in FORMATS):
-            yield str(name)
+        if not os.path.isdir(path):
+            yield path, os.path.join(output, os.path.basename(path))
+            continue
+        for file in sorted(Path(path).rglob("*")):
+            name = file.relative_to(path)
+            is_hidden = any(part.startswith(".") for part in name.parts)
+            if file.is_file() and not is_hidden and (form or suffix_of(file.name) in FORMATS):
+                yield os.path.join(path, name), os.path.join(output, name)
 
 
 class Documents:

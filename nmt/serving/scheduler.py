@@ -95,35 +95,24 @@ class Scheduler:
             raise NmtError(f"the request has {len(items):,} sentences, but at most {most:,} may wait; send it in parts")
         if self.waiting + len(items) > most:
             raise HTTPException(503, "too many sentences are waiting; try again later", RETRY)
-        waiting = self._queued(items)
-        self._start_workers()
-        try:
-            return list(await asyncio.gather(*(entry.result for entry in waiting)))
-        finally:
-            self._drop(waiting)
-
-    def _queued(self, items: Sequence[Item]) -> list[_Entry]:
         turn, waiting = self._now, []
         for item in items:
             turn += item.tokens
             waiting.append(_Entry(turn, item, asyncio.get_running_loop().create_future()))
             insort(self._queues.setdefault(item.joins or item.kind, []), waiting[-1], key=lambda entry: entry.turn)
-        return waiting
-
-    def _drop(self, waiting: Sequence[_Entry]) -> None:
-        """Takes out of the queue what is still in it."""
-        for entry in waiting:
-            entry.result.cancel()
-        left = {kind: [entry for entry in queue if not entry.result.done()] for kind, queue in self._queues.items()}
-        self._queues = {kind: queue for kind, queue in left.items() if queue}
-
-    def _start_workers(self) -> None:
         for worker in self._workers:
             if not worker.is_busy and self._queues:
                 worker.is_busy = True
                 task = asyncio.create_task(self._work(worker))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+        try:
+            return list(await asyncio.gather(*(entry.result for entry in waiting)))
+        finally:  # what is still in the queue leaves it
+            for entry in waiting:
+                entry.result.cancel()
+            left = {kind: [entry for entry in queue if not entry.result.done()] for kind, queue in self._queues.items()}
+            self._queues = {kind: queue for kind, queue in left.items() if queue}
 
     async def _work(self, worker: _Worker) -> None:
         """Has a worker work until there is nothing to do for it.

@@ -110,13 +110,13 @@ class CTranslate2Engine:
         if log_probs or has_prefix:
             pairs = [(self._source(s), t.pieces) for s, each in zip(sentences, ranked, strict=True) for t in each]
             scored = iter(self._scored(pairs))
+            for translations in ranked:
+                for i, translation in enumerate(translations):
+                    values = next(scored)
+                    score = sum(values) / length_penalty(float(len(values)), search.alpha)
+                    translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
-            ranked = [
-                sorted((_rescored(t, next(scored), search.alpha) for t in each), key=lambda t: -t.score)[
-                    : search.n_best
-                ]
-                for each in ranked
-            ]
+            ranked = [sorted(each, key=lambda t: -t.score)[: search.n_best] for each in ranked]
         return ranked
 
     def _source(self, sentence: EncodedSentence) -> list[str]:
@@ -222,12 +222,6 @@ class CTranslate2Engine:
             for text, pieces, log_probs in zip(texts, result.hypotheses, scored, strict=True)
             if len(pieces) > len(prefix)
         ]
-
-
-def _rescored(translation: Translation, log_probs: list[float], alpha: float) -> Translation:
-    """Returns a translation with log P of each piece, and the score computed from it."""
-    score = sum(log_probs) / length_penalty(float(len(log_probs)), alpha)
-    return translation._replace(score=score, log_probs=log_probs)
 
 
 def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:

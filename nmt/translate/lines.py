@@ -41,7 +41,15 @@ class LineFormat:
         """Returns the unit in a row of the input."""
         name = str(place)
         if self.input == "jsonl":
-            return _unit_of(parse_object(row[0], name), name)
+            fields = parse_object(row[0], name)
+            prefix, constraints = fields.get("prefix") or "", fields.get("constraints") or []
+            if not isinstance(prefix, str):
+                raise NmtError(f'{name}: "prefix" must be text, but is {prefix!r:.40}')
+            if not isinstance(constraints, list) or not all(
+                isinstance(phrase, str) for c in constraints for phrase in (c if isinstance(c, list) else [c])
+            ):
+                raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
+            return Unit(fields["source"], prefix=prefix, constraints=tuple(constraints), place=name, fields=fields)
         if self.input == "html":
             unit = Unit(row[0], "html", place=name)
             with naming(name):
@@ -65,16 +73,6 @@ class LineFormat:
             return json.dumps(fields, ensure_ascii=False) + "\n"
         texts = [t.text if t.alignment is None else f"{t.text} ||| {pharaoh(t.alignment)}" for t in line.translations]
         return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
-
-
-def _unit_of(fields: dict[str, Any], place: str) -> Unit:
-    prefix, constraints = fields.get("prefix") or "", fields.get("constraints") or []
-    if not isinstance(prefix, str):
-        raise NmtError(f'{place}: "prefix" must be text, but is {prefix!r:.40}')
-    listed = [c if isinstance(c, list) else [c] for c in constraints] if isinstance(constraints, list) else [[None]]
-    if not all(isinstance(phrase, str) for phrases in listed for phrase in phrases):
-        raise NmtError(f'{place}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
-    return Unit(fields["source"], prefix=prefix, constraints=tuple(constraints), place=place, fields=fields)
 
 
 class Target(NamedTuple):
@@ -141,12 +139,7 @@ def _targets(value: Mapping[str, Any], place: str) -> tuple[Target, ...]:
     listed = value.get("hypotheses", [{"text": value.get("target")}])
     if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
         raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
-    return tuple(Target(h["text"], _pieces(h.get("pieces"), place)) for h in listed)
-
-
-def _pieces(pieces: Any, place: str) -> tuple[str, ...] | None:
-    if pieces is None:
-        return None
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
-    return tuple(pieces)
+    for pieces in (h.get("pieces") for h in listed):
+        if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
+            raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
+    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)

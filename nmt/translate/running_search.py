@@ -44,7 +44,15 @@ class RunningSearch:
         hypotheses: dict[int, list[TokenHypothesis]] = {}
         with self._engine.session():
             if sentences:
-                self._join(sentences)
+                ordered = sorted(sentences.items(), key=lambda item: item[1].width)
+                begun = self._engine.start([sentence for _, sentence in ordered], self._config)
+                first = self._search.count if self._search else 0
+                if self._search:
+                    self._search.join(*begun)
+                else:
+                    step = self._engine.ensemble.step
+                    self._search = BeamSearch(step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
+                self._sentences.update(enumerate(ordered, first))
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()
                 steps -= 1
@@ -55,14 +63,3 @@ class RunningSearch:
             [sentence for _, sentence in done], list(hypotheses.values()), self._config, log_probs=self._log_probs
         )
         return dict(zip((key for key, _ in done), translations, strict=True))
-
-    def _join(self, sentences: Mapping[Hashable, EncodedSentence]) -> None:
-        ordered = sorted(sentences.items(), key=lambda item: item[1].width)
-        cache, batch = self._engine.start([sentence for _, sentence in ordered], self._config)
-        if self._search is None:
-            step = self._engine.ensemble.step
-            self._search, first = BeamSearch(step, cache, batch, _DONE_SHARE), 0  # type: ignore[arg-type]
-        else:
-            first = self._search.count
-            self._search.join(cache, batch)
-        self._sentences.update(enumerate(ordered, first))

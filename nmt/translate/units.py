@@ -273,22 +273,20 @@ def _required(
     required = []
     for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
         prefix_ids = tuple(next(ids))
-        alternatives = [_possible([(text, tuple(next(ids))) for text in phrases]) for phrases in of_sentence]
+        alternatives = []
+        for phrases in of_sentence:
+            visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
+            # Of the alternatives, those that the model can write, if there are any.
+            alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
 
         def as_given(text: str, phrase: Phrase, lowered: bool = lowered) -> Any:
             return codec.target_phrase(text, phrase, in_capitals=lowered)
 
-        phrases = (tuple(filter(None, (as_given(*phrase) for phrase in each))) for each in alternatives)
-        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, phrases)), lowered)
+        shown = (tuple(filter(None, (as_given(*phrase) for phrase in each))) for each in alternatives)
+        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
         encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
         required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))
     return required
-
-
-def _possible(phrases: Sequence[tuple[str, Phrase]]) -> list[tuple[str, Phrase]]:
-    """Returns the alternatives, with their ids, that are not blank and that the model can write, if there are any."""
-    visible = [(text, ids) for text, ids in phrases if ids]
-    return [(text, ids) for text, ids in visible if UNK not in ids] or visible
 
 
 def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> list[np.ndarray]:
