@@ -79,7 +79,7 @@ def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) 
         raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(value)}")
 
 
-def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of fields. Lists, which come from JSON, become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
@@ -118,7 +118,7 @@ class Config:
         """
         present = self.to_dict()
         defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
-        earlier = defaults | {name: value for name, value in _with_tuples(other).items() if name in present}
+        earlier = defaults | {name: value for name, value in with_tuples(other).items() if name in present}
         return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]
 
     @classmethod
@@ -129,7 +129,7 @@ class Config:
             NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.
         """
         try:
-            return cls(**_with_tuples(values if isinstance(values, Mapping) else {}))
+            return cls(**with_tuples(values if isinstance(values, Mapping) else {}))
         except TypeError as error:  # its message names a missing or unknown field
             raise NmtError(
                 f"{origin} was written by another version of nmt ({error!s:.500}); "
