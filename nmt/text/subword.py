@@ -96,19 +96,17 @@ class Subword:
         try:
             if not data:  # sentencepiece would regard empty data as a missing argument
                 raise RuntimeError("no data")
-            loaded = cls(data, kind)
+            model = cls(data, kind)
         except RuntimeError as error:
             raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
-        loaded._check(origin)
-        return loaded
-
-    def _check(self, origin: str) -> None:
-        found = [self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id()]
-        if found != [PAD, UNK, BOS, EOS]:
+        special = model._processor.pad_id, model._processor.unk_id, model._processor.bos_id, model._processor.eos_id
+        ids = [id_of() for id_of in special]
+        if ids != [PAD, UNK, BOS, EOS]:
             raise NmtError(
-                f"{origin} has the ids {', '.join(map(str, found))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
+                f"{origin} has the ids {', '.join(map(str, ids))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
                 f"train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
+        return model
 
     @property
     def has_bytes(self) -> bool:
@@ -240,13 +238,13 @@ class _Words:
 
     def ids_of(self, pieces: Sequence[str]) -> list[int]:
         """Returns the ids of pieces. Characters without a piece are spelt in bytes, or are UNK without them."""
-        found: list[int] = []
+        ids: list[int] = []
         for piece in pieces:
             if piece in self.ids:
-                found.append(self.ids[piece])
+                ids.append(self.ids[piece])
             else:
-                found += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
-        return found
+                ids += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
+        return ids
 
 
 def _words(line: str) -> list[str]:
