@@ -19,7 +19,7 @@ from lzma import LZMAError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Place, document_of, paired, plain
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
@@ -74,7 +74,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     package = _unpacked(data, options.name)
     contents = {info.filename: content for info, content in package}
     trees: dict[str, Element] = {}
-    places: list[Place] = []
+    places: list[Slot] = []
     for name, content_type in _types(contents, options.name).items():
         if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES) and name in contents:
             tree = trees[name] = parsed(contents[name], f"{options.name}, part {name},")
@@ -144,7 +144,7 @@ def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
     return types
 
 
-def _attribute_place(element: Element, name: str) -> Place:
+def _attribute_place(element: Element, name: str) -> Slot:
     """Returns the place of an attribute, or of the text, of an element."""
     text = (element.text if name == "text" else element.get(name)) or ""
     lines = list(map(literal, text.split("\n"))) if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
@@ -156,7 +156,7 @@ def _attribute_place(element: Element, name: str) -> Place:
         else:
             element.set(name, translation)
 
-    return Place(lines, put)
+    return Slot(lines, put)
 
 
 class _Part:
@@ -174,14 +174,14 @@ class _Part:
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, options.target_lang.replace("_", "-"))
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[Slot]:
         """Yields the places with text, in order. Paragraphs in text boxes are inside others."""
         for element in self._root.iter():
             name = local_name(element)
             if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not self._is_kept(element):
                 content, base = _without_base(self._inline(element))
                 places = Content(content)
-                yield Place(places.passages, partial(self._fill, element, places, base))
+                yield Slot(places.passages, partial(self._fill, element, places, base))
             elif name in ("docPr", "cNvPr"):
                 yield from (_attribute_place(element, attribute) for attribute in ("title", "descr"))
 

@@ -10,7 +10,7 @@ from gettext import c2py
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from nmt.documents.content import Content, Inline, Leaf, Place, document_of, flattened, paired
+from nmt.documents.content import Content, Inline, Leaf, Slot, document_of, flattened, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError, importing
 from nmt.text.languages import base_language
@@ -122,17 +122,17 @@ def _is_translated(entry: "polib.POEntry") -> bool:
     return bool(entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
 
 
-def _single(entry: "polib.POEntry") -> Place:
+def _single(entry: "polib.POEntry") -> Slot:
     content = _content(entry.msgid, entry.flags)
 
     def put(translations: Iterator[str]) -> None:
         entry.msgstr = _text(content.translated(translations))
         entry.fuzzy = True
 
-    return Place(content.passages, put)
+    return Slot(content.passages, put)
 
 
-def _plural(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Place:
+def _plural(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Slot:
     """Returns the place of a message with plural forms. Only empty forms are written, unless all are."""
     contents = [_content(text, entry.flags) for text in (entry.msgid, entry.msgid_plural)]
     old = {} if options.all else dict(entry.msgstr_plural)
@@ -143,7 +143,7 @@ def _plural(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> 
         entry.msgstr_plural = {i: old.get(i) or form for i, form in enumerate(forms)}
         entry.fuzzy = True
 
-    return Place([passage for content in contents for passage in content.passages], put)
+    return Slot([passage for content in contents for passage in content.passages], put)
 
 
 def _content(text: str, flags: Iterable[str]) -> Content:

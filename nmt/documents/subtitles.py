@@ -157,9 +157,10 @@ class _Group:
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
         cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
         # The parts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
-        found = flattened(self.fragment.content("\0".join(part.replace("\0", "") for part in cut)))
+        joined = "\0".join(part.replace("\0", "") for part in cut)
         written: Callable[[str], str] = str if self._has_entities else unescape
-        text = "".join(written(part) if isinstance(part, str) else part.item for part in found)
+        content = flattened(self.fragment.translated(iter([joined])))
+        text = "".join(written(inline) if isinstance(inline, str) else inline.item for inline in content)
         return [part.strip() for part in text.split("\0")]
 
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import partial
 from html import escape, unescape
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Place, document_of, paired
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Slot, document_of, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
@@ -32,7 +32,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         if base_language(file.get("target-language", "")) != base_language(options.target_lang):
             file.set("target-language", options.target_lang.replace("_", "-"))
     skipped = Counter[str]()
-    places: list[Place] = []
+    places: list[Slot] = []
     for unit in root.iter("{*}trans-unit"):
         reason = _reason_to_keep(unit, translate_all=options.all)
         if reason:
@@ -62,7 +62,7 @@ def _inherited(element: Element, name: str) -> str | None:
     return None if element is None else str(element.get(name))
 
 
-def _places(unit: Element) -> Iterator[Place]:
+def _places(unit: Element) -> Iterator[Slot]:
     """Replaces the target by a copy of the source. Yields a place for each segment of it, or for the whole."""
     source, old = unit.find("{*}source"), unit.find("{*}target")
     model = unit.find("{*}seg-source")
@@ -82,7 +82,7 @@ def _places(unit: Element) -> Iterator[Place]:
     is_exact = _inherited(source, _SPACE) == "preserve"
     for segment in [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"] or [target]:
         content = Content(_inline(segment, is_exact))
-        yield Place(content.passages, partial(_fill, segment, content))
+        yield Slot(content.passages, partial(_fill, segment, content))
 
 
 def _inline(element: Element, is_exact: bool) -> list[Inline]:
