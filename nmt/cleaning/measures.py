@@ -141,10 +141,10 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     )
 
 
-def length_ratio(one: Measures, other: Measures) -> np.ndarray:
+def length_ratio(source: Measures, target: Measures) -> np.ndarray:
     """Returns how many times longer the longer side of each pair is, after 10 are added to both widths; [L]."""
-    first, second = one.width + 10, other.width + 10
-    return np.maximum(first / second, second / first)
+    ratio = (source.width + 10) / (target.width + 10)
+    return np.maximum(ratio, (target.width + 10) / (source.width + 10))
 
 
 def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
@@ -152,11 +152,11 @@ def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
     counted_C = np.cumsum(keys_C > 0)
     before_L = np.concatenate(([0], counted_C))[starts_L]
     of_line_C = np.repeat(before_L, np.diff(np.append(starts_L, len(keys_C))))
-    places_C = counted_C - of_line_C
-    powers = np.ones(int(places_C.max(initial=0)) + 1, np.uint64)
+    ranks_C = counted_C - of_line_C
+    powers = np.ones(int(ranks_C.max(initial=0)) + 1, np.uint64)
     with np.errstate(over="ignore"):
         np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])
-        sums_L = np.add.reduceat(keys_C * powers[places_C], starts_L)
+        sums_L = np.add.reduceat(keys_C * powers[ranks_C], starts_L)
     return hashed(sums_L) * (sums_L != 0)
 
 
