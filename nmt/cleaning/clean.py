@@ -128,7 +128,7 @@ class Summary:
         """The number of pairs of each corpus that were kept."""
         return [read - counts.total() for read, counts in zip(self.read, self.counts, strict=True)]
 
-    def add(self, part: "_Part") -> None:
+    def add(self, part: "_JudgedShard") -> None:
         """Counts the pairs of a shard."""
         self.read[part.shard.segment] += part.shard.rows
         self.histograms.update(part.summary["histograms"])
@@ -229,8 +229,8 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
     seen: dict[str, str] = {}
     page = [("--page", config.page)] if config.page is not None else []
     for flag, path in (*outputs, *page):
-        place = Path(path)
-        if not path or (flag == "--dest" and place.name.startswith(".")) or place.is_dir():
+        file = Path(path)
+        if not path or (flag == "--dest" and file.name.startswith(".")) or file.is_dir():
             raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
         if path.endswith(".gz"):
             raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out .gz")
@@ -240,7 +240,7 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
                 f"--dest {path} would stand beside {path}.gz, which --train {config.dest} would then no longer read; "
                 f"move that file or give another --dest"
             )
-        if flag != "--dest" and not place.parent.is_dir():
+        if flag != "--dest" and not file.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)
         if other != flag:
@@ -250,13 +250,13 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
 def _excluded(config: CleanConfig) -> np.ndarray:
     """Returns the hashes of the lines of --exclude, ascending; uint64."""
     nothing = np.zeros(0, np.uint64)
-    found, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
+    hashes, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
     for prefix in config.exclude:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             for rows in in_chunks(read_rows(path)):
-                found.append(measure([changed(line) for (line,) in rows], lang).hash)
-    hashes = np.unique(np.concatenate(found))
-    return hashes[hashes != 0]
+                hashes.append(measure([changed(line) for (line,) in rows], lang).hash)
+    different = np.unique(np.concatenate(hashes))
+    return different[different != 0]
 
 
 def _settings(config: CleanConfig) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def _settings(config: CleanConfig) -> dict[str, Any]:
     return {"version of nmt": __version__, **values, **digests}
 
 
-class _Part(NamedTuple):
+class _JudgedShard(NamedTuple):
     """A shard after all shards were judged: its rows with their text changed, and their final reasons."""
 
     shard: Shard
@@ -278,7 +278,7 @@ class _Part(NamedTuple):
     summary: dict[str, Any]
 
 
-def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
+def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
     """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
     reader, first = Reader(folder.plan.paths), 0
     for shard, result in folder.results():
@@ -286,7 +286,7 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
         rows = reader.read(shard)
         for number, row in changed.items():
             rows[number] = row
-        yield _Part(shard, rows, reasons[first : first + shard.rows], hashes, result.summary)
+        yield _JudgedShard(shard, rows, reasons[first : first + shard.rows], hashes, result.summary)
         first += shard.rows
 
 
@@ -376,14 +376,14 @@ def _results(folder: JobFolder) -> tuple[np.ndarray, np.ndarray]:
 
 def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
     """Marks a pair as a copy if `most` equal pairs come before it. Takes about 48 bytes of memory a pair."""
-    places = np.flatnonzero(reasons < 0)
-    order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
+    kept = np.flatnonzero(reasons < 0)
+    order = kept[np.argsort(hashes[kept], kind="stable")]  # equal ones stay in the order of the input
     begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))
     ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
     reasons[order[ranks >= most]] = REASONS.index(COPIES)
 
 
-def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
+def _write_rows(part: _JudgedShard, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
     """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
     good = [row for row, reason in zip(part.rows, part.reasons.tolist(), strict=True) if reason < 0]
     for file, lines in zip(kept, zip(*good, strict=True), strict=False):

@@ -65,10 +65,10 @@ def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word])
     if not repairs:
         return tree, repairs
     others = (restored(symbols, words) for symbols in alternatives[1:])
-    found = next((other for other, needed in others if not needed), None)
-    if found is not None:
-        return found, Counter({"replaced by a later hypothesis": 1})
-    return tree, repairs + Counter({"sequences": 1})
+    sound = next((other for other, other_repairs in others if not other_repairs), None)
+    if sound is None:
+        return tree, repairs + Counter({"sequences": 1})
+    return sound, Counter({"replaced by a later hypothesis": 1})
 
 
 class _Restorer:
@@ -91,7 +91,19 @@ class _Restorer:
 
     def run(self, symbols: Sequence[str]) -> tuple[Node, Counter[str]]:
         for symbol in symbols:
-            self._read(symbol)
+            label = symbol[1:]
+            if symbol == WORD:
+                self._word(self.used + 1)
+            elif symbol.startswith("#") and label.isdecimal() and len(label) < _TOO_MANY_DIGITS:
+                self._word(int(label))
+            elif symbol.startswith("(") and label:
+                self._open(label, [])
+            elif not symbol.startswith(")") or not label:
+                self.repairs["unknown"] += 1
+            elif len(self.open) == 1:
+                self.repairs["unopened"] += 1
+            else:
+                self._close_labelled(label)
         left = self.words[self.used :]
         self.repairs["missing words"] += len(left)
         if left:
@@ -102,30 +114,14 @@ class _Restorer:
             self._close()
         return Node(TOP, tuple(self.open[0][1])), +self.repairs
 
-    def _read(self, symbol: str) -> None:
-        label = symbol[1:]
-        if symbol == WORD:
-            self._word(self.used + 1)
-        elif symbol.startswith("#") and label.isdecimal() and len(label) < _TOO_MANY_DIGITS:
-            self._word(int(label))
-        elif symbol.startswith("(") and label:
-            self._open(label, [])
-        elif not symbol.startswith(")") or not label:
-            self.repairs["unknown"] += 1
-        else:
-            self._close_labelled(label)
-
     def _close_labelled(self, label: str) -> None:
-        if len(self.open) == 1:
-            self.repairs["unopened"] += 1
-        elif not self.labels[label]:
+        if not self.labels[label]:
             self.repairs["mismatched"] += 1
-            self._close()
         else:
             while self.open[-1][0] != label:
                 self.repairs["unclosed"] += 1
                 self._close()
-            self._close()
+        self._close()
 
     def _word(self, number: int) -> None:
         if not self.used < number <= len(self.words):
