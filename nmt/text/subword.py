@@ -65,9 +65,17 @@ class Subword:
         """
         model = io.BytesIO()
         errors: list[BaseException] = []
+
+        def guarded() -> Iterator[str]:  # sentencepiece hides an error of its input in a RuntimeError
+            try:
+                yield from map(without_surrogates, lines)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_guarded(lines, errors),
+                sentence_iterator=guarded(),
                 model_writer=model,
                 model_type="bpe" if kind == "bpe" else "unigram",
                 vocab_size=vocab_size,
@@ -189,15 +197,6 @@ def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
 def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Returns the ids of a sentence and EOS, int64: the encoder's input, or what the decoder has to predict."""
     return np.append(np.asarray(ids, dtype=np.int64), EOS)
-
-
-def _guarded(lines: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
-    """Yields lines for sentencepiece. Stores an error in `errors`, because sentencepiece hides it in a RuntimeError."""
-    try:
-        yield from map(without_surrogates, lines)
-    except BaseException as error:
-        errors.append(error)
-        raise
 
 
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:

@@ -51,24 +51,17 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     # Pieces such as <0xC3> stand for a single byte.
     bytes_of = [(piece, _BYTE_PIECE.fullmatch(piece)) for piece in pieces]
     spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
-    words = _words_of_bytes(b"".join(spelt), line)
+    all_spelt = b"".join(spelt)
+    words_of_line = [word.lower().encode(errors="surrogatepass") for word in line.split()]
+    raw, numbers = b"".join(words_of_line), [number for number, word in enumerate(words_of_line) for _ in word]
+    words = numbers if raw == all_spelt else [NO_WORD] * len(all_spelt)
+    for i, raw_bytes, j, spelt_bytes in _matches(raw, all_spelt) if raw != all_spelt else ():
+        for k in range(spelt_bytes if raw_bytes else 0):
+            words[j + k] = numbers[i + k * raw_bytes // spelt_bytes]
     start = 0
     for piece in spelt:
         yield [word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD]
         start += len(piece)
-
-
-def _words_of_bytes(spelt: bytes, line: str) -> list[int]:
-    """Returns the number of the word that each byte of the pieces belongs to, or NO_WORD."""
-    words = [word.lower().encode(errors="surrogatepass") for word in line.split()]
-    raw, numbers = b"".join(words), [number for number, word in enumerate(words) for _ in word]
-    if raw == spelt:
-        return numbers
-    words_of_spelt = [NO_WORD] * len(spelt)
-    for i, raw_bytes, j, spelt_bytes in _matches(raw, spelt):
-        for k in range(spelt_bytes if raw_bytes else 0):
-            words_of_spelt[j + k] = numbers[i + k * raw_bytes // spelt_bytes]
-    return words_of_spelt
 
 
 def _matches(raw: bytes, spelt: bytes) -> Iterator[tuple[int, int, int, int]]:
