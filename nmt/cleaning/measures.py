@@ -35,11 +35,11 @@ _NEWLINE = ord("\n")
 
 @cache
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the class and the hashed key of each code point, for `_fill` to fill in."""
+    """Returns the class and the hashed key of each code point, for `_classify` to fill in."""
     return np.full(_CODES, _UNSEEN, np.uint8), np.zeros(_CODES, np.uint64)
 
 
-def _fill(codes_C: np.ndarray) -> None:
+def _classify(codes_C: np.ndarray) -> None:
     """Fills in the tables for code points. To do so for all of Unicode takes a second."""
     classes, keys = _tables()
     codes = np.unique(codes_C)
@@ -103,7 +103,7 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     classes, keys = _tables()
     if (unseen_C := classes[codes_C] == _UNSEEN).any():
-        _fill(codes_C[unseen_C])
+        _classify(codes_C[unseen_C])
     classes_C = classes[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
     starts_L = np.concatenate(([0], ends_L[:-1] + 1))

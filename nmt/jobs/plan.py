@@ -21,7 +21,7 @@ import numpy as np
 from nmt.config.jobs import MOST_SHARDS
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.text.corpus import lines_of, name_of, opened, read_lines, reading, unequal
+from nmt.text.corpus import decoded_lines, name_of, opened, read_lines, reading, unequal
 
 Row = tuple[str, ...]
 _BLOCK = 1 << 22  # bytes
@@ -203,7 +203,7 @@ class Reader:
         with reading(" or ".join(names)):
             for file, offset in zip(self._files, shard.offsets, strict=True):
                 file.seek(offset)
-            sides = [lines_of(file, name, shard.start + 1) for file, name in zip(self._files, names, strict=True)]
+            sides = [decoded_lines(file, name, shard.start + 1) for file, name in zip(self._files, names, strict=True)]
             rows = list(islice(zip(*sides, strict=False), shard.rows))
         if len(rows) < shard.rows:
             raise NmtError(f"{' or '.join(names)} has changed while it was read; start the same command again")

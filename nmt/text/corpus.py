@@ -24,10 +24,10 @@ _COMPRESSED = b"\x1f\x8b", b"\xfd7zXZ"  # how files of gzip and xz begin
 def read_lines(path: str | Path) -> Generator[str, None, None]:
     """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed."""
     with opened(path) as file:
-        yield from lines_of(file, name_of(path))
+        yield from decoded_lines(file, name_of(path))
 
 
-def lines_of(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
+def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Yields the remaining lines of an open file. The next line has the number `first`."""
     for number, raw in enumerate(file, start=first):
         yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)

@@ -94,7 +94,7 @@ def _spaces_around(text: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class _Node:
+class _MarkupNode:
     """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
 
     parent: int
@@ -120,7 +120,7 @@ class _Projection:
         self.source = unit.text
         left, right = map(len, _spaces_around(self.source))
         self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
-        self.nodes: list[_Node] = []
+        self.nodes: list[_MarkupNode] = []
         self.source_nodes: list[int] = []
         self.spellings: list[str] = []
         self._read(unit.tokens)
@@ -139,7 +139,7 @@ class _Projection:
         for token in [Token("start", ""), *tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
                 parent = unclosed[-1] if unclosed else -1
-                self.nodes.append(_Node(parent, len(self.spellings), token.raw, token.kind == "leaf"))
+                self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
                 unclosed.append(len(self.nodes) - 1)
             spellings = _spellings(token.raw) if token.kind == "text" else token.text
             self.spellings += spellings

@@ -54,10 +54,12 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     all_spelt = b"".join(spelt)
     words_of_line = [word.lower().encode(errors="surrogatepass") for word in line.split()]
     raw, numbers = b"".join(words_of_line), [number for number, word in enumerate(words_of_line) for _ in word]
-    words = numbers if raw == all_spelt else [NO_WORD] * len(all_spelt)
-    for i, raw_bytes, j, spelt_bytes in _matches(raw, all_spelt) if raw != all_spelt else ():
-        for k in range(spelt_bytes if raw_bytes else 0):
-            words[j + k] = numbers[i + k * raw_bytes // spelt_bytes]
+    words = numbers
+    if raw != all_spelt:
+        words = [NO_WORD] * len(all_spelt)
+        for i, raw_bytes, j, spelt_bytes in _matches(raw, all_spelt):
+            for k in range(spelt_bytes if raw_bytes else 0):
+                words[j + k] = numbers[i + k * raw_bytes // spelt_bytes]
     start = 0
     for piece in spelt:
         yield [word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD]
