@@ -61,8 +61,8 @@ def scorer(name: str) -> "MakeScorer":
 
 def _registered(registry: dict[str, _T], name: str, flag: str) -> _T:
     if name not in registry:
-        found = f"--user-module registers {', '.join(registry)}" if registry else "no --user-module registers one"
-        raise NmtError(f"{flag} {name} is unknown; {found}")
+        known = f"--user-module registers {', '.join(registry)}" if registry else "no --user-module registers one"
+        raise NmtError(f"{flag} {name} is unknown; {known}")
     return registry[name]
 
 

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import IO, Any
@@ -43,24 +43,21 @@ class Output:
         """Writes bytes, or text as UTF-8. Returns the number of bytes."""
         rest = memoryview(data.encode(errors="replace") if isinstance(data, str) else data)
         size = len(rest)
-        with self._writing():
+        with writing(self._name, self._advice):
             while rest:  # with PYTHONUNBUFFERED, standard output may take a part of the data only
                 rest = rest[self._file.write(rest) :]
         return size
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""
-        with self._writing():
+        with writing(self._name, self._advice):
             self._file.flush()
 
     def sync(self) -> None:
         """Waits until everything written so far is on disk."""
         self.flush()
-        with self._writing():
+        with writing(self._name, self._advice):
             os.fsync(self._file.fileno())
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._name, self._advice)
 
 
 @contextmanager
@@ -174,8 +171,8 @@ def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
     """
     output = "/dev/stdout" if path == STDIO else path
     for source in inputs:
-        found = "/dev/stdin" if source == STDIO else source
-        if os.path.isfile(output) and os.path.exists(found) and os.path.samefile(output, found):
+        file = "/dev/stdin" if source == STDIO else source
+        if os.path.isfile(output) and os.path.exists(file) and os.path.samefile(output, file):
             raise NmtError(f"{name} is the same file as the input {source}; choose another file")
 
 
@@ -230,8 +227,8 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
                 partial.mkdir(parents=True)
             yield partial
             with writing(f"{flag} {path}", advice):
-                for made in (*partial.rglob("*"), partial):
-                    _sync(made)
+                for written in (*partial.rglob("*"), partial):
+                    _sync(written)
                 partial.rename(dest)
                 _sync(dest.parent)
         finally:

@@ -202,28 +202,30 @@ def _bleu(config: ScoreConfig) -> SacreScorer:
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        return SacreScorer(BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True), _bleu_details)
+        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error
-
-
-def _bleu_details(score: Any) -> dict[str, Any]:
-    return {
-        "precisions": list(score.precisions),
-        "brevity_penalty": score.bp,
-        "length_ratio": float(score.ratio),
-        "hypothesis_length": score.sys_len,
-        "reference_length": score.ref_len,
-    }
+    return SacreScorer(
+        metric,
+        details=lambda score: {
+            "precisions": list(score.precisions),
+            "brevity_penalty": score.bp,
+            "length_ratio": float(score.ratio),
+            "hypothesis_length": score.sys_len,
+            "reference_length": score.ref_len,
+        },
+    )
 
 
 def _paper_bleu(config: ScoreConfig) -> SacreScorer:
     """Computes BLEU in the same way as the paper's Table 2 and the papers that it compares with.
 
-    The text is tokenised with Moses. The formula of multi-bleu.perl is sacreBLEU's formula without smoothing.
+    Unicode punctuation becomes ASCII, the text is tokenised with Moses, and German compounds are split at hyphens:
+    `rich-text` becomes `rich ##AT##-##AT## text`. The formula of multi-bleu.perl is sacreBLEU's without smoothing.
     """
     from sacrebleu.metrics.bleu import BLEU
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     lang = config.target_lang
     if lang is None or not re.fullmatch("[a-z]{2}", lang):
@@ -231,23 +233,13 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
         raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
     metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
     metric.tokenizer_signature = f"moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
-    return SacreScorer(metric, prepare=_paper_text(lang), name="paper-BLEU")
-
-
-def _paper_text(lang: str) -> Callable[[str], str]:
-    """Returns a function that replaces Unicode punctuation by ASCII and tokenises with Moses.
-
-    It also splits German compounds at hyphens: `rich-text` becomes `rich ##AT##-##AT## text`.
-    """
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
-
     normalizer, tokenizer = MosesPunctNormalizer(lang), MosesTokenizer(lang)
 
     def prepare(line: str) -> str:
         tokens: str = tokenizer.tokenize(normalizer.replace_unicode_punct(line), return_str=True)
         return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens) if lang == "de" else tokens
 
-    return prepare
+    return SacreScorer(metric, prepare=prepare, name="paper-BLEU")
 
 
 def _chrf(config: ScoreConfig) -> SacreScorer:
@@ -265,12 +257,11 @@ def _ter(_: ScoreConfig) -> SacreScorer:
     class Ter(_FloatScores, TER):
         pass
 
-    return SacreScorer(Ter(), _ter_details)
+    def details(score: Any) -> dict[str, Any]:
+        length = float(score.ref_length)  # the mean over several references need not be whole
+        return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
-
-def _ter_details(score: Any) -> dict[str, Any]:
-    length = float(score.ref_length)  # the mean over several references need not be whole
-    return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
+    return SacreScorer(Ter(), details)
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.

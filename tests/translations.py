@@ -5,16 +5,16 @@ import re
 from collections.abc import Callable, Sequence
 
 from nmt.documents.document import Document
-from nmt.text.markup import Unit
+from nmt.text.markup import MarkedText
 
 # The translation of a unit and its alignment.
 Translation = tuple[str, list[tuple[int, int]]]
 
 
-def word_by_word(translate: Callable[[str], str]) -> Callable[[Unit], Translation]:
+def word_by_word(translate: Callable[[str], str]) -> Callable[[MarkedText], Translation]:
     """Returns a translation of all text but what the translation must contain, without another order of words."""
 
-    def translation(unit: Unit) -> Translation:
+    def translation(unit: MarkedText) -> Translation:
         kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or r"(?!)"
         parts = re.split(f"({kept})", unit.source)
         text = "".join(part if i % 2 else translate(part) for i, part in enumerate(parts))
@@ -26,16 +26,16 @@ def word_by_word(translate: Callable[[str], str]) -> Callable[[Unit], Translatio
 upper = word_by_word(str.upper)
 
 
-def backwards(unit: Unit) -> Translation:
+def backwards(unit: MarkedText) -> Translation:
     words = unit.source.split()
     return " ".join(reversed(words)), [(len(words) - 1 - i, i) for i in range(len(words))]
 
 
-def shuffled(seed: int) -> Callable[[Unit], Translation]:
+def shuffled(seed: int) -> Callable[[MarkedText], Translation]:
     """Returns a translation that moves, drops and repeats words, and aligns only some of them."""
     chance = random.Random(seed)
 
-    def translation(unit: Unit) -> Translation:
+    def translation(unit: MarkedText) -> Translation:
         words = unit.source.split()
         chosen = [chance.randrange(len(words)) for _ in range(chance.randint(0, 2 * len(words)))]
         links = [(source, i) for i, source in enumerate(chosen) if chance.random() < 0.7]
@@ -45,7 +45,9 @@ def shuffled(seed: int) -> Callable[[Unit], Translation]:
 
 
 def translated(
-    document: Document, translation: Callable[[Unit], Translation] = upper, plain: Callable[[str], str] = str.upper
+    document: Document,
+    translation: Callable[[MarkedText], Translation] = upper,
+    plain: Callable[[str], str] = str.upper,
 ) -> bytes:
     """Returns the file of a document with the translation of each passage; `plain` translates those without markup."""
     found = []

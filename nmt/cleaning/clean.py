@@ -120,7 +120,7 @@ class Summary:
         """The number of pairs of each corpus that were kept."""
         return [read - counts.total() for read, counts in zip(self.read, self.counts, strict=True)]
 
-    def add(self, part: "_Part") -> None:
+    def add(self, part: "_JudgedShard") -> None:
         """Counts the pairs of a shard."""
         self.read[part.shard.segment] += part.shard.rows
         self.histograms.update(part.histograms)
@@ -252,8 +252,8 @@ def _excluded(config: CleanConfig) -> np.ndarray:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             for rows in in_chunks(read_rows(path)):
                 hashes.append(measure([changed(line) for (line,) in rows], lang).hash)
-    distinct = np.unique(np.concatenate(hashes))
-    return distinct[distinct != 0]
+    different = np.unique(np.concatenate(hashes))
+    return different[different != 0]
 
 
 def _settings(config: CleanConfig) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def _settings(config: CleanConfig) -> dict[str, Any]:
     return {"version of nmt": __version__, **values, **digests}
 
 
-class _Part(NamedTuple):
+class _JudgedShard(NamedTuple):
     """A shard after all shards were judged: its rows with their text changed, and their final reasons."""
 
     shard: Shard
@@ -275,7 +275,7 @@ class _Part(NamedTuple):
     histograms: dict[str, int]
 
 
-def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
+def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
     """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
@@ -283,7 +283,7 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
         for index, row in result.values["changed"]:
             rows[index] = tuple(row)
         of_shard = reasons[first : first + shard.rows]
-        yield _Part(shard, rows, of_shard, result.arrays["hashes"], result.values["histograms"])
+        yield _JudgedShard(shard, rows, of_shard, result.arrays["hashes"], result.values["histograms"])
         first += shard.rows
 
 
@@ -355,14 +355,14 @@ def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
 
 def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
     """Marks a pair as a copy if `most` equal pairs come before it. Takes about 48 bytes of memory a pair."""
-    places = np.flatnonzero(reasons < 0)
-    order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
+    kept = np.flatnonzero(reasons < 0)
+    order = kept[np.argsort(hashes[kept], kind="stable")]  # equal ones stay in the order of the input
     begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))
     ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
     reasons[order[ranks >= most]] = REASONS.index(COPIES)
 
 
-def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
+def _write_rows(part: _JudgedShard, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
     """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
     good = [row for row, reason in zip(part.rows, part.reasons.tolist(), strict=True) if reason < 0]
     for file, lines in zip(kept, zip(*good, strict=True), strict=False):

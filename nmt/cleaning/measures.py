@@ -15,32 +15,19 @@ from nmt.text.languages import base_language
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
-# Unicode's names of letters begin with the name of the script. Other scripts share one class.
-_SCRIPTS = (
-    "LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL",
-    "TELUGU", "KANNADA", "MALAYALAM", "SINHALA", "THAI", "LAO", "TIBETAN", "MYANMAR", "GEORGIAN", "ETHIOPIC", "KHMER",
-    "ARMENIAN", "HANGUL", "HIRAGANA", "KATAKANA", "CJK", "OTHER",
-)  # fmt: skip
-_CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_SCRIPTS, start=_FIRST_SCRIPT)}
-# The scripts of languages. Of other languages, all letters count as right.
-_LATIN = (
-    "af ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it la lb lt lv mg ms mt nb nl nn no oc pl pt ro sk sl "
-    "so sq sv sw tl tr vi xh yo zu"
-)
-_OF_LANGUAGE = {
-    **dict.fromkeys(_LATIN.split(), ("LATIN",)),
-    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "tt", "uk"), ("CYRILLIC",)),
-    **dict.fromkeys(("sr", "bs", "uz", "az"), ("LATIN", "CYRILLIC")),
-    **dict.fromkeys(("ar", "fa", "ps", "ur", "ug", "sd"), ("ARABIC",)),
-    **dict.fromkeys(("he", "iw", "yi"), ("HEBREW",)),
-    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
-    **dict.fromkeys(("bn", "as"), ("BENGALI",)),
-    **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
-    "el": ("GREEK",), "pa": ("GURMUKHI",), "gu": ("GUJARATI",), "or": ("ORIYA",), "ta": ("TAMIL",),
-    "te": ("TELUGU",), "kn": ("KANNADA",), "ml": ("MALAYALAM",), "si": ("SINHALA",), "th": ("THAI",), "lo": ("LAO",),
-    "bo": ("TIBETAN",), "my": ("MYANMAR",), "ka": ("GEORGIAN",), "km": ("KHMER",), "hy": ("ARMENIAN",),
-    "ko": ("HANGUL", "CJK"), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "yue": ("CJK",),
+# The languages of each script. Unicode's names of letters begin with the name of the script. Other scripts share one
+# class. Of other languages, all letters count as right.
+_LANGUAGES_OF_SCRIPT = {
+    "LATIN": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it la lb lt lv mg ms mt nb nl nn no oc "
+    "pl pt ro sk sl so sq sr sv sw tl tr uz vi xh yo zu",
+    "CYRILLIC": "az be bg bs kk ky mk mn ru sr tg tt uk uz",
+    "GREEK": "el", "ARABIC": "ar fa ps sd ug ur", "HEBREW": "he iw yi", "DEVANAGARI": "hi mr ne sa", "BENGALI": "as bn",
+    "GURMUKHI": "pa", "GUJARATI": "gu", "ORIYA": "or", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn",
+    "MALAYALAM": "ml", "SINHALA": "si", "THAI": "th", "LAO": "lo", "TIBETAN": "bo", "MYANMAR": "my", "GEORGIAN": "ka",
+    "ETHIOPIC": "am ti", "KHMER": "km", "ARMENIAN": "hy", "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja",
+    "CJK": "ja ko yue zh", "OTHER": "",
 }  # fmt: skip
+_CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_LANGUAGES_OF_SCRIPT, start=_FIRST_SCRIPT)}
 _CODES = 0x110000
 _UNSEEN = 255
 _NEWLINE = ord("\n")
@@ -48,11 +35,11 @@ _NEWLINE = ord("\n")
 
 @cache
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the class and the hashed key of each code point, for `_fill` to fill in."""
+    """Returns the class and the hashed key of each code point, for `_classify` to fill in."""
     return np.full(_CODES, _UNSEEN, np.uint8), np.zeros(_CODES, np.uint64)
 
 
-def _fill(codes_C: np.ndarray) -> None:
+def _classify(codes_C: np.ndarray) -> None:
     """Fills in the tables for code points. To do so for all of Unicode takes a second."""
     classes, keys = _tables()
     codes = np.unique(codes_C)
@@ -116,7 +103,7 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     classes, keys = _tables()
     if (unseen_C := classes[codes_C] == _UNSEEN).any():
-        _fill(codes_C[unseen_C])
+        _classify(codes_C[unseen_C])
     classes_C = classes[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
     starts_L = np.concatenate(([0], ends_L[:-1] + 1))
@@ -127,8 +114,9 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
 
     letters_C = classes_C >= _FIRST_SCRIPT
     wide_C = (classes_C >= _CLASS_OF_SCRIPT["HANGUL"]) & (classes_C <= _CLASS_OF_SCRIPT["CJK"])
-    names = _OF_LANGUAGE.get(base_language(lang))
-    of_language_C = np.isin(classes_C, [_CLASS_OF_SCRIPT[name] for name in names]) if names else letters_C
+    language = base_language(lang)
+    scripts = [_CLASS_OF_SCRIPT[name] for name, langs in _LANGUAGES_OF_SCRIPT.items() if language in langs.split()]
+    of_language_C = np.isin(classes_C, scripts) if scripts else letters_C
     return Measures(
         length=lengths_L,
         width=lengths_L + count(wide_C),
@@ -141,10 +129,10 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     )
 
 
-def length_ratio(one: Measures, other: Measures) -> np.ndarray:
+def length_ratio(source: Measures, target: Measures) -> np.ndarray:
     """Returns how many times longer the longer side of each pair is, after 10 are added to both widths; [L]."""
-    first, second = one.width + 10, other.width + 10
-    return np.maximum(first / second, second / first)
+    ratio = (source.width + 10) / (target.width + 10)
+    return np.maximum(ratio, (target.width + 10) / (source.width + 10))
 
 
 def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
@@ -152,11 +140,11 @@ def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
     counted_C = np.cumsum(keys_C > 0)
     before_L = np.concatenate(([0], counted_C))[starts_L]
     of_line_C = np.repeat(before_L, np.diff(np.append(starts_L, len(keys_C))))
-    places_C = counted_C - of_line_C
-    powers = np.ones(int(places_C.max(initial=0)) + 1, np.uint64)
+    ranks_C = counted_C - of_line_C
+    powers = np.ones(int(ranks_C.max(initial=0)) + 1, np.uint64)
     with np.errstate(over="ignore"):
         np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])
-        sums_L = np.add.reduceat(keys_C * powers[places_C], starts_L)
+        sums_L = np.add.reduceat(keys_C * powers[ranks_C], starts_L)
     return hashed(sums_L) * (sums_L != 0)
 
 

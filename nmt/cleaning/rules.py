@@ -84,28 +84,28 @@ class Pairs:
 
     def largest(self, of_side: Callable[[Measures], np.ndarray]) -> np.ndarray:
         """Returns the larger number of the two sides; [L]."""
-        return np.maximum.reduce([of_side(found) for found in self.measures])
+        return np.maximum.reduce(list(map(of_side, self.measures)))
 
     def largest_of_lines(self, of_line: Callable[[str], float]) -> np.ndarray:
         """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L]."""
-        found = np.zeros(len(self.alive))
+        values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
-            found[index] = max(of_line(lines[index]) for lines in self.sides)
-        return found
+            values[index] = max(of_line(lines[index]) for lines in self.sides)
+        return values
 
     @cached_property
     def hashes(self) -> np.ndarray:
         """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
-        first, *rest = (found.hash for found in self.measures)
-        return hash_of_pairs(first, rest[0]) if rest else first
+        first, *second = (side.hash for side in self.measures)
+        return hash_of_pairs(first, *second) if second else first
 
 
 def _letters(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda found: -found.letters / np.maximum(found.length - found.spaces, 1))
+    return -pairs.largest(lambda side: -side.letters / np.maximum(side.length - side.spaces, 1))
 
 
 def _script(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda found: -np.where(found.letters, found.in_script / np.maximum(found.letters, 1), 1))
+    return -pairs.largest(lambda side: -np.where(side.letters, side.in_script / np.maximum(side.letters, 1), 1))
 
 
 def _repeats(line: str) -> bool:
@@ -134,11 +134,11 @@ def _coded(line: str) -> str:
 
 def _other_language(pairs: Pairs) -> np.ndarray:
     assert pairs.language  # otherwise the rule is off
-    found = np.zeros(len(pairs.alive))
+    probabilities = np.zeros(len(pairs.alive))
     for side, (lines, measures) in enumerate(zip(pairs.sides, pairs.measures, strict=True)):
         for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
-            found[index] = max(found[index], pairs.language.other(lines[index], side))
-    return found
+            probabilities[index] = max(probabilities[index], pairs.language.other(lines[index], side))
+    return probabilities
 
 
 def _has_markup(line: str) -> bool:
@@ -146,16 +146,15 @@ def _has_markup(line: str) -> bool:
 
 
 def _untranslated(pairs: Pairs) -> np.ndarray:
-    first, second = (found.hash for found in pairs.measures)
+    first, second = (side.hash for side in pairs.measures)
     return (first == second) & (first != 0)
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
-    found = np.zeros(len(pairs.alive), bool)
-    have_digits = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
-    for index in np.flatnonzero(have_digits):
-        found[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
-    return found
+    differ = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
+    for index in np.flatnonzero(differ):
+        differ[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
+    return differ
 
 
 def _numbers_differ(first: str, second: str) -> bool:
@@ -163,13 +162,13 @@ def _numbers_differ(first: str, second: str) -> bool:
 
     Numbers end at every character that is no digit. 91 and 1991 count as the same number.
     """
-    one, other = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in (first, second))
-    missing, more = one - other, other - one
+    numbers = [Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in (first, second)]
+    missing, added = numbers[0] - numbers[1], numbers[1] - numbers[0]
 
     def unmatched(numbers: Counter[str], others: Counter[str]) -> bool:
         return any(not any(n.endswith(m) or m.endswith(n) for m in others) for n in numbers)
 
-    return unmatched(missing, more) and unmatched(more, missing)
+    return unmatched(missing, added) and unmatched(added, missing)
 
 
 class Rule(NamedTuple):
@@ -202,8 +201,8 @@ def _steps(first: float, last: float, step: float) -> tuple[float, ...]:
 
 # In the order in which they are applied; the first that drops a pair is its reason. Slow rules come last.
 RULES = (
-    Rule("control", lambda pairs: pairs.largest(lambda found: found.control)),
-    Rule("max_characters", lambda pairs: pairs.largest(lambda found: found.length), _steps(0, 2000, 50)),
+    Rule("control", lambda pairs: pairs.largest(lambda side: side.control)),
+    Rule("max_characters", lambda pairs: pairs.largest(lambda side: side.length), _steps(0, 2000, 50)),
     Rule("max_ratio", lambda pairs: length_ratio(*pairs.measures), _steps(1, 5, 0.1), compares=True),
     Rule("min_letters", _letters, _steps(0, 1, 0.025)),
     Rule("min_script", _script, _steps(0, 1, 0.025)),
@@ -238,8 +237,8 @@ def is_on(option: str, limit: float) -> bool:
 def histogram(option: str, values: np.ndarray) -> dict[str, int]:
     """Returns how many values fall into each bin of an option, by its name and the number of the bin."""
     edges = BINS[option]
-    counted = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
-    return {f"{option} {number}": int(count) for number, count in enumerate(counted) if count}
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    return {f"{option} {bin_}": int(count) for bin_, count in enumerate(counts) if count}
 
 
 class Cleaner(Processor):
@@ -270,7 +269,7 @@ class Cleaner(Processor):
             reasons[pairs.alive & dropped] = REASONS.index(reason)
             pairs.alive &= ~dropped
 
-        drop(EMPTY, pairs.largest(lambda found: (found.length == found.spaces).astype(int)) > 0)
+        drop(EMPTY, pairs.largest(lambda side: side.length == side.spaces))
         if self.config.encoding != "keep":
             drop(ENCODING, pairs.largest_of_lines(self._is_broken) > 0)
         for rule in RULES:
@@ -281,13 +280,12 @@ class Cleaner(Processor):
             if rule.bins:
                 histograms.update(histogram(rule.option, values[pairs.alive]))
             drop(rule.option, rule.drops(values, limit))
-        drop(EXCLUDED, pairs.largest(lambda found: np.isin(found.hash, self.excluded).astype(int)) > 0)
+        drop(EXCLUDED, pairs.largest(lambda side: np.isin(side.hash, self.excluded)))
         return pairs, reasons, histograms
 
     def _is_broken(self, line: str) -> bool:
-        if _looks_broken(line) and self._is_bad(line):
-            return True
-        return "?" in line and "://" not in line and bool(_LOST.search(line))
+        is_lossy = "?" in line and "://" not in line and bool(_LOST.search(line))
+        return is_lossy or (_looks_broken(line) and self._is_bad(line))
 
     def changed(self, line: str) -> str:
         """Returns the line as it is written."""

@@ -1,6 +1,5 @@
-"""The command `nmt`: its subcommands, exit codes and error lines."""
+"""The command `nmt`: its subcommands and exit codes."""
 
-import errno
 import inspect
 import re
 import sys
@@ -9,12 +8,12 @@ from typing import Annotated
 import typer
 
 from nmt import __version__, console
-from nmt.cli import flags
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
 from nmt.cli.benchmark import benchmark
 from nmt.cli.clean import clean
+from nmt.cli.errors import error_line, usage_line
 from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.import_ import import_
@@ -28,7 +27,7 @@ from nmt.cli.train import EXAMPLES, train
 from nmt.cli.translate_file import translate_file
 from nmt.cli.trees import trees
 from nmt.cli.vocabulary_map import vocabulary_map
-from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
+from nmt.errors import INTERRUPTED_EXIT_CODE, StoppedError
 
 app = typer.Typer(
     name="nmt",
@@ -100,41 +99,13 @@ def _run() -> int:
     except BrokenPipeError:  # the program that reads standard output has ended
         return 1
     except typer.TyperException as error:
-        if message := flags.sentence(error):
-            console.error(message)
-        return flags.EXIT_CODE
+        if line := usage_line(error):
+            console.error(line)
+        return 2
     except Exception as error:
-        sentence = _sentence(error)
-        if sentence is None:
+        line = error_line(error)
+        if line is None:
             raise
-        console.error(sentence)
+        console.error(line)
         return 1
     return code or 0
-
-
-def _sentence(error: Exception) -> str | None:
-    """Returns the error line of a failed command, or None for a bug, whose traceback is shown."""
-    if isinstance(error, NmtError):
-        return str(error)
-    if _is_out_of_memory(error):
-        details = f" ({error})" if str(error) else ""
-        return f"memory ran out{details}; process less at once, or use a machine with more memory"
-    if not isinstance(error, OSError) or not error.strerror:
-        return None
-    names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-    if names:
-        return f"{names} cannot be used ({error.strerror}); check the path and its permissions"
-    return (
-        f"the system refused an operation ({error.strerror}); "
-        f"check the standard streams, the free disk space and the limits (ulimit -a)"
-    )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    if "torch" not in sys.modules:
-        return False
-    from nmt.model.device import is_out_of_memory
-
-    return is_out_of_memory(error)

@@ -15,7 +15,7 @@ from nmt.config import ScoreConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
-from nmt.parsing.evalb import SHORT, Evalb, evalb
+from nmt.parsing.evalb import SHORT, evalb
 from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, tokenizer_warning
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
@@ -105,11 +105,9 @@ def _read(path: str) -> list[str]:
 
 
 def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricScore]]) -> None:
-    found = [{name: asdict(score) for name, score in zip(metrics, row, strict=True)} for row in scores]
-    if len(names) == 1:
-        print(json.dumps(found[0]))
-    else:
-        print(json.dumps({"hypotheses": [{"hypothesis": name, **row} for name, row in zip(names, found, strict=True)]}))
+    systems = [{metric: asdict(score) for metric, score in zip(metrics, row, strict=True)} for row in scores]
+    named = [{"hypothesis": name, **system} for name, system in zip(names, systems, strict=True)]
+    print(json.dumps(systems[0] if len(names) == 1 else {"hypotheses": named}))
 
 
 def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
@@ -118,7 +116,9 @@ def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
     for of_metric in zip(*scores, strict=True):
         columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])
         if intervals := [score.confidence for score in of_metric if score.confidence]:
-            columns.append(["95% confidence", *(f"{found.low:.2f} to {found.high:.2f}" for found in intervals)])
+            columns.append(
+                ["95% confidence", *(f"{interval.low:.2f} to {interval.high:.2f}" for interval in intervals)]
+            )
         p_values = [score.p_value for score in of_metric]
         if any(p is not None for p in p_values):
             columns.append(["p", *("-" if p is None else f"{p:.4f}" for p in p_values)])
@@ -142,10 +142,7 @@ def _score_trees(
     pairs, repairs = read_parses(reference[0], hypothesis[0])
     if repairs is not None:
         console.info(repair_summary(repairs, len(pairs)))
-    _print_tree_scores(evalb(pairs), as_json)
-
-
-def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
+    scores = evalb(pairs)
     if as_json:
         print(json.dumps({"evalb": {"all": scores.all.summary(), f"up_to_{SHORT}_words": scores.short.summary()}}))
         return
@@ -195,17 +192,11 @@ def _warn_about_tokenizer(references: Sequence[Sequence[str]], lang: str | None)
 
 def _line(score: MetricScore) -> str:
     """Returns an ASCII line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`."""
-    parts = [f"{score.name} {score.score:.2f}"]
-    if score.confidence:
-        c = score.confidence
-        parts.append(f"[mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]")
-    if score.details:
-        parts.append(f"({', '.join(_detail(name, value) for name, value in score.details.items())})")
-    return " ".join([*parts, score.signature])
-
-
-def _detail(name: str, value: object) -> str:
-    label = name.replace("_", " ")
-    if isinstance(value, list):
-        return f"{label} {'/'.join(f'{v:.1f}' for v in value)}"
-    return f"{label} {value:.3f}" if isinstance(value, float) else f"{label} {value}"
+    line = f"{score.name} {score.score:.2f}"
+    if c := score.confidence:
+        line += f" [mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]"
+    details = []
+    for name, value in score.details.items():
+        written = "/".join(f"{v:.1f}" for v in value) if isinstance(value, list) else value
+        details.append(f"{name.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else written}")
+    return f"{line} ({', '.join(details)}) {score.signature}" if details else f"{line} {score.signature}"

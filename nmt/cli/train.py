@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nmt import console, extensions
-from nmt.cli.flags import flags, options_in, use_config
+from nmt.cli.flags import flags
+from nmt.cli.options_file import options_in, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import NmtError
 

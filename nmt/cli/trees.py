@@ -125,8 +125,8 @@ def restore(
                 raise NmtError(
                     f"{shorter} ends after {done:,} sentences, but the other file has more; give files of the same text"
                 )
-            tree, found = first_restored(alternatives, sentence)
-            repairs += found
+            tree, repairs_of_tree = first_restored(alternatives, sentence)
+            repairs += repairs_of_tree
             done += 1
             out.write(f"{write_tree(tree)}\n")
     console.info(repair_summary(repairs, done))

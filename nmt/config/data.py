@@ -157,7 +157,11 @@ class DataConfig(Config):
             raise NmtError(
                 "--alignments link the pieces of one segmentation; leave out --subword-dropout and --subword-alpha"
             )
-        self._check_tags()
+        for tag in self.tag:
+            if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
+                raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")
+            if re.fullmatch("<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>", tag):
+                raise NmtError(f"--tag {tag} is the name of a special piece; choose another")
         if self.subword_dropout and self.subword_alpha:
             raise NmtError("--subword-dropout is for bpe and --subword-alpha for unigram models; give one of them")
         if not self.like:
@@ -177,13 +181,6 @@ class DataConfig(Config):
                 )
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
-
-    def _check_tags(self) -> None:
-        for tag in self.tag:
-            if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
-                raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")
-            if re.fullmatch("<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>", tag):
-                raise NmtError(f"--tag {tag} is the name of a special piece; choose another")
 
     @property
     def processes(self) -> int:

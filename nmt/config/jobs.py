@@ -63,15 +63,15 @@ class JobConfig(Config):
             raise NmtError(f"{given[0]} and {given[1]} were given together; give one of them")
         if self.worker_cores > 1 and not self.cluster:
             raise NmtError(f"--worker-cores is {self.worker_cores}, but needs --cluster; add it")
-        number, parts = self.part
-        if not 0 <= number < parts:
+        number, count = self.part
+        if not 0 <= number < count:
             raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")
 
     @property
     def part(self) -> tuple[int, int]:
         """Which part of the shards is done, counted from 0, and the number of parts; (0, 0) for a wrong --shard."""
-        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", "1/1" if self.shard is None else self.shard, re.ASCII)
-        return (int(found[1]) - 1, int(found[2])) if found else (0, 0)
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", "1/1" if self.shard is None else self.shard, re.ASCII)
+        return (int(match[1]) - 1, int(match[2])) if match else (0, 0)
 
     @property
     def needs_shards(self) -> str | None:

@@ -53,13 +53,11 @@ def check_field(declared: Field[Any], value: Any) -> None:
         return
     if value == "":
         raise NmtError(f"{flag} is empty; give a value" + ("" if declared.default is MISSING else " or leave it out"))
-    if get_origin(kind) is not tuple:
-        _check_value(flag, kind, value, limits)
-        return
-    if not isinstance(value, tuple):
+    is_list = get_origin(kind) is tuple
+    if is_list and not isinstance(value, tuple):
         raise NmtError(f"{flag} must be a list in brackets, but is {shortened(value)}")
-    for item in value:
-        _check_value(flag, get_args(kind)[0], item, limits)
+    for item in value if is_list else (value,):
+        _check_value(flag, get_args(kind)[0] if is_list else kind, item, limits)
 
 
 def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) -> None:
@@ -79,7 +77,7 @@ def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) 
         raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(value)}")
 
 
-def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of fields. Lists, which come from JSON, become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
@@ -106,8 +104,10 @@ class Config:
 
     def variants(self) -> dict[str, Any]:
         """Returns the fields that have a default value and another value here."""
-        optional = [f for f in fields(self) if f.default is not MISSING]  # type: ignore[arg-type]
-        return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
+        return {name: getattr(self, name) for name, value in self._defaults().items() if getattr(self, name) != value}
+
+    def _defaults(self) -> dict[str, Any]:
+        return {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
 
     def changed_from(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
         """Returns the fields that differ from an earlier configuration: name, earlier value, present value.
@@ -117,8 +117,7 @@ class Config:
                 value.
         """
         present = self.to_dict()
-        defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
-        earlier = defaults | {name: value for name, value in _with_tuples(other).items() if name in present}
+        earlier = self._defaults() | {name: value for name, value in with_tuples(other).items() if name in present}
         return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]
 
     @classmethod
@@ -129,7 +128,7 @@ class Config:
             NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.
         """
         try:
-            return cls(**_with_tuples(values if isinstance(values, Mapping) else {}))
+            return cls(**with_tuples(values if isinstance(values, Mapping) else {}))
         except TypeError as error:  # its message names a missing or unknown field
             raise NmtError(
                 f"{origin} was written by another version of nmt ({error!s:.500}); "

@@ -23,7 +23,7 @@ checkpoints_option = partial(option, panel="Checkpoints")
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Config):
-    """Where and in which precision a model runs."""
+    """What every process needs to run a model: its device, its precision, and the user's own code."""
 
     device: Literal["auto", "cpu", "cuda"] = hardware_option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(

@@ -71,8 +71,7 @@ Inline = str | Leaf | Group
 
 def plain(content: Iterable[Inline]) -> str:
     """Returns the text that is translated."""
-    texts = (part if isinstance(part, str) else plain(getattr(part, "content", ())) for part in content)
-    return "".join(texts)
+    return "".join(inline if isinstance(inline, str) else plain(getattr(inline, "content", ())) for inline in content)
 
 
 def paired(content: Iterable[Inline]) -> list[Inline]:
@@ -80,22 +79,21 @@ def paired(content: Iterable[Inline]) -> list[Inline]:
 
     Where two pairs overlap, one of them stays two leaves.
     """
-    found: list[Inline] = []
-    opened: list[tuple[object, int]] = []  # the key and the place of each opening leaf
-    for part in content:
-        found.append(part)
-        if not isinstance(part, Leaf) or part.kind not in ("open", "close"):
+    nested: list[Inline] = []
+    opened: list[tuple[Leaf, int]] = []  # each opening leaf and its index
+    for inline in content:
+        nested.append(inline)
+        if not isinstance(inline, Leaf):
             continue
-        if part.kind == "open":
-            opened += [(part.key, len(found) - 1)] if len(opened) < _DEPTH else []
-        elif part.key in (keys := [key for key, _ in opened]):
-            number = len(keys) - 1 - keys[::-1].index(part.key)
-            start = opened[number][1]
-            opening = found[start]
-            assert isinstance(opening, Leaf)
-            found[start:] = [Group(Ends(opening, part), found[start + 1 : -1])]
-            del opened[number:]
-    return found
+        if inline.kind == "open" and len(opened) < _DEPTH:
+            opened.append((inline, len(nested) - 1))
+        elif inline.kind == "close":
+            depth = max((depth for depth, (leaf, _) in enumerate(opened) if leaf.key == inline.key), default=None)
+            if depth is not None:
+                opening, start = opened[depth]
+                nested[start:] = [Group(Ends(opening, inline), nested[start + 1 : -1])]
+                del opened[depth:]
+    return nested
 
 
 def flattened(content: Iterable[Inline], keeps_empty: Callable[[Leaf], bool] = lambda _: True) -> Iterator[str | Leaf]:
@@ -104,71 +102,54 @@ def flattened(content: Iterable[Inline], keeps_empty: Callable[[Leaf], bool] = l
     Args:
         keeps_empty: whether a group without content stays, by the leaf that begins it.
     """
-    for part in content:
-        if not isinstance(part, Group):
-            yield part
-        elif (inner := list(flattened(part.content, keeps_empty))) or keeps_empty(part.item.start):
-            yield from [part.item.start, *inner, part.item.end]
+    for inline in content:
+        if not isinstance(inline, Group):
+            yield inline
+        elif (inner := list(flattened(inline.content, keeps_empty))) or keeps_empty(inline.item.start):
+            yield from [inline.item.start, *inner, inline.item.end]
 
 
 class Content:
-    """Inline content: what of it is translated, and what stays."""
+    """Inline content: what of it is translated, and what stays.
 
-    def __init__(self, content: Sequence[Inline]) -> None:
-        self._parts: list[Inline | Fragment | _Nested] = []
-        for part in _cut(content):
-            before, core, after = _trimmed(part)
-            self._parts += [*before, *_translated_part(core), *after]
+    Args:
+        group: the item of the group around the content, which stays around it.
+    """
+
+    def __init__(self, content: Sequence[Inline], group: Any = None) -> None:
+        self._group = group
+        self._parts: list[Inline | Fragment | Content] = []
+        for text in _separated(content):
+            words = [i for i, inline in enumerate(text) if plain([inline]).strip() or getattr(inline, "words", "")]
+            start, stop = (words[0], words[-1] + 1) if words else (0, 0)
+            core = text[start:stop]
+            if not has_letters(unescape(plain(core))):
+                self._parts += text
+            elif len(core) == 1 and isinstance(core[0], Group):
+                self._parts += [*text[:start], Content(core[0].content, core[0].item), *text[stop:]]
+            else:
+                self._parts += [*text[:start], Fragment(core), *text[stop:]]
 
     @property
     def passages(self) -> list[Passage]:
-        return [passage for part in self._parts if isinstance(part, Fragment | _Nested) for passage in part.passages]
+        return [passage for part in self._parts if isinstance(part, Fragment | Content) for passage in part.passages]
 
     def translated(self, translations: Iterator[str]) -> list[Inline]:
         """Returns the content with the next translations, one for each passage."""
-        found: list[Inline] = []
+        content: list[Inline] = []
         for part in self._parts:
-            if isinstance(part, _Nested):
-                found.append(Group(part.item, part.inner.translated(translations)))
-            else:
-                found += part.content(next(translations)) if isinstance(part, Fragment) else [part]
-        return found
+            content += part.translated(translations) if isinstance(part, Fragment | Content) else [part]
+        return content if self._group is None else [Group(self._group, content)]
 
 
-class _Nested(NamedTuple):
-    """A group around all words of a text. It stays around them, and has passages of its own."""
-
-    item: Any
-    inner: Content
-
-    @property
-    def passages(self) -> list[Passage]:
-        return self.inner.passages
-
-
-def _cut(content: Sequence[Inline]) -> list[Sequence[Inline]]:
-    """Returns the parts that end with leaves that separate texts."""
+def _separated(content: Sequence[Inline]) -> list[Sequence[Inline]]:
+    """Returns the texts that end with leaves that separate texts."""
     cuts, following = [len(content)], ""
-    for i, part in reversed(list(enumerate(content))):
-        following = plain([part]).lstrip()[:1] or following
-        if isinstance(part, Leaf) and (part.kind == "end" or (part.kind == "break" and not following.islower())):
+    for i, inline in reversed(list(enumerate(content))):
+        following = plain([inline]).lstrip()[:1] or following
+        if isinstance(inline, Leaf) and (inline.kind == "end" or (inline.kind == "break" and not following.islower())):
             cuts.append(i + 1)
     return [content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])]
-
-
-def _trimmed(content: Sequence[Inline]) -> tuple[Sequence[Inline], Sequence[Inline], Sequence[Inline]]:
-    """Returns the leaves and spaces before the words, what has words, and the leaves and spaces behind them."""
-    places = [i for i, part in enumerate(content) if plain([part]).strip() or (isinstance(part, Leaf) and part.words)]
-    start, stop = (places[0], places[-1] + 1) if places else (0, 0)
-    return content[:start], content[start:stop], content[stop:]
-
-
-def _translated_part(core: Sequence[Inline]) -> Sequence["Inline | Fragment | _Nested"]:
-    if not has_letters(unescape(plain(core))):
-        return core
-    if len(core) == 1 and isinstance(core[0], Group):
-        return [_Nested(core[0].item, Content(core[0].content))]
-    return [Fragment(core)]
 
 
 class Fragment:
@@ -176,68 +157,59 @@ class Fragment:
 
     def __init__(self, content: Sequence[Inline]) -> None:
         self._numbered: list[Leaf | Group] = []
+        # The spaces before and behind an empty leaf, by its number. A translation may lose or change them.
+        self._spaces: dict[str, tuple[str, str]] = {}
         marked = "".join(map(self._marked, content))
-        self._spaces = dict(self._spaces_around(marked))
-        self.passages = [Passage(re.sub(r"<x(\d+)/>", self._separated, marked), "html")]
+        self.passages = [Passage(re.sub(r"(?:(?<!\s)(\s+))?<x(\d+)/>(?=(\s*))", self._spaced, marked), "html")]
 
-    def _marked(self, part: Inline) -> str:
-        if isinstance(part, str):
-            return part
+    def _marked(self, inline: Inline) -> str:
+        if isinstance(inline, str):
+            return inline
         number = len(self._numbered)
-        self._numbered.append(part)
-        if isinstance(part, Group):
-            return f"<g{number}>{''.join(map(self._marked, part.content))}</g{number}>"
-        if part.words:
-            return f'<x{number} translate="no">{part.words}</x{number}>'
-        return f"<x{number}/>"
+        self._numbered.append(inline)
+        if isinstance(inline, Group):
+            return f"<g{number}>{''.join(map(self._marked, inline.content))}</g{number}>"
+        return f'<x{number} translate="no">{inline.words}</x{number}>' if inline.words else f"<x{number}/>"
 
-    def _separated(self, match: re.Match[str]) -> str:
-        leaf = self._numbered[int(match[1])]
-        return match[0] + " " * (isinstance(leaf, Leaf) and leaf.separates_words)
+    def _spaced(self, empty: re.Match[str]) -> str:
+        """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
+        before, number, after = empty.groups("")
+        leaf = self._numbered[int(number)]
+        separates = isinstance(leaf, Leaf) and leaf.separates_words
+        if (before and after) or separates:
+            self._spaces[number] = before, after
+        return empty[0] + " " * separates
 
-    def content(self, translation: str) -> list[Inline]:
-        """Returns the content with the translation of the passage."""
-        translation = _EMPTY.sub(self._with_spaces, translation)
+    def translated(self, translations: Iterator[str]) -> list[Inline]:
+        """Returns the content with the next translation."""
+        translation = _EMPTY.sub(self._with_spaces, next(translations))
         waiting = defaultdict[object, list[Leaf]](list)
-        for part in reversed(self._numbered):
-            if isinstance(part, Leaf):
-                waiting[part.key].append(part)
+        for inline in reversed(self._numbered):
+            if isinstance(inline, Leaf):
+                waiting[inline.key].append(inline)
         opened: list[list[Inline]] = [[]]
-        place = 0
-        for match in _MARK.finditer(translation):
-            opened[-1] += filter(None, [translation[place : match.start()]])
-            place = match.end()
-            part = self._numbered[int(match["leaf"] or match["group"])]
-            if isinstance(part, Leaf):
-                opened[-1].append(part if part.key is None else waiting[part.key].pop())
-            elif match["end"]:
+        start = 0
+        for mark in _MARK.finditer(translation):
+            opened[-1] += filter(None, [translation[start : mark.start()]])
+            start = mark.end()
+            inline = self._numbered[int(mark["leaf"] or mark["group"])]
+            if isinstance(inline, Leaf):
+                opened[-1].append(inline if inline.key is None else waiting[inline.key].pop())
+            elif mark["end"]:
                 inner = opened.pop()
-                opened[-1].append(Group(part.item, inner))
+                opened[-1].append(Group(inline.item, inner))
             else:
                 opened.append([])
-        return [*opened[0], *filter(None, [translation[place:]])]
+        return [*opened[0], *filter(None, [translation[start:]])]
 
-    def _spaces_around(self, marked: str) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yields the number of each empty leaf and the spaces before and behind it.
-
-        A translation may lose or change these spaces.
-        """
-        place = 0
-        for match in re.finditer(r"<x(\d+)/>(?=(\s*))", marked):
-            between, after, leaf = marked[place : match.start()], match[2], self._numbered[int(match[1])]
-            before = between[len(between.rstrip()) :]
-            if (before and after) or (isinstance(leaf, Leaf) and leaf.separates_words):
-                yield match[1], (before, after)
-            place = match.end()
-
-    def _with_spaces(self, match: re.Match[str]) -> str:
-        if match["leaf"] not in self._spaces:
-            return match[0].rstrip() if match["next"] in self._spaces else match[0]
-        before, after = self._spaces[match["leaf"]]
-        return f"{before}<x{match['leaf']}/>{'' if match['next'] in self._spaces else after}"
+    def _with_spaces(self, empty: re.Match[str]) -> str:
+        if empty["leaf"] not in self._spaces:
+            return empty[0].rstrip() if empty["next"] in self._spaces else empty[0]
+        before, after = self._spaces[empty["leaf"]]
+        return f"{before}<x{empty['leaf']}/>{'' if empty['next'] in self._spaces else after}"
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """A place in a document that has passages.
 
     Attributes:
@@ -248,13 +220,13 @@ class Place(NamedTuple):
     put: Callable[[Iterator[str]], None]
 
 
-def document_of(places: Sequence[Place], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
-    """Returns the document with these places. `written` returns its file when all translations are in their places."""
+def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
+    """Returns the document with these slots. `written` returns its file when all translations are in their slots."""
 
     def write(translations: Sequence[str]) -> bytes:
         remaining = iter(translations)
-        for place in places:
-            place.put(remaining)
+        for slot in slots:
+            slot.put(remaining)
         return written()
 
-    return Document([passage for place in places for passage in place.passages], write, skipped)
+    return Document([passage for slot in slots for passage in slot.passages], write, skipped)

@@ -19,7 +19,7 @@ from lzma import LZMAError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Place, document_of, paired, plain
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
@@ -74,21 +74,26 @@ def read(data: bytes, options: ReadOptions) -> Document:
     package = _unpacked(data, options.name)
     contents = {info.filename: content for info, content in package}
     trees: dict[str, Element] = {}
-    places: list[Place] = []
+    slots: list[Slot] = []
     for name, content_type in _types(contents, options.name).items():
         if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES) and name in contents:
             tree = trees[name] = parsed(contents[name], f"{options.name}, part {name},")
             if content_type == _PROPERTIES:
-                places += [_attribute_place(title, "text") for title in tree.iter(_TITLE)]
+                slots += [_slot_of(title, "text") for title in tree.iter(_TITLE)]
             else:
-                part = _Part(tree)
+                part = _TextPart(tree)
                 part.set_language(options)
-                places += part.places() if content_type != _STYLES else ()
+                slots += part.slots() if content_type != _STYLES else ()
 
     def packed() -> bytes:
-        return _packed((info, written(trees[info.filename]) if info.filename in trees else c) for info, c in package)
+        file = BytesIO()
+        with ZipFile(file, "w") as archive:
+            for old, content in package:  # in order, and each part compressed as before
+                content = written(trees[old.filename]) if old.filename in trees else content
+                archive.writestr(ZipInfo(old.filename, old.date_time), content, old.compress_type)
+        return file.getvalue()
 
-    return document_of([place for place in places if place.passages], packed, {})
+    return document_of([slot for slot in slots if slot.passages], packed, {})
 
 
 def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
@@ -103,29 +108,16 @@ def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
                 raise NmtError(
                     f"{name} holds {size:,} bytes in {len(data):,}, which is not plausible; split the document"
                 )
-            found = [(info, _content(package, info)) for info in infos]
+            contents = []
+            for info in infos:
+                with package.open(info) as part:  # no more is unpacked than the entry says, which a bomb may understate
+                    contents.append((info, part.read(info.file_size + 1)))
     except _DAMAGES as e:
         raise NmtError(f"{name} is not a whole DOCX file ({e!s:.100}); save or download it again") from e
-    twice = [part for part, count in Counter(info.filename for info in infos).items() if count > 1]
+    twice = [filename for filename, count in Counter(info.filename for info in infos).items() if count > 1]
     if twice:
         raise NmtError(f"{name} has two parts {twice[0]}; save the document again")
-    return found
-
-
-def _content(package: ZipFile, info: ZipInfo) -> bytes:
-    """Returns a part. No more bytes are unpacked than its entry says, which a bomb may understate."""
-    with package.open(info) as part:
-        return part.read(info.file_size + 1)
-
-
-def _packed(parts: Iterator[tuple[ZipInfo, bytes]]) -> bytes:
-    """Returns the package with the parts in order, each compressed as before."""
-    file = BytesIO()
-    with ZipFile(file, "w") as package:
-        for old, content in parts:
-            info = ZipInfo(old.filename, old.date_time)
-            package.writestr(info, content, old.compress_type)
-    return file.getvalue()
+    return contents
 
 
 def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
@@ -144,8 +136,8 @@ def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
     return types
 
 
-def _attribute_place(element: Element, name: str) -> Place:
-    """Returns the place of an attribute, or of the text, of an element."""
+def _slot_of(element: Element, name: str) -> Slot:
+    """Returns the slot of an attribute, or of the text, of an element."""
     text = (element.text if name == "text" else element.get(name)) or ""
     lines = list(map(literal, text.split("\n"))) if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
 
@@ -156,10 +148,10 @@ def _attribute_place(element: Element, name: str) -> Place:
         else:
             element.set(name, translation)
 
-    return Place(lines, put)
+    return Slot(lines, put)
 
 
-class _Part:
+class _TextPart:
     """A part of the package with paragraphs."""
 
     def __init__(self, root: Element) -> None:
@@ -174,16 +166,16 @@ class _Part:
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, options.target_lang.replace("_", "-"))
 
-    def places(self) -> Iterator[Place]:
-        """Yields the places with text, in order. Paragraphs in text boxes are inside others."""
+    def slots(self) -> Iterator[Slot]:
+        """Yields the slots with text, in order. Paragraphs in text boxes are inside others."""
         for element in self._root.iter():
             name = local_name(element)
             if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not self._is_kept(element):
-                content, base = _without_base(self._inline(element))
-                places = Content(content)
-                yield Place(places.passages, partial(self._fill, element, places, base))
+                inline, base = _without_base(self._inline(element))
+                content = Content(inline)
+                yield Slot(content.passages, partial(self._fill, element, content, base))
             elif name in ("docPr", "cNvPr"):
-                yield from (_attribute_place(element, attribute) for attribute in ("title", "descr"))
+                yield from (_slot_of(element, attribute) for attribute in ("title", "descr"))
 
     def _is_kept(self, element: Element) -> bool:
         """Returns whether this is a paragraph of code, or the choice from a list."""
@@ -199,21 +191,21 @@ class _Part:
         )
 
     def _inline(self, parent: Element) -> list[Inline]:
-        found: list[Inline] = []
+        content: list[Inline] = []
         for child in parent:
             name = local_name(child)
             if name == "r":
-                found += self._run(child)
+                content += self._run(child)
             elif name in ("smartTag", "customXml"):
-                found += self._inline(child)
+                content += self._inline(child)
             elif name in _GROUPS or child.get(f"{self._word}instr", "").split()[:1] == ["HYPERLINK"]:
-                found.append(Group(child, self._inline(child)))
+                content.append(Group(child, self._inline(child)))
             elif name in ("fldSimple", "oMath"):
-                found.append(Leaf(child, escape("".join(text.text or "" for text in child.iter("{*}t")))))
+                content.append(Leaf(child, escape("".join(text.text or "" for text in child.iter("{*}t")))))
             elif name not in _DROPPED:
                 ends = _RANGE.fullmatch(name)
-                found.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
-        return list(map(self._resolved, paired(self._joined(found))))
+                content.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
+        return list(map(self._resolved, paired(self._joined(content))))
 
     def _run(self, run: Element) -> Iterator[Inline]:
         properties = run.find(f"{self._word}rPr")
@@ -247,22 +239,23 @@ class _Part:
         """Yields the content with adjacent runs of equal properties as one. Code becomes a leaf."""
         keys = [number if run is None else run.key for number, run in enumerate(map(_run_of, content))]
         for _, pairs in groupby(zip(keys, content, strict=True), key=lambda pair: pair[0]):
-            parts = [part for _, part in pairs]
-            run = _run_of(parts[0])
+            joined = [inline for _, inline in pairs]
+            run = _run_of(joined[0])
             if run is None:
-                yield parts[0]
+                yield joined[0]
             elif self._is_code(run.properties, "rStyle"):
-                yield Leaf(parts, plain(parts))
+                yield Leaf(joined, plain(joined))
             else:
-                yield Group(run, [plain(parts)])
+                yield Group(run, [plain(joined)])
 
-    def _resolved(self, part: Inline) -> Inline:
+    def _resolved(self, inline: Inline) -> Inline:
         """Returns a field as a link with text, or as a leaf."""
-        if not isinstance(part, Group) or not isinstance(part.item, Ends):
-            return part
-        start, end = part.item
-        content = list(map(self._resolved, part.content))
-        children = list(map(_child_of, content))
+        if not isinstance(inline, Group) or not isinstance(inline.item, Ends):
+            return inline
+        start, end = inline.item
+        content = list(map(self._resolved, inline.content))
+        items = [leaf.item if isinstance(leaf, Leaf) else None for leaf in content]
+        children = [item.child if isinstance(item, _RunPart) else None for item in items]
         kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
         stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
         code = "".join(child.text or "" for child in children[:stop] if child is not None)
@@ -270,33 +263,33 @@ class _Part:
             return Group(_Link([start, *content[:stop]], [end]), content[stop:])
         return Leaf([start, *content, end], plain(content[stop:]))
 
-    def _fill(self, element: Element, places: Content, base: _Run, translations: Iterator[str]) -> None:
-        content = places.translated(translations)
+    def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[str]) -> None:
+        translated = content.translated(translations)
         for child in list(element):
             if local_name(child) != "pPr":
                 element.remove(child)
-        element.extend(self._nodes(content, base))
+        element.extend(self._elements(translated, base))
 
-    def _nodes(self, content: Sequence[Inline], run: _Run) -> Iterator[Element]:
+    def _elements(self, content: Sequence[Inline], run: _Run) -> Iterator[Element]:
         """Yields the elements of a paragraph. `run` has the properties of text without other ones."""
-        for part in content:
-            if isinstance(part, str):
+        for inline in content:
+            if isinstance(inline, str):
                 text = etree.Element(f"{self._word}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
-                text.text = text_only(unescape(part))
+                text.text = text_only(unescape(inline))
                 yield self._new_run(run, text)
-            elif isinstance(part.item, _RunPart):
-                yield self._new_run(*part.item)
-            elif isinstance(part.item, list):
-                yield from self._nodes(part.item, run)
-            elif isinstance(part, Leaf):
-                yield part.item
-            elif isinstance(part.item, _Run):
-                yield from self._nodes(part.content, part.item)
-            elif isinstance(part.item, _Link):
-                yield from self._nodes([*part.item.start, *part.content, *part.item.end], run)
+            elif isinstance(inline.item, _RunPart):
+                yield self._new_run(*inline.item)
+            elif isinstance(inline.item, list):
+                yield from self._elements(inline.item, run)
+            elif isinstance(inline, Leaf):
+                yield inline.item
+            elif isinstance(inline.item, _Run):
+                yield from self._elements(inline.content, inline.item)
+            elif isinstance(inline.item, _Link):
+                yield from self._elements([*inline.item.start, *inline.content, *inline.item.end], run)
             else:
-                element = etree.Element(part.item.tag, part.item.attrib, self._root.nsmap)
-                element.extend(self._nodes(part.content, run))
+                element = etree.Element(inline.item.tag, inline.item.attrib, self._root.nsmap)
+                element.extend(self._elements(inline.content, run))
                 yield element
 
     def _new_run(self, run: _Run, child: Element) -> Element:
@@ -306,13 +299,9 @@ class _Part:
         return element
 
 
-def _run_of(part: Inline) -> _Run | None:
+def _run_of(inline: Inline) -> _Run | None:
     """Returns the properties of the text in a run."""
-    return part.item if isinstance(part, Group) and isinstance(part.item, _Run) else None
-
-
-def _child_of(part: Inline) -> Element | None:
-    return part.item.child if isinstance(part, Leaf) and isinstance(part.item, _RunPart) else None
+    return inline.item if isinstance(inline, Group) and isinstance(inline.item, _Run) else None
 
 
 def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
@@ -323,20 +312,19 @@ def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
     runs: dict[bytes, _Run] = {}
     lengths = Counter[bytes]()
 
-    def count(parts: Sequence[Inline]) -> None:
-        for part in parts:
-            run = _run_of(part)
-            if run:
-                lengths[run.key] += len(unescape(plain([part])).strip())
+    def count(inlines: Sequence[Inline]) -> None:
+        for inline in inlines:
+            if run := _run_of(inline):
+                lengths[run.key] += len(unescape(plain([inline])).strip())
                 runs.setdefault(run.key, run)
-            elif isinstance(part, Group):
-                count(part.content)
+            elif isinstance(inline, Group):
+                count(inline.content)
 
-    def stripped(part: Inline) -> Inline:
-        if not isinstance(part, Group):
-            return part
-        run = _run_of(part)
-        return plain([part]) if run and run.key == base else Group(part.item, list(map(stripped, part.content)))
+    def stripped(inline: Inline) -> Inline:
+        if not isinstance(inline, Group):
+            return inline
+        run = _run_of(inline)
+        return plain([inline]) if run and run.key == base else Group(inline.item, list(map(stripped, inline.content)))
 
     count(content)
     base = max(lengths, key=lengths.__getitem__, default=b"")

@@ -64,42 +64,32 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
-    strings = (json.loads(match[1]) for match in _STRING.finditer(text) if not match[2])
-    values = [value for value in dict.fromkeys(strings) if _is_text(value)]
-    passages = [[_of_string(line) for line in value.split("\n")] for value in values]
+    strings = (json.loads(string[1]) for string in _STRING.finditer(text) if not string[2])
+    # Half of a surrogate pair is no text.
+    values = [s for s in dict.fromkeys(strings) if has_letters(s) and not re.search("[\ud800-\udfff\0]", s)]
+    passages = [
+        [Passage(line, "html") if _TAG.search(line) and is_sound(line) else literal(line) for line in value.split("\n")]
+        for value in values
+    ]
     to_ascii = data.isascii() and b"\\u" in data
 
     def write(translations: Sequence[str]) -> bytes:
-        found = iter(translations)
+        rest = iter(translations)
+        # A literal writes < as &lt;, so that a passage with < is HTML.
         new = {
-            value: "\n".join(_string(passage, next(found)) for passage in lines)
+            value: "\n".join(next(rest) if "<" in passage.text else unescape(next(rest)) for passage in lines)
             for value, lines in zip(values, passages, strict=True)
         }
 
-        def written(match: re.Match[str]) -> str:
-            value = None if match[2] else json.loads(match[1])
+        def written(string: re.Match[str]) -> str:
+            value = None if string[2] else json.loads(string[1])
             if value is None or new.get(value, value) == value:
-                return match[0]
+                return string[0]
             return json.dumps(new[value], ensure_ascii=to_ascii)
 
         return encoded(_STRING.sub(written, text), data)
 
     return Document(list(chain.from_iterable(passages)), write)
-
-
-def _is_text(value: str) -> bool:
-    """Returns whether a string has letters, and no half of a surrogate pair, which is no text."""
-    return has_letters(value) and not re.search("[\ud800-\udfff\0]", value)
-
-
-def _of_string(line: str) -> Passage:
-    """Returns the passage for a line of a string, which may be HTML."""
-    return Passage(line, "html") if _TAG.search(line) and is_sound(line) else literal(line)
-
-
-def _string(passage: Passage, translation: str) -> str:
-    is_html = "<" in passage.text  # which a literal writes as &lt;
-    return translation if is_html else unescape(translation)
 
 
 # What reads each format, by the last part of a file's name: a function, or the module that has `read`.

@@ -48,11 +48,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
             skipped += 1
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, parts, place = iter(translations), list[str](), 0
+        rest, written, end = iter(translations), list[str](), 0
         for block in blocks:
-            parts += [text[place : block.start], block.written(rest)]
-            place = block.stop
-        return encoded("".join([*parts, text[place:]]), data)
+            written += [text[end : block.start], block.written(rest)]
+            end = block.stop
+        return encoded("".join([*written, text[end:]]), data)
 
     return Document(passages, write, {"of a form that cannot be written": skipped} if skipped else {})
 
@@ -109,16 +109,16 @@ class _Block:
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
-        for number, part in enumerate(self._source, self._first):
-            written = part.replace("|", "\\|") if self._is_cell else part
+        for number, source in enumerate(self._source, self._first):
+            written = source.replace("|", "\\|") if self._is_cell else source
             line, _ = lines[number]
-            place = line.find(written, self._cells.get(number, 0)) if self._is_cell else line.rfind(written)
-            if place < 0:
+            column = line.find(written, self._cells.get(number, 0)) if self._is_cell else line.rfind(written)
+            if column < 0:
                 return False
-            self._prefixes.append(line[:place])
-            self.stop = starts[number] + place + len(written)
+            self._prefixes.append(line[:column])
+            self.stop = starts[number] + column + len(written)
             if self._is_cell:
-                self._cells[number] = place + len(written)
+                self._cells[number] = column + len(written)
         self.start = starts[self._first] + len(self._prefixes[0])
         self._end = lines[self._first][1]
         return True
@@ -131,10 +131,8 @@ class _Block:
         lines = text.split("\n")
         if self._is_paragraph:
             lines = [new for line in lines for new in self._wrapped(line)]
-        prefixes = [*self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
-        return lines[0] + "".join(
-            f"{self._end}{prefix}{line}" for prefix, line in zip(prefixes, lines[1:], strict=False)
-        )
+        prefixes = ["", *self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
+        return self._end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
         """Returns lines as wide as those of the source, if it has several. None of them begins a block of its own."""
@@ -144,14 +142,14 @@ class _Block:
         width = max(map(len, self._source))
         if len(self._source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
             return [line]
-        found: list[str] = []
-        for part in wrap(line, width, break_long_words=False, break_on_hyphens=False):
-            if found and _BLOCK.match(part):
-                found[-1] += f" {part}"
+        lines: list[str] = []
+        for wrapped in wrap(line, width, break_long_words=False, break_on_hyphens=False):
+            if lines and _BLOCK.match(wrapped):
+                lines[-1] += f" {wrapped}"
             else:
-                found.append(part)
-        found[-1] += line[len(line.rstrip()) :]  # spaces that break a line
-        return found
+                lines.append(wrapped)
+        lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
+        return lines
 
 
 class _HtmlContent:
@@ -215,15 +213,14 @@ class _Content:
 
         If its markup would be another one, all special characters are escaped.
         """
-        parts = list(flattened(self._content.translated(translations), lambda start: start.item[0] in "[<"))
+        content = list(flattened(self._content.translated(translations), lambda start: start.item[0] in "[<"))
         images = {
-            raw: f"![{content.written(translations)}{raw[2 + len(content.source) :]}"
-            for raw, content in self._images.items()
+            raw: f"![{image.written(translations)}{raw[2 + len(image.source) :]}" for raw, image in self._images.items()
         }
-        markup = [images.get(part.item, part.item) for part in parts if isinstance(part, Leaf)]
+        markup = [images.get(leaf.item, leaf.item) for leaf in content if isinstance(leaf, Leaf)]
         for is_cautious in (False, True):
             rest = iter(markup)
-            text = "".join(self._text(is_cautious, part) if isinstance(part, str) else next(rest) for part in parts)
+            text = "".join(self._text(is_cautious, item) if isinstance(item, str) else next(rest) for item in content)
             if markup == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
                 break
         for full, short in self._shortcuts.items():
@@ -265,28 +262,28 @@ def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator
     """Yields the parts of inline content."""
     tokens: list[Token] = []
     parser.inline.parse(content, parser, env, tokens)
-    place, labels = 0, list[int]()
+    end, labels = 0, list[int]()
     for token in tokens:
         start, stop = token.meta.get("span", (0, 0))
         start -= token.type == "strong_open"  # the recorded span covers only one of the two characters
         stop += token.type == "strong_close"
-        if stop <= place or token.type in ("text", "softbreak"):
+        if stop <= end or token.type in ("text", "softbreak"):
             continue
         if token.type == "hardbreak":
-            start = place + len(content[place:start].rstrip(" "))
-        yield from _text_pieces(content[place:start])
+            start = end + len(content[end:start].rstrip(" "))
+        yield from _text_pieces(content[end:start])
         if token.type == "link_open":
             labels.append(stop)
         label = content[labels.pop() : start] if token.type == "link_close" else token.content
         yield _piece(token, content[start:stop], label)
-        place = stop
-    yield from _text_pieces(content[place:])
+        end = stop
+    yield from _text_pieces(content[end:])
 
 
 def _text_pieces(text: str) -> Iterator[_Piece]:
-    for i, part in enumerate(_KEPT.split(text)):
-        if part:
-            yield _Piece("leaf" if i % 2 else "text", part, part)
+    for i, raw in enumerate(_KEPT.split(text)):
+        if raw:
+            yield _Piece("leaf" if i % 2 else "text", raw, raw)
 
 
 def _piece(token: "Token", raw: str, label: str) -> _Piece:
@@ -344,13 +341,11 @@ def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:
         if name == "link" and added:
             middle = state.md.helpers.parseLinkLabel(state, start, True)
             added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
-        elif name in ("emphasis", "strikethrough"):
-            for token in added:
-                token.meta["span"] = (start, start + len(token.content))
-                start += len(token.content)
-        else:
-            for token in added:
-                token.meta["span"] = (start, state.pos)
+            return True
+        for token in added:
+            stop = start + len(token.content) if name in ("emphasis", "strikethrough") else state.pos
+            token.meta["span"] = (start, stop)
+            start = stop if name in ("emphasis", "strikethrough") else start
         return True
 
     return run

@@ -10,7 +10,7 @@ from gettext import c2py
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from nmt.documents.content import Content, Inline, Leaf, Place, document_of, flattened, paired
+from nmt.documents.content import Content, Inline, Leaf, Slot, document_of, flattened, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError, importing
 from nmt.text.languages import base_language
@@ -63,11 +63,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
     file = _parsed(data, options.name)
     plural_forms = _set_header(file.metadata, options.target_lang)
     active = [entry for entry in file if not entry.obsolete]
-    to_do = [entry for entry in active if options.all or not _is_translated(entry)]
-    skipped = {"translated already": len(active) - len(to_do)} if len(to_do) < len(active) else {}
-    places = [_plural(entry, plural_forms, options) if entry.msgid_plural else _single(entry) for entry in to_do]
+    open_entries = [entry for entry in active if options.all or not _is_translated(entry)]
+    finished = len(active) - len(open_entries)
+    slots = [_slot(entry, plural_forms, options) for entry in open_entries]
     newline = "\r\n" if b"\r\n" in data else "\n"
-    return document_of(places, lambda: f"{file}".replace("\n", newline).encode(), skipped)
+    skipped = {"translated already": finished} if finished else {}
+    return document_of(slots, lambda: f"{file}".replace("\n", newline).encode(), skipped)
 
 
 def _parsed(data: bytes, name: str) -> "polib.POFile":
@@ -100,8 +101,8 @@ def _set_header(header: dict[str, str], language: str) -> str:
         _forms(header.get("Plural-Forms", ""))
     except ValueError:
         codes = (language.replace("-", "_").lower(), base_language(language))
-        found = [forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split()]
-        header["Plural-Forms"] = [*found, _OTHER_PLURALS][0]
+        known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
+        header["Plural-Forms"] = next(known, _OTHER_PLURALS)
     return header["Plural-Forms"]
 
 
@@ -110,57 +111,47 @@ def _forms(plural_forms: str) -> list[bool]:
     match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
     if not match:
         raise ValueError
-    rule = c2py(match[2])
+    form_of = c2py(match[2])
     try:
-        one, two = rule(1), rule(2)
+        singular, plural = form_of(1), form_of(2)
     except ZeroDivisionError as error:
         raise ValueError from error
-    return [form == one != two for form in range(int(match[1]))]
+    return [form == singular != plural for form in range(int(match[1]))]
 
 
 def _is_translated(entry: "polib.POEntry") -> bool:
     return bool(entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
 
 
-def _single(entry: "polib.POEntry") -> Place:
-    content = _content(entry.msgid, entry.flags)
-
-    def put(translations: Iterator[str]) -> None:
-        entry.msgstr = _text(content.translated(translations))
-        entry.fuzzy = True
-
-    return Place(content.passages, put)
-
-
-def _plural(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Place:
-    """Returns the place of a message with plural forms. Only empty forms are written, unless all are."""
+def _slot(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Slot:
+    """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
     contents = [_content(text, entry.flags) for text in (entry.msgid, entry.msgid_plural)]
     old = {} if options.all else dict(entry.msgstr_plural)
 
     def put(translations: Iterator[str]) -> None:
-        one, other = [_text(content.translated(translations)) for content in contents]
-        forms = [one if is_singular else other for is_singular in _forms(plural_forms)]
-        entry.msgstr_plural = {i: old.get(i) or form for i, form in enumerate(forms)}
+        singular, plural = (
+            "".join(unescape(inline) if isinstance(inline, str) else inline.item for inline in flattened(content))
+            for content in [content.translated(translations) for content in contents]
+        )
+        if entry.msgid_plural:
+            forms = [singular if is_singular else plural for is_singular in _forms(plural_forms)]
+            entry.msgstr_plural = {i: old.get(i) or form for i, form in enumerate(forms)}
+        else:
+            entry.msgstr = singular
         entry.fuzzy = True
 
-    return Place([passage for content in contents for passage in content.passages], put)
+    return Slot([passage for content in contents for passage in content.passages], put)
 
 
 def _content(text: str, flags: Iterable[str]) -> Content:
     formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
     with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
     placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
-    pattern = "|".join([_OTHERS, *(f"(?P<placeholder{i}>{one})" for i, one in enumerate(placeholders))])
-    return Content(paired(_parts(text, re.compile(pattern))))
-
-
-def _parts(text: str, pattern: re.Pattern[str]) -> Iterator[Inline]:
-    place = 0
-    for match in pattern.finditer(text):
-        yield escape(text[place : match.start()], quote=False)
-        yield _leaf(match)
-        place = match.end()
-    yield escape(text[place:], quote=False)
+    content, start = list[Inline](), 0
+    for match in re.finditer("|".join([_OTHERS, *placeholders]), text):
+        content += [escape(text[start : match.start()], quote=False), _leaf(match)]
+        start = match.end()
+    return Content(paired([*content, escape(text[start:], quote=False)]))
 
 
 def _leaf(match: re.Match[str]) -> Leaf:
@@ -178,7 +169,3 @@ def _leaf(match: re.Match[str]) -> Leaf:
     # A program fills in placeholders without a name or a number in their order.
     is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
     return Leaf(raw, raw if match["reference"] else escape(raw), key="next" if is_next else None)
-
-
-def _text(content: Iterable[Inline]) -> str:
-    return "".join(unescape(part) if isinstance(part, str) else part.item for part in flattened(content))

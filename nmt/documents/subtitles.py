@@ -27,8 +27,8 @@ _SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
 _CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
 
 
-class _Part(NamedTuple):
-    """A cue, or what one of its speakers says.
+class _Utterance(NamedTuple):
+    """The text of a cue, or what one of its speakers says.
 
     Attributes:
         lead: what stays before the text.
@@ -53,32 +53,32 @@ class _Part(NamedTuple):
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of SRT or WebVTT."""
-    text = decoded(data, options)
-    lines, starts = lines_of(text)
+    file = decoded(data, options)
+    lines, starts = lines_of(file)
     cues = list(_cues([line for line, _ in lines]))
     # Where the text of each cue begins and ends in the file.
     spans = [(starts[first], starts[last] - len(lines[last - 1][1])) for first, last in cues]
-    is_vtt = text.startswith("WEBVTT")
-    if text.strip() and not is_vtt and not cues:
+    is_vtt = file.startswith("WEBVTT")
+    if file.strip() and not is_vtt and not cues:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    parts = (_parts(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
-    groups = [_Group(group, has_entities=is_vtt) for group in _groups(parts)]
+    utterances = (_utterances(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
+    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(utterances)]
     passages = [passage for group in groups if group.has_text for passage in group.fragment.passages]
-
     line_end = lines[0][1] or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, place, here = iter(translations), list[str](), 0, -1
+        rest, written, end, last_cue = iter(translations), list[str](), 0, -1
         for group in groups:
-            of_parts = group.divided(next(rest)) if group.has_text else [part.text for part in group.parts]
-            for part, found in zip(group.parts, of_parts, strict=True):
-                start, stop = spans[part.cue]
-                written.append(text[place:start] if part.cue != here else line_end)
-                shown = _wrapped(found) if part.is_alone else [found]
-                new = part.lines if found == part.text else [part.lead + shown[0], *shown[1:]]
-                written.append(line_end.join(new))
-                place, here = stop, part.cue
-        return encoded("".join([*written, text[place:]]), data)
+            for utterance, text in zip(group.utterances, group.translated(rest), strict=True):
+                start, stop = spans[utterance.cue]
+                written.append(file[end:start] if utterance.cue != last_cue else line_end)
+                if text == utterance.text:
+                    written.append(line_end.join(utterance.lines))
+                else:
+                    first, *others = _wrapped(text) if utterance.is_alone else [text]
+                    written.append(line_end.join([utterance.lead + first, *others]))
+                end, last_cue = stop, utterance.cue
+        return encoded("".join([*written, file[end:]]), data)
 
     return Document(passages, write)
 
@@ -95,72 +95,76 @@ def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield number + 1, last
 
 
-def _parts(number: int, lines: Sequence[str]) -> list[_Part]:
-    """Returns what each speaker says in a cue. Without dashes, it is one part."""
+def _utterances(cue: int, lines: Sequence[str]) -> list[_Utterance]:
+    """Returns what each speaker says in a cue. Without dashes, it is one utterance."""
     starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
     return [
-        _Part(number, _lead(lines[first]), list(lines[first:last]), len(starts) == 1)
+        _Utterance(cue, _lead(lines[first]), list(lines[first:last]), len(starts) == 1)
         for first, last in pairwise([*starts, len(lines)])
     ]
 
 
 def _lead(line: str) -> str:
-    found = _LEAD.match(line)
-    return found[0] if found else ""
+    lead = _LEAD.match(line)
+    return lead[0] if lead else ""
 
 
-def _groups(cues: Iterable[list[_Part]]) -> Iterator[list[_Part]]:
-    """Yields the parts that are translated together, in order. Cues without letters stay as they are."""
-    group: list[_Part] = []
-    for parts in cues:
-        if not has_letters("".join(part.visible for part in parts)):
+def _groups(cues: Iterable[list[_Utterance]]) -> Iterator[list[_Utterance]]:
+    """Yields the utterances that are translated together, in order. Cues without letters stay as they are."""
+    group: list[_Utterance] = []
+    for utterances in cues:
+        if not has_letters("".join(utterance.visible for utterance in utterances)):
             continue
-        for part in parts:
-            is_new = not part.is_alone or part.lead or len(group) == _MOST_CUES
+        for utterance in utterances:
+            is_new = not utterance.is_alone or utterance.lead or len(group) == _MOST_CUES
             if group and (is_new or _SENTENCE_END.search(group[-1].visible)):
                 yield group
                 group = []
-            group.append(part)
-        if len(parts) > 1:
+            group.append(utterance)
+        if len(utterances) > 1:
             yield group
             group = []
     if group:
         yield group
 
 
-class _Group:
-    """Parts whose text is translated together."""
+class _CueGroup:
+    """Utterances that are translated together."""
 
-    def __init__(self, parts: list[_Part], *, has_entities: bool) -> None:
-        self.parts, self._has_entities = parts, has_entities
-        self.has_text = any(has_letters(part.visible) for part in parts)
+    def __init__(self, utterances: list[_Utterance], *, has_entities: bool) -> None:
+        self.utterances, self._has_entities = utterances, has_entities
+        self.has_text = any(has_letters(utterance.visible) for utterance in utterances)
 
     @property
     def fragment(self) -> Fragment:
-        """The text of all parts. It is made when it is needed, because it takes much memory."""
-        content, place = list[Inline](), 0
-        text = " ".join(part.text for part in self.parts)
+        """The text of all utterances. It is made when it is needed, because it takes much memory."""
+        content, start = list[Inline](), 0
+        text = " ".join(utterance.text for utterance in self.utterances)
         for tag in _TAG.finditer(text):
             name = tag[3]
             is_break = (name or "").lower() == "br"
             kind: LeafKind = "break" if is_break else "close" if tag[2] else "open" if name else "mark"
-            content += [self._escaped(text[place : tag.start()]), Leaf(tag[0], kind=kind, key=name)]
-            place = tag.end()
-        return Fragment(paired([*content, self._escaped(text[place:])]))
+            content += [self._escaped(text[start : tag.start()]), Leaf(tag[0], kind=kind, key=name)]
+            start = tag.end()
+        return Fragment(paired([*content, self._escaped(text[start:])]))
 
     def _escaped(self, text: str) -> str:
         return text if self._has_entities else escape(text, quote=False)
 
-    def divided(self, translation: str) -> list[str]:
-        """Returns the translation of each part, in proportion to the lengths of the parts."""
-        ends = list(accumulate(len(self._escaped(part.visible)) + 1 for part in self.parts))
+    def translated(self, translations: Iterator[str]) -> list[str]:
+        """Returns the next translation, divided in proportion to the lengths of the utterances."""
+        if not self.has_text:
+            return [utterance.text for utterance in self.utterances]
+        translation = next(translations)
+        ends = list(accumulate(len(self._escaped(utterance.visible)) + 1 for utterance in self.utterances))
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
-        cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-        # The parts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
-        found = flattened(self.fragment.content("\0".join(part.replace("\0", "") for part in cut)))
+        texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
+        # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
+        joined = "\0".join(text.replace("\0", "") for text in texts)
+        content = flattened(self.fragment.translated(iter([joined])))
         written: Callable[[str], str] = str if self._has_entities else unescape
-        text = "".join(written(part) if isinstance(part, str) else part.item for part in found)
-        return [part.strip() for part in text.split("\0")]
+        divided = "".join(written(inline) if isinstance(inline, str) else inline.item for inline in content)
+        return [text.strip() for text in divided.split("\0")]
 
 
 def _wrapped(text: str) -> list[str]:
@@ -170,29 +174,26 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _cut(text: str, goals: Sequence[float]) -> list[str]:
-    """Returns a text in parts that end near the goals, which count characters without tags."""
+    """Returns a text cut near the goals, which count characters without tags."""
     tags = [tag.span() for tag in _TAG.finditer(text)]
-    inside = {place for start, stop in tags for place in range(start, stop)}
-    visible = [place for place in range(len(text)) if place not in inside]
-    spaces = [i for i, place in enumerate(visible) if i and _CUT.match(text, place)]
-    parts, start = list[str](), 0
-    for number, goal in enumerate(goals):
-        left = len(goals) - number - 1  # keep a space for each part that follows
-        possible = [i for i in spaces[: len(spaces) - left] if visible[i] > start]
-        if possible:
-            stop = visible[min(possible, key=lambda i: abs(i - goal))]
-            parts.append(text[start:stop].strip())
-            start = stop
-        else:
-            parts.append("")
-    return [*parts, text[start:].strip()]
+    inside = {i for start, stop in tags for i in range(start, stop)}
+    visible = [i for i in range(len(text)) if i not in inside]
+    spaces = [number for number, i in enumerate(visible) if number and _CUT.match(text, i)]
+    texts, start = list[str](), 0
+    for left, goal in enumerate(goals, start=1 - len(goals)):
+        # Keep a space for each text that follows.
+        possible = [number for number in spaces[: len(spaces) + left] if visible[number] > start]
+        stop = visible[min(possible, key=lambda number: abs(number - goal))] if possible else start
+        texts.append(text[start:stop].strip())
+        start = stop
+    return [*texts, text[start:].strip()]
 
 
-def _balanced(parts: Iterable[str]) -> Iterator[str]:
-    """Yields parts of HTML in which the elements that are open at a cut end, and begin again in the next part."""
+def _balanced(texts: Iterable[str]) -> Iterator[str]:
+    """Yields texts in HTML in which the elements that are open at a cut end, and begin again in the next text."""
     opened: list[str] = []
-    for part in parts:
+    for text in texts:
         before = "".join(f"<g{number}>" for number in opened)
-        for end, number in re.findall(r"<(/?)g(\d+)>", part):
+        for end, number in re.findall(r"<(/?)g(\d+)>", text):
             opened = opened[:-1] if end else [*opened, number]
-        yield before + part + "".join(f"</g{number}>" for number in reversed(opened))
+        yield before + text + "".join(f"</g{number}>" for number in reversed(opened))

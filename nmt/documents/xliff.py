@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import partial
 from html import escape, unescape
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Place, document_of, paired
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Slot, document_of, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
@@ -26,20 +26,19 @@ def read(data: bytes, options: ReadOptions) -> Document:
     root = parsed(data, options.name)
     version = root.get("version", "")
     if local_name(root) != "xliff" or not version.startswith("1."):
-        found = f"XLIFF {version}" if local_name(root) == "xliff" and version else f"the element {local_name(root)}"
-        raise NmtError(f"{options.name} has {found:.100}, not XLIFF 1.2; convert it to XLIFF 1.2")
+        other = f"XLIFF {version}" if local_name(root) == "xliff" and version else f"the element {local_name(root)}"
+        raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1.2; convert it to XLIFF 1.2")
     for file in root.iter("{*}file"):
         if base_language(file.get("target-language", "")) != base_language(options.target_lang):
             file.set("target-language", options.target_lang.replace("_", "-"))
     skipped = Counter[str]()
-    places: list[Place] = []
+    slots: list[Slot] = []
     for unit in root.iter("{*}trans-unit"):
-        reason = _reason_to_keep(unit, translate_all=options.all)
-        if reason:
+        if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
         else:
-            places += _places(unit)
-    return document_of(places, lambda: written(root), skipped)
+            slots += _slots(unit)
+    return document_of(slots, lambda: written(root), skipped)
 
 
 def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
@@ -62,8 +61,8 @@ def _inherited(element: Element, name: str) -> str | None:
     return None if element is None else str(element.get(name))
 
 
-def _places(unit: Element) -> Iterator[Place]:
-    """Replaces the target by a copy of the source. Yields a place for each segment of it, or for the whole."""
+def _slots(unit: Element) -> Iterator[Slot]:
+    """Replaces the target by a copy of the source. Yields a slot for each segment of it, or for the whole."""
     source, old = unit.find("{*}source"), unit.find("{*}target")
     model = unit.find("{*}seg-source")
     model = source if model is None else model
@@ -82,27 +81,27 @@ def _places(unit: Element) -> Iterator[Place]:
     is_exact = _inherited(source, _SPACE) == "preserve"
     for segment in [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"] or [target]:
         content = Content(_inline(segment, is_exact))
-        yield Place(content.passages, partial(_fill, segment, content))
+        yield Slot(content.passages, partial(_fill, segment, content))
 
 
 def _inline(element: Element, is_exact: bool) -> list[Inline]:
-    found: list[Inline] = [*_lines(element.text, is_exact)]
+    content: list[Inline] = [*_lines(element.text, is_exact)]
     for child in element:
         name = local_name(child)
         if name == "mrk" and child.get("mtype") == "protected":
-            found.append(Leaf(child, escape("".join(child.itertext()))))
+            content.append(Leaf(child, escape("".join(child.itertext()))))
         elif name in ("g", "mrk"):
-            found.append(Group(child, _inline(child, is_exact)))
+            content.append(Group(child, _inline(child, is_exact)))
         else:
-            found.append(_leaf(child, name))
-        found += _lines(child.tail, is_exact)
-    return paired(found)
+            content.append(_leaf(child, name))
+        content += _lines(child.tail, is_exact)
+    return paired(content)
 
 
 def _lines(text: str | None, is_exact: bool) -> Iterator[Inline]:
     """Yields text. If spaces are preserved, line breaks are leaves."""
-    for i, part in enumerate(re.split(r"((?<![ \t])[ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
-        yield Leaf(part, kind="break") if i % 2 else escape(part, quote=False)
+    for i, line in enumerate(re.split(r"((?<![ \t])[ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
+        yield Leaf(line, kind="break") if i % 2 else escape(line, quote=False)
 
 
 def _leaf(element: Element, name: str) -> Leaf:
@@ -116,35 +115,25 @@ def _leaf(element: Element, name: str) -> Leaf:
 
 
 def _fill(element: Element, content: Content, translations: Iterator[str]) -> None:
-    found = content.translated(translations)
+    translated = content.translated(translations)
     element.text = None
     del element[:]
-    _add(element, found)
+    _add(element, translated)
 
 
 def _add(element: Element, content: Sequence[Inline]) -> None:
-    for part in content:
-        if isinstance(part, str):
-            _add_text(element, text_only(unescape(part)))
-        elif isinstance(part.item, str):
-            _add_text(element, part.item)
-        elif isinstance(part, Leaf):
-            _add_copy(element, part.item)
-        elif isinstance(part.item, Ends):
-            _add(element, [part.item.start, *part.content, part.item.end])
+    for inline in content:
+        if isinstance(inline, str) or isinstance(inline.item, str):
+            text = text_only(unescape(inline)) if isinstance(inline, str) else inline.item
+            if len(element):
+                element[-1].tail = (element[-1].tail or "") + text
+            else:
+                element.text = (element.text or "") + text
+        elif isinstance(inline, Leaf):
+            copy = deepcopy(inline.item)
+            copy.tail = None
+            element.append(copy)
+        elif isinstance(inline.item, Ends):
+            _add(element, [inline.item.start, *inline.content, inline.item.end])
         else:
-            group = etree.SubElement(element, part.item.tag, part.item.attrib)
-            _add(group, part.content)
-
-
-def _add_text(element: Element, text: str) -> None:
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + text
-    else:
-        element.text = (element.text or "") + text
-
-
-def _add_copy(element: Element, child: Element) -> None:
-    copy = deepcopy(child)
-    copy.tail = None
-    element.append(copy)
+            _add(etree.SubElement(element, inline.item.tag, inline.item.attrib), inline.content)

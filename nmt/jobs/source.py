@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of_json
 from nmt.jobs.plan import File, Plan, Row, Shard, make_plan, thinned
 from nmt.jobs.stream import Chunk, Chunks, Place
-from nmt.text.corpus import is_regular, lines_of, name_of, opened, read_rows, reading
+from nmt.text.corpus import decoded_lines, is_regular, name_of, opened, read_rows, reading
 
 # Most units in a chunk if the job has no shards, and the most lines of a default shard.
 CHUNK_UNITS = 8192
@@ -88,7 +88,7 @@ class Files:
         with reading(" or ".join(paths)):
             for file, offset in zip(self._files, shard.offsets, strict=True):
                 file.seek(offset)
-            sides = [lines_of(file, path, shard.start + 1) for file, path in zip(self._files, paths, strict=True)]
+            sides = [decoded_lines(file, path, shard.start + 1) for file, path in zip(self._files, paths, strict=True)]
             rows = list(islice(zip(*sides, strict=False), shard.rows))
         if len(rows) < shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")

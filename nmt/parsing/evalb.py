@@ -102,8 +102,13 @@ class Evalb(NamedTuple):
 
 def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
     """Returns the counts for pairs of a gold tree and a test tree."""
-    found = [(sentence_counts(gold, test), _length(gold) <= SHORT) for gold, test in pairs]
-    return Evalb(Counts.total(counts for counts, _ in found), Counts.total(counts for counts, short in found if short))
+    scored = [
+        (sentence_counts(gold, test), sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT)
+        for gold, test in pairs
+    ]
+    return Evalb(
+        Counts.total(counts for counts, _ in scored), Counts.total(counts for counts, short in scored if short)
+    )
 
 
 def sentence_counts(gold: Node, test: Node) -> Counts:
@@ -158,7 +163,3 @@ def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:
             if len(words) > start and label not in _DELETED:
                 brackets.append(Bracket(_SAME.get(label, label), start, len(words)))
     return words, brackets
-
-
-def _length(tree: Node) -> int:
-    return sum(word.tag != EMPTY for word in words_of(tree))

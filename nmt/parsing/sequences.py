@@ -52,7 +52,55 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
 
     A correct sequence needs no repairs.
     """
-    return _Restorer(words).run(symbols)
+    repairs, labels = Counter[str](), Counter[str]()  # `labels` counts the open brackets with a label
+    opened: list[tuple[str, list[Node | Word]]] = [(TOP, [])]  # label and children of each open bracket
+    used = 0  # words in the tree
+
+    def close() -> None:
+        label, children = opened.pop()
+        labels[label] -= 1
+        if children:
+            opened[-1][1].append(Node(label, tuple(children)))
+        else:
+            repairs["empty"] += 1
+
+    for symbol in symbols:
+        label = symbol[1:]
+        is_numbered = symbol.startswith("#") and label.isdecimal() and len(label) < _TOO_MANY_DIGITS
+        if symbol == WORD or is_numbered:
+            number = int(label) if is_numbered else used + 1
+            if used < number <= len(words):
+                repairs["missing words"] += number - used - 1
+                opened[-1][1].extend(words[used:number])
+                used = number
+            else:
+                repairs["surplus words"] += 1
+        elif symbol.startswith("(") and label:
+            opened.append((label, []))
+            labels[label] += 1
+        elif not symbol.startswith(")") or not label:
+            repairs["unknown"] += 1
+        elif len(opened) == 1:
+            repairs["unopened"] += 1
+        elif not labels[label]:
+            repairs["mismatched"] += 1
+            close()
+        else:
+            while opened[-1][0] != label:
+                repairs["unclosed"] += 1
+                close()
+            close()
+    left, top = words[used:], opened[0][1]
+    repairs["missing words"] += len(left)
+    if left and len(opened) == 1 and top and isinstance(last := top[-1], Node):
+        del top[-1]
+        opened.append((last.label, list(last.children)))
+        repairs["unclosed"] -= 1  # the sequence had closed this bracket, so that to close it again is no repair
+    opened[-1][1].extend(left)
+    while len(opened) > 1:
+        repairs["unclosed"] += 1
+        close()
+    return Node(TOP, tuple(top)), +repairs
 
 
 def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word]) -> tuple[Node, Counter[str]]:
@@ -65,93 +113,7 @@ def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word])
     if not repairs:
         return tree, repairs
     others = (restored(symbols, words) for symbols in alternatives[1:])
-    found = next((other for other, needed in others if not needed), None)
-    if found is not None:
-        return found, Counter({"replaced by a later hypothesis": 1})
-    return tree, repairs + Counter({"sequences": 1})
-
-
-class _Restorer:
-    """The state of `restored` between two symbols.
-
-    Attributes:
-        words: the words of the sentence.
-        repairs: how often each repair was made.
-        open: label and children of each open bracket, outermost first; the first is TOP.
-        labels: how many open brackets have a label, TOP left out.
-        used: how many words are in the tree.
-    """
-
-    def __init__(self, words: Sequence[Word]) -> None:
-        self.words = list(words)
-        self.repairs: Counter[str] = Counter()
-        self.open: list[tuple[str, list[Node | Word]]] = [(TOP, [])]
-        self.labels: Counter[str] = Counter()
-        self.used = 0
-
-    def run(self, symbols: Sequence[str]) -> tuple[Node, Counter[str]]:
-        for symbol in symbols:
-            self._read(symbol)
-        left = self.words[self.used :]
-        self.repairs["missing words"] += len(left)
-        if left:
-            self._reopen()
-            self.open[-1][1].extend(left)
-        while len(self.open) > 1:
-            self.repairs["unclosed"] += 1
-            self._close()
-        return Node(TOP, tuple(self.open[0][1])), +self.repairs
-
-    def _read(self, symbol: str) -> None:
-        label = symbol[1:]
-        if symbol == WORD:
-            self._word(self.used + 1)
-        elif symbol.startswith("#") and label.isdecimal() and len(label) < _TOO_MANY_DIGITS:
-            self._word(int(label))
-        elif symbol.startswith("(") and label:
-            self._open(label, [])
-        elif not symbol.startswith(")") or not label:
-            self.repairs["unknown"] += 1
-        else:
-            self._close_labelled(label)
-
-    def _close_labelled(self, label: str) -> None:
-        if len(self.open) == 1:
-            self.repairs["unopened"] += 1
-        elif not self.labels[label]:
-            self.repairs["mismatched"] += 1
-            self._close()
-        else:
-            while self.open[-1][0] != label:
-                self.repairs["unclosed"] += 1
-                self._close()
-            self._close()
-
-    def _word(self, number: int) -> None:
-        if not self.used < number <= len(self.words):
-            self.repairs["surplus words"] += 1
-            return
-        self.repairs["missing words"] += number - self.used - 1
-        self.open[-1][1].extend(self.words[self.used : number])
-        self.used = number
-
-    def _open(self, label: str, children: list[Node | Word]) -> None:
-        self.open.append((label, children))
-        self.labels[label] += 1
-
-    def _close(self) -> None:
-        label, children = self.open.pop()
-        self.labels[label] -= 1
-        if children:
-            self.open[-1][1].append(Node(label, tuple(children)))
-        else:
-            self.repairs["empty"] += 1
-
-    def _reopen(self) -> None:
-        """Opens the last bracket again if none is open."""
-        top = self.open[0][1]
-        if len(self.open) == 1 and top and isinstance(top[-1], Node):
-            last = top.pop()
-            assert isinstance(last, Node)
-            self._open(last.label, list(last.children))
-            self.repairs["unclosed"] -= 1  # `run` will close it again and count it, but the sequence had closed it
+    sound = next((other for other, other_repairs in others if not other_repairs), None)
+    if sound is None:
+        return tree, repairs + Counter({"sequences": 1})
+    return sound, Counter({"replaced by a later hypothesis": 1})

@@ -63,11 +63,8 @@ class SourceText(Config):
 
     def write(self, words: Iterable[str]) -> str:
         """Returns the line of a sentence."""
-        return " ".join(map(self._written, words))
-
-    def _written(self, word: str) -> str:
-        form = self._normalized(word)
-        return form if self.known is None or form in self._known else _unknown(escaped(word))
+        forms = ((word, self._normalized(word)) for word in words)
+        return " ".join(form if self.known is None or form in self._known else _unknown(word) for word, form in forms)
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -98,6 +95,7 @@ class SourceText(Config):
 
 def _unknown(word: str) -> str:
     """Returns UNK with marks of a rare word's spelling: UNK-C-ing for Outsourcing."""
+    word = escaped(word)
     marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
     ending = next((e for e in _WORD_ENDINGS if word.lower().endswith(e) and len(word) > len(e) + 2), "")
     return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
@@ -107,35 +105,35 @@ def treebank_files(patterns: Sequence[str]) -> list[str]:
     """Returns the paths of all files that match the patterns, such as wsj/0[2-9]/*.mrg."""
     paths: list[str] = []
     for pattern in patterns:
-        found = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
-        matching = sorted(path for path in found if Path(path).is_file())
-        if not matching:
+        matches = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
+        files = sorted(path for path in matches if Path(path).is_file())
+        if not files:
             raise NmtError(f"{pattern} matches no file; check the path, and quote a pattern")
-        paths += matching
+        paths += files
     return paths
 
 
 def read_treebank(paths: Iterable[str]) -> Iterator[Node]:
     """Yields the normalised trees of files, plain or .gz."""
     for path in paths:
-        for line, tree in read_file(path):
+        for line, tree in _raw_trees(path):
             yield _normalized(path, line, tree)
 
 
-def read_file(path: str) -> Iterator[tuple[int, Node]]:
+def _raw_trees(path: str) -> Iterator[tuple[int, Node]]:
     """Yields the trees of a file without any change, each with the line where it begins."""
-    found = None
-    for found in read_trees(read_lines(path), name_of(path)):
-        yield found
-    if found is None:
+    numbered = None
+    for numbered in read_trees(read_lines(path), name_of(path)):
+        yield numbered
+    if numbered is None:
         raise NmtError(f"{name_of(path)} has no trees; give a treebank file")
 
 
 def _normalized(path: str, line: int, tree: Node) -> Node:
-    found = normalized(tree)
-    if found is None:
+    normal = normalized(tree)
+    if normal is None:
         raise NmtError(f"{path}, line {line}: a tree has no words; remove it")
-    return found
+    return normal
 
 
 def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
@@ -165,7 +163,7 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
     tag.
     """
-    gold, lines = list(read_file(reference)), list(read_lines(hypothesis))
+    gold, lines = list(_raw_trees(reference)), list(read_lines(hypothesis))
     reference, hypothesis = name_of(reference), name_of(hypothesis)
     if len(lines) != len(gold):
         raise NmtError(
@@ -173,31 +171,33 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
         )
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]
-        found = zip(normal, read_hypotheses(lines, hypothesis), strict=True)
-        made = [first_restored(alternatives, words_of(like)) for like, alternatives in found]
-        repairs = sum((repaired for _, repaired in made), Counter[str]())
-        return list(zip(normal, (tree for tree, _ in made), strict=True)), repairs
-    trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
-    return [(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None
+        pairs, repairs = list[tuple[Node, Node]](), Counter[str]()
+        for gold_tree, alternatives in zip(normal, read_hypotheses(lines, hypothesis), strict=True):
+            tree, repairs_of_tree = first_restored(alternatives, words_of(gold_tree))
+            pairs.append((gold_tree, tree))
+            repairs += repairs_of_tree
+        return pairs, repairs
+    trees = [_only_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
+    return [(gold_tree, _tagged_as(gold_tree, tree)) for (_, gold_tree), tree in zip(gold, trees, strict=True)], None
 
 
-def _one_tree(origin: str, number: int, line: str) -> Node:
-    found = [tree for _, tree in read_trees([line], origin, number)]
-    if len(found) > 1:
-        raise NmtError(f"{origin}, line {number}, has {len(found)} trees; give one tree on each line")
-    return found[0] if found else Node(TOP, ())
+def _only_tree(origin: str, number: int, line: str) -> Node:
+    trees = [tree for _, tree in read_trees([line], origin, number)]
+    if len(trees) > 1:
+        raise NmtError(f"{origin}, line {number}, has {len(trees)} trees; give one tree on each line")
+    return trees[0] if trees else Node(TOP, ())
 
 
 def _tagged_as(gold: Node, tree: Node) -> Node:
     """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
-    words, found = ([word for word in words_of(one) if word.tag != EMPTY] for one in (gold, tree))
-    if [word.text for word in words] != [word.text for word in found]:
+    gold_words, words = ([word for word in words_of(side) if word.tag != EMPTY] for side in (gold, tree))
+    if [word.text for word in gold_words] != [word.text for word in words]:
         return tree
-    following = iter(words)
+    following = iter(gold_words)
 
     def tagged(word: Word) -> Word:
-        like = word if word.tag == EMPTY else next(following)
-        return like if word.tag == WORD else word
+        gold_word = word if word.tag == EMPTY else next(following)
+        return gold_word if word.tag == WORD else word
 
     return rebuilt(tree, tagged, str) or tree
 

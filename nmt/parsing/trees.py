@@ -40,14 +40,14 @@ class _OpenBracket:
         self.texts: list[str] = []  # a label or a tag, then a word
         self.children: list[Node | Word] = []
 
-    def close(self, place: str, *, outermost: bool) -> Node | Word:
+    def close(self, origin: str, *, outermost: bool) -> Node | Word:
         """Returns the node or the word that the bracket forms. An outermost bracket must form a node."""
         if len(self.texts) == 2 and not self.children and not outermost:
             return Word(*self.texts)
         if len(self.texts) <= 1 and self.children:
             return Node("".join(self.texts), tuple(self.children))
         raise NmtError(
-            f"{place}: a bracket that begins in line {self.line} holds neither a tag and a word nor a label and "
+            f"{origin}: a bracket that begins in line {self.line} holds neither a tag and a word nor a label and "
             f"brackets; correct or remove it"
         )
 
@@ -107,16 +107,16 @@ def normalized(tree: Node) -> Node | None:
 
 def rebuilt(tree: Node, word: Callable[[Word], Word | None], label: Callable[[str], str]) -> Node | None:
     """Returns the tree with the words and labels that the functions return; None if no word remains."""
-    made: list[list[Node | Word]] = [[]]
+    unclosed: list[list[Node | Word]] = [[]]  # the children of each open bracket
     for item, opens in walk(tree):
         if isinstance(item, Word):
             if (new := word(item)) is not None:
-                made[-1].append(new)
+                unclosed[-1].append(new)
         elif opens:
-            made.append([])
-        elif children := made.pop():
-            made[-1].append(Node(label(item.label), tuple(children)))
-    return made[0][0] if made[0] else None  # type: ignore[return-value]
+            unclosed.append([])
+        elif children := unclosed.pop():
+            unclosed[-1].append(Node(label(item.label), tuple(children)))
+    return unclosed[0][0] if unclosed[0] else None  # type: ignore[return-value]
 
 
 def plain_label(label: str) -> str:

@@ -86,9 +86,9 @@ class TextConfig(Config):
         return self.joint_vocab and self.subword not in MAPPED_KINDS
 
 
-def _damaged(origin: str, found: str) -> NmtError:
+def _damaged(origin: str, reason: str) -> NmtError:
     return NmtError(
-        f"{origin} is damaged or was written by another version of nmt (text processing: {found}); make it again"
+        f"{origin} is damaged or was written by another version of nmt (text processing: {reason}); make it again"
     )
 
 

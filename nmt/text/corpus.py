@@ -22,10 +22,10 @@ _COMPRESSED = b"\x1f\x8b", b"\xfd7zXZ"  # how files of gzip and xz begin
 def read_lines(path: str | Path) -> Generator[str, None, None]:
     """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed."""
     with opened(path) as file:
-        yield from lines_of(file, name_of(path))
+        yield from decoded_lines(file, name_of(path))
 
 
-def lines_of(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
+def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Yields the remaining lines of an open file. The next line has the number `first`."""
     for number, raw in enumerate(file, start=first):
         yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
@@ -61,14 +61,10 @@ def name_of(path: str | Path) -> str:
 
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
-    if str(path) == STDIO:
-        return _open_stdin()
     if str(path).endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
-    return open(path, "rb")
-
-
-def _open_stdin() -> AbstractContextManager[IO[bytes]]:
+    if str(path) != STDIO:
+        return open(path, "rb")
     try:
         # Not `sys.stdin` itself: Python aborts at its end if another thread still waits for a line of that object.
         return open(sys.stdin.fileno(), "rb", closefd=False)
@@ -83,8 +79,9 @@ def _decode(raw: bytes, name: str, number: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         if number == 1 and raw.startswith(_COMPRESSED):
-            way_out = "decompress it, or end its name with .gz if it is a gzip file"
-            raise NmtError(f"{name} is compressed; {way_out}") from error
+            raise NmtError(
+                f"{name} is compressed; decompress it, or end its name with .gz if it is a gzip file"
+            ) from error
         raise NmtError(
             f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
             f"convert the file, for example with iconv -t UTF-8"
@@ -137,21 +134,19 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *
     Args:
         translates: whether the other file is a translation. Both are then read again for the place where they diverge.
     """
-    found = None if not translates or STDIO in (str(path), str(other)) else _first_difference(path, other)
-    place = f", and line {found:,} is the first where one is three times as long as the other" if found else ""
+    diverging = ""
+    can_reread = translates and STDIO not in (str(path), str(other))
+    for number, pair in (
+        enumerate(zip(read_lines(path), read_lines(other), strict=False), start=1) if can_reread else ()
+    ):
+        shorter, longer = sorted(len(line) + 10 for line in pair)
+        if longer > 3 * shorter:
+            diverging = f", and line {number:,} is the first where one is three times as long as the other"
+            break
     return (
-        f"{name_of(path)} has {console.counted(lines, 'line')} but {name_of(other)} has {other_lines:,}{place}; "
+        f"{name_of(path)} has {console.counted(lines, 'line')} but {name_of(other)} has {other_lines:,}{diverging}; "
         f"the two must be aligned line by line"
     )
-
-
-def _first_difference(path: str | Path, other: str | Path) -> int | None:
-    """Returns the number of the first line whose length differs by a factor of three, apart from 10 characters."""
-    for number, lines in enumerate(zip(read_lines(path), read_lines(other), strict=False), start=1):
-        shorter, longer = sorted(len(line) + 10 for line in lines)
-        if longer > 3 * shorter:
-            return number
-    return None
 
 
 def is_regular(path: str | Path) -> bool:

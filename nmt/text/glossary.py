@@ -56,19 +56,23 @@ class Glossary:
         Args:
             spaces: whether spaces separate the words of the language, so that only whole words match.
         """
-        kept: list[tuple[int, int, str, bool]] = []
-        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda found: found[0] - found[1]):
-            if all(new[1] <= other[0] or other[1] <= new[0] for other in kept):
-                kept.append(new)
-        found: dict[str, list[str]] = {}
-        for _, _, term, capital in sorted(kept):
+        longest: list[tuple[int, int, str, bool]] = []
+        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda span: span[0] - span[1]):
+            if all(new[1] <= other[0] or other[1] <= new[0] for other in longest):
+                longest.append(new)
+        forms_of: dict[str, list[str]] = {}
+        for _, _, term, capital in sorted(longest):
             forms = self._terms[term]
-            found[term] = [*found.get(term, forms), *(form[0].upper() + form[1:] for form in forms if capital)]
-        return [tuple(dict.fromkeys(forms)) for forms in found.values()]
+            forms_of[term] = [*forms_of.get(term, forms), *(form[0].upper() + form[1:] for form in forms if capital)]
+        return [tuple(dict.fromkeys(forms)) for forms in forms_of.values()]
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
-        cuts = [i for i in range(len(text) + 1) if not (spaces and _is_within_word(text, i))]
+
+        def is_within_word(i: int) -> bool:  # marks above and below letters belong to them
+            return 0 < i < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[i - 1 : i + 1])
+
+        cuts = [i for i in range(len(text) + 1) if not (spaces and is_within_word(i))]
         ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
         sentences = {gap.end() for gap in gaps if gap.start() == 0 or _ENDS & set(gap[0].rpartition(" ")[0])}
         for start in cuts:
@@ -79,8 +83,3 @@ class Glossary:
                     yield start, end, written, False
                 elif start in sentences and lower in self._terms and lower.islower():
                     yield start, end, lower, True
-
-
-def _is_within_word(text: str, place: int) -> bool:
-    """Returns whether letters, digits or the marks above and below letters are on both sides of a place."""
-    return 0 < place < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[place - 1 : place + 1])

@@ -14,22 +14,17 @@ WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
 UNSPACED_SCRIPT = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 # Codes of three letters (ISO 639-3, as in zho_Hans or deu_Latn) of all languages that have names or scripts here.
-_TWO_LETTERS = {
-    "afr": "af", "amh": "am", "ara": "ar", "arb": "ar", "asm": "as", "aze": "az", "azj": "az", "bel": "be", "bul": "bg",
-    "ben": "bn", "bod": "bo", "bos": "bs", "cat": "ca", "ces": "cs", "cym": "cy", "dan": "da", "deu": "de", "dzo": "dz",
-    "ell": "el", "eng": "en", "epo": "eo", "spa": "es", "est": "et", "ekk": "et", "eus": "eu", "fas": "fa", "pes": "fa",
-    "fin": "fi", "fra": "fr", "gle": "ga", "glg": "gl", "guj": "gu", "heb": "he", "hin": "hi", "hrv": "hr", "hat": "ht",
-    "hun": "hu", "hye": "hy", "ind": "id", "isl": "is", "ita": "it", "jpn": "ja", "kat": "ka", "kaz": "kk", "khm": "km",
-    "kan": "kn", "kor": "ko", "kir": "ky", "ltz": "lb", "lao": "lo", "lat": "la", "lit": "lt", "lav": "lv", "lvs": "lv",
-    "mlg": "mg", "plt": "mg", "mkd": "mk", "mal": "ml", "mon": "mn", "khk": "mn", "mar": "mr", "msa": "ms", "zsm": "ms",
-    "mlt": "mt", "mya": "my", "nob": "nb", "nep": "ne", "npi": "ne", "nld": "nl", "nno": "nn", "nor": "no", "oci": "oc",
-    "ori": "or", "ory": "or", "pan": "pa", "pol": "pl", "pus": "ps", "pbt": "ps", "por": "pt", "ron": "ro", "rus": "ru",
-    "san": "sa", "snd": "sd", "sin": "si", "slk": "sk", "slv": "sl", "som": "so", "sqi": "sq", "als": "sq", "srp": "sr",
-    "swe": "sv", "swa": "sw", "swh": "sw", "tam": "ta", "tel": "te", "tgk": "tg", "tha": "th", "tir": "ti", "tgl": "tl",
-    "fil": "tl", "tur": "tr", "tat": "tt", "uig": "ug", "ukr": "uk", "urd": "ur", "uzb": "uz", "uzn": "uz", "vie": "vi",
-    "xho": "xh", "yid": "yi", "ydd": "yi", "yor": "yo", "zho": "zh", "cmn": "zh", "zul": "zu",
-}  # fmt: skip
-
+_THREE_TO_TWO_LETTERS = (
+    "afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be bul:bg ben:bn bod:bo bos:bs cat:ca ces:cs cym:cy "
+    "dan:da deu:de dzo:dz ell:el eng:en epo:eo spa:es est:et ekk:et eus:eu fas:fa pes:fa fin:fi fra:fr gle:ga "
+    "glg:gl guj:gu heb:he hin:hi hrv:hr hat:ht hun:hu hye:hy ind:id isl:is ita:it jpn:ja kat:ka kaz:kk khm:km "
+    "kan:kn kor:ko kir:ky ltz:lb lao:lo lat:la lit:lt lav:lv lvs:lv mlg:mg plt:mg mkd:mk mal:ml mon:mn khk:mn "
+    "mar:mr msa:ms zsm:ms mlt:mt mya:my nob:nb nep:ne npi:ne nld:nl nno:nn nor:no oci:oc ori:or ory:or pan:pa "
+    "pol:pl pus:ps pbt:ps por:pt ron:ro rus:ru san:sa snd:sd sin:si slk:sk slv:sl som:so sqi:sq als:sq srp:sr "
+    "swe:sv swa:sw swh:sw tam:ta tel:te tgk:tg tha:th tir:ti tgl:tl fil:tl tur:tr tat:tt uig:ug ukr:uk urd:ur "
+    "uzb:uz uzn:uz vie:vi xho:xh yid:yi ydd:yi yor:yo zho:zh cmn:zh zul:zu"
+)
+_TWO_LETTERS = dict(code.split(":") for code in _THREE_TO_TWO_LETTERS.split())
 _COMMON_WORDS = {
     "cs": "že se na je v s jsem jsou ale které který jako podle také však",
     "de": "der die das und ist nicht ein eine zu den mit von auf für dass sich auch wird",
@@ -121,5 +116,5 @@ class Identifier:
 
     def likeliest(self, text: str, most: int) -> list[tuple[str, float]]:
         """Returns the labels of the most probable languages and their probabilities."""
-        found = self._detector.detect(text, model="lite", k=most)
-        return [(label_of(str(one["lang"])), min(1.0, float(one["score"]))) for one in found]
+        languages = self._detector.detect(text, model="lite", k=most)
+        return [(label_of(str(each["lang"])), min(1.0, float(each["score"]))) for each in languages]

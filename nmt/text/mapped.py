@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import sentencepiece
 
@@ -22,8 +22,8 @@ _SEPARATOR = "@@"
 
 def language_code(line: str) -> str:
     """Returns the language code at the beginning of a line, or an empty string."""
-    found = _LANGUAGE_CODE.match(line)
-    return found[0] if found else ""
+    code = _LANGUAGE_CODE.match(line)
+    return code[0] if code else ""
 
 
 class _Sentencepiece:
@@ -90,7 +90,10 @@ class Mapped:
         try:
             content = json.loads(data)
             vocabulary, model = content["vocabulary"], base64.b64decode(content["model"], validate=True)
-            _check_vocabulary(vocabulary)
+            if not isinstance(vocabulary, list) or [without_surrogates(piece) for piece in vocabulary] != vocabulary:
+                raise ValueError("a vocabulary that is not a list of pieces")
+            if len(set(vocabulary)) != len(vocabulary) or len(vocabulary) <= EOS:
+                raise ValueError("a vocabulary with too few pieces, or with a piece twice")
             return cls(vocabulary, model, kind)
         except (ValueError, LookupError, TypeError, RuntimeError) as error:
             raise NmtError(
@@ -120,12 +123,3 @@ class Mapped:
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
         return [self._ids.get(piece, UNK) for piece in pieces]
-
-
-def _check_vocabulary(vocabulary: Any) -> None:
-    if not isinstance(vocabulary, list) or not all(
-        isinstance(p, str) and p == without_surrogates(p) for p in vocabulary
-    ):
-        raise ValueError("a vocabulary that is not a list of pieces")
-    if len(set(vocabulary)) != len(vocabulary) or len(vocabulary) <= EOS:
-        raise ValueError("a vocabulary with too few pieces, or with a piece twice")

@@ -65,9 +65,17 @@ class Subword:
         """
         model = io.BytesIO()
         errors: list[BaseException] = []
+
+        def guarded() -> Iterator[str]:  # sentencepiece hides an error of its input in a RuntimeError
+            try:
+                yield from map(without_surrogates, lines)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_guarded(lines, errors),
+                sentence_iterator=guarded(),
                 model_writer=model,
                 model_type="bpe" if kind == "bpe" else "unigram",
                 vocab_size=vocab_size,
@@ -96,19 +104,17 @@ class Subword:
         try:
             if not data:  # sentencepiece would regard empty data as a missing argument
                 raise RuntimeError("no data")
-            loaded = cls(data, kind)
+            model = cls(data, kind)
         except RuntimeError as error:
             raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
-        loaded._check(origin)
-        return loaded
-
-    def _check(self, origin: str) -> None:
-        found = [self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id()]
-        if found != [PAD, UNK, BOS, EOS]:
+        special = model._processor.pad_id, model._processor.unk_id, model._processor.bos_id, model._processor.eos_id
+        ids = [id_of() for id_of in special]
+        if ids != [PAD, UNK, BOS, EOS]:
             raise NmtError(
-                f"{origin} has the ids {', '.join(map(str, found))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
+                f"{origin} has the ids {', '.join(map(str, ids))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
                 f"train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
+        return model
 
     @property
     def has_bytes(self) -> bool:
@@ -193,15 +199,6 @@ def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.append(np.asarray(ids, dtype=np.int64), EOS)
 
 
-def _guarded(lines: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
-    """Yields lines for sentencepiece. Stores an error in `errors`, because sentencepiece hides it in a RuntimeError."""
-    try:
-        yield from map(without_surrogates, lines)
-    except BaseException as error:
-        errors.append(error)
-        raise
-
-
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
     """Returns an error that explains sentencepiece's message and names the flags to change."""
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
@@ -240,13 +237,13 @@ class _Words:
 
     def ids_of(self, pieces: Sequence[str]) -> list[int]:
         """Returns the ids of pieces. Characters without a piece are spelt in bytes, or are UNK without them."""
-        found: list[int] = []
+        ids: list[int] = []
         for piece in pieces:
             if piece in self.ids:
-                found.append(self.ids[piece])
+                ids.append(self.ids[piece])
             else:
-                found += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
-        return found
+                ids += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
+        return ids
 
 
 def _words(line: str) -> list[str]:

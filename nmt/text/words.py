@@ -26,21 +26,21 @@ def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
 
 
 def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[int]]:
-    """Returns a line cut between its pieces, and the number of the part that each piece belongs to.
+    """Returns a line cut between its pieces, and the number of the segment that each piece belongs to.
 
-    Pieces that share a character are in the same part. A part begins with the spaces before it. The parts together are
-    the line. If it has only spaces, there are no parts, and pieces have NO_WORD.
+    Pieces that share a character are in the same segment. A segment begins with the spaces before it. The segments
+    together are the line. If it has only spaces, there are no segments, and pieces have NO_WORD.
     """
-    places = [place for place, character in enumerate(line) if not character.isspace()]
-    if not places:
+    visible = [i for i, character in enumerate(line) if not character.isspace()]
+    if not visible:
         return [], [NO_WORD] * len(pieces)
-    cuts, found, newest = [0], [], 0
-    for own in _words_in_pieces(pieces, " ".join(line[place] for place in places)):
-        if own and own[0] > newest:
-            cuts.append(places[own[0] - 1] + 1)
-        newest = max([newest, *own])
-        found.append(len(cuts) - 1)
-    return [line[a:b] for a, b in pairwise([*cuts, len(line)])], found
+    cuts, segments, newest = [0], [], 0
+    for characters in _words_in_pieces(pieces, " ".join(line[i] for i in visible)):
+        if characters and characters[0] > newest:
+            cuts.append(visible[characters[0] - 1] + 1)
+        newest = max([newest, *characters])
+        segments.append(len(cuts) - 1)
+    return [line[a:b] for a, b in pairwise([*cuts, len(line)])], segments
 
 
 def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
@@ -48,32 +48,22 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
 
     A piece that is only a space has the word number of the byte after it.
     """
-    spelt = [_bytes(piece) for piece in pieces]
-    words = _words_of_bytes(b"".join(spelt), line)
+    # Pieces such as <0xC3> stand for a single byte.
+    bytes_of = [(piece, _BYTE_PIECE.fullmatch(piece)) for piece in pieces]
+    spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
+    all_spelt = b"".join(spelt)
+    words_of_line = [word.lower().encode(errors="surrogatepass") for word in line.split()]
+    raw, numbers = b"".join(words_of_line), [number for number, word in enumerate(words_of_line) for _ in word]
+    words = numbers
+    if raw != all_spelt:
+        words = [NO_WORD] * len(all_spelt)
+        for i, raw_bytes, j, spelt_bytes in _matches(raw, all_spelt):
+            for k in range(spelt_bytes if raw_bytes else 0):
+                words[j + k] = numbers[i + k * raw_bytes // spelt_bytes]
     start = 0
     for piece in spelt:
         yield [word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD]
         start += len(piece)
-
-
-def _bytes(piece: str) -> bytes:
-    """Returns the UTF-8 of a piece, lowercase and without spaces. Pieces such as <0xC3> stand for a single byte."""
-    if byte := _BYTE_PIECE.fullmatch(piece):
-        return bytes.fromhex(byte[1])
-    return piece.replace(_SPACE, "").lower().encode()
-
-
-def _words_of_bytes(spelt: bytes, line: str) -> list[int]:
-    """Returns the number of the word that each byte of the pieces belongs to, or NO_WORD."""
-    words = [word.lower().encode(errors="surrogatepass") for word in line.split()]
-    raw, owners = b"".join(words), [number for number, word in enumerate(words) for _ in word]
-    if raw == spelt:
-        return owners
-    found = [NO_WORD] * len(spelt)
-    for i, raw_bytes, j, spelt_bytes in _matches(raw, spelt):
-        for k in range(spelt_bytes if raw_bytes else 0):
-            found[j + k] = owners[i + k * raw_bytes // spelt_bytes]
-    return found
 
 
 def _matches(raw: bytes, spelt: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -109,13 +99,13 @@ def parse_pharaoh(line: str) -> list[AlignedWords]:
     Raises:
         ValueError: the line has something else; says what.
     """
-    found = []
+    alignment = []
     for text in line.split():
-        match = _ALIGNED.fullmatch(text)
-        if not match:
+        link = _ALIGNED.fullmatch(text)
+        if not link:
             raise ValueError(f"{text!r:.40} is no link")
-        found.append((int(match[1]), int(match[2])))
-    return found
+        alignment.append((int(link[1]), int(link[2])))
+    return alignment
 
 
 class GivenPhrase(NamedTuple):
@@ -143,12 +133,12 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     Args:
         spaces: whether spaces separate the words of the language.
     """
-    found: list[tuple[re.Match[str], GivenPhrase]] = []
+    taken: list[tuple[re.Match[str], GivenPhrase]] = []
 
     def take(phrase: GivenPhrase, matches: Iterator[re.Match[str]]) -> bool:
         for match in matches:
-            if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in found):
-                found.append((match, phrase))
+            if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in taken):
+                taken.append((match, phrase))
                 return True
         return False
 
@@ -159,7 +149,7 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
         for phrase in phrases:
             if take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces))):
                 break
-    for match, phrase in sorted(found, key=lambda place: -place[0].start()):
+    for match, phrase in sorted(taken, key=lambda pair: -pair[0].start()):
         line = line[: match.start()] + phrase.given + line[match.end() :]
     return line
 

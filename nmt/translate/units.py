@@ -22,8 +22,8 @@ from nmt.search.api import Phrase, Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
-from nmt.text.markup import Unit as MarkedText
 from nmt.text.markup import parse
+from nmt.text.projection import MarkedText
 from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 from nmt.translate.records import Translation

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
-from nmt.text.markup import Unit, parse
+from nmt.text.markup import MarkedText, parse
 from nmt.text.words import AlignedWords, parse_pharaoh
 
 
@@ -65,7 +65,7 @@ def measured(pair: Sequence[str], translation: str, found: str, rng: random.Rand
         if len(chosen) < tags and all(set(phrase).isdisjoint(other) for other in chosen):
             chosen.append(phrase)
     (unit,) = parse(tagged(source, chosen), "html")
-    assert isinstance(unit, Unit)
+    assert isinstance(unit, MarkedText)
     output = unit.restored(translation, parse_pharaoh(found))
     correct = []
     for number, phrase in enumerate(chosen):

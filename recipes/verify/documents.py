@@ -9,10 +9,10 @@ from pathlib import Path
 
 from nmt.documents.document import Passage, ReadOptions
 from nmt.documents.formats import format_of, read_document
-from nmt.text.markup import Unit
+from nmt.text.markup import MarkedText
 
 
-def upper(unit: Unit) -> str:
+def upper(unit: MarkedText) -> str:
     """Returns a sentence in upper case with its markup. What a translation must contain stays as it is."""
     kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or "(?!)"
     parts = re.split(f"({kept})", unit.source)

@@ -11,15 +11,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.markup import Unit, parse
+from nmt.text.markup import MarkedText, parse
 from nmt.text.words import AlignedWords, parse_pharaoh
 
 VOID = {"br", "img"}
 OPTIONAL_END = {"p", "li", "td"}
 
 
-def units(text: str, markup: str = "html") -> list[Unit]:
-    return [part for part in parse(text, markup) if isinstance(part, Unit)]  # type: ignore[arg-type]
+def units(text: str, markup: str = "html") -> list[MarkedText]:
+    return [part for part in parse(text, markup) if isinstance(part, MarkedText)]  # type: ignore[arg-type]
 
 
 def sources(text: str, markup: str = "html") -> list[str]:
@@ -29,7 +29,7 @@ def sources(text: str, markup: str = "html") -> list[str]:
 def copied(text: str, markup: str = "html") -> str:
     """Returns the text with every unit translated into itself."""
     parts = parse(text, markup)  # type: ignore[arg-type]
-    own = [(part, [(i, i) for i in range(len(part.text.split()))]) for part in parts if isinstance(part, Unit)]
+    own = [(part, [(i, i) for i in range(len(part.text.split()))]) for part in parts if isinstance(part, MarkedText)]
     restored = iter([unit.restored(unit.text, alignment) for unit, alignment in own])
     return "".join(part if isinstance(part, str) else next(restored) for part in parts)
 

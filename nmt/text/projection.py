@@ -1,0 +1,324 @@
+"""Puts markup into translations: each target word gets the elements around the source word that it is aligned with.
+
+The rule is that of Bergamot. An element whose words are apart in the translation is closed and opened again. If it were
+extended over the words between, one wrong link could mark a whole sentence. In a pair of words, punctuation at the
+edges corresponds to punctuation. Text without a counterpart gets the elements around both of its neighbours. Markup
+without words keeps its place relative to a neighbour. Placeholders and elements that are not translated stay in the
+text; if the translation lacks one, it is inserted.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape, unescape
+from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple
+
+from nmt.text.words import AlignedWords
+
+_REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);")
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
+_PART = re.compile(r"\d+|[^\W\d]+|\W+")
+_IN_WORD = re.compile(r"(?<=\w)(?=\w)")
+_WORD_END = re.compile(r"(?<=\S)(?!\S)")
+_Span = tuple[int, int]
+
+
+class Token(NamedTuple):
+    """A part of marked-up text.
+
+    Attributes:
+        kind: start and end are tags. A leaf has no content that is translated.
+        raw: how the source writes it.
+        text: of a leaf, what stands for it in a line.
+        is_kept: whether it is an element that is not translated, or the start tag of one.
+    """
+
+    kind: Literal["start", "end", "text", "leaf"]
+    raw: str
+    name: str = ""
+    text: str = ""
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    """Text that is translated as a whole, as nested tokens."""
+
+    tokens: Sequence[Token]
+
+    @property
+    def text(self) -> str:
+        """The text without tags, with the spaces around it."""
+        return "".join(_decoded(token.raw) if token.kind == "text" else token.text for token in self.tokens)
+
+    @property
+    def source(self) -> str:
+        """The line to translate."""
+        return " ".join(self.text.split())
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What the translation must contain. What occurs several times in the source is required once."""
+        return tuple(dict.fromkeys(token.text for token in self.tokens if token.kind == "leaf" and token.text))
+
+    def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
+        """Returns the translation with markup, given the alignment between the words of `source` and of it."""
+        if all(token.kind == "text" and not re.search("[&<>]", token.raw) for token in self.tokens):
+            left, right = _spaces_around(self.text)
+            return left + escape(translation.strip(), quote=False) + right
+        return "".join(_Projection(self, translation, alignment).written())
+
+
+def _decoded(raw: str) -> str:
+    return _REFERENCE.sub(lambda reference: unescape(reference[0]), raw) if "&" in raw else raw
+
+
+def _spellings(raw: str) -> Sequence[str]:
+    """Returns how text writes each of its characters."""
+    if "&" not in raw and "<" not in raw:
+        return raw
+    spellings: list[str] = []
+    for written in re.findall(rf"{_REFERENCE.pattern}|[\s\S]", raw):
+        characters = unescape(written)
+        is_reference = len(written) > 1 == len(characters)
+        spellings += [written] if is_reference else [escape(c, quote=False) if c in "&<" else c for c in characters]
+    return spellings
+
+
+def _spaces_around(text: str) -> tuple[str, str]:
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+
+
+@dataclass(slots=True)
+class _MarkupNode:
+    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
+
+    parent: int
+    begin: int
+    start_tag: str
+    is_leaf: bool
+    end: int = 0
+    end_tag: str = ""
+    last: int = 0
+
+
+class _Projection:
+    """A translation with the spaces around it, and for each of its characters the source character and the node.
+
+    Attributes:
+        nodes: the nodes of the source, each before its descendants. Node 0 is around all others.
+        source_nodes, target_nodes: the innermost node around each character of the source and of the translation.
+        spellings: how the source writes each of its characters.
+        origins: the source character of each character of the translation; None if it has none.
+    """
+
+    def __init__(self, unit: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
+        self.source = unit.text
+        left, right = map(len, _spaces_around(self.source))
+        self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
+        self.nodes: list[_MarkupNode] = []
+        self.source_nodes: list[int] = []
+        self.spellings: list[str] = []
+        self._read(unit.tokens)
+        self.words = [[match.span() for match in re.finditer(r"\S+", side)] for side in (self.source, self.target)]
+        self.origins: list[int | None] = [None] * len(self.target)
+        links = {target: source for source, target in sorted(alignment, reverse=True)}
+        leaves = self._leaves_in_target(links)
+        self._map((0, left), (0, left))
+        self._map(*((len(side) - right, len(side)) for side in (self.source, self.target)))
+        self._map_words(links, leaves)
+        self.target_nodes = self._nodes_of_target(leaves)
+
+    def _read(self, tokens: Sequence[Token]) -> None:
+        """Adds the nodes and the characters of the source."""
+        unclosed: list[int] = []
+        for token in [Token("start", ""), *tokens, Token("end", "")]:
+            if token.kind in ("start", "leaf"):
+                parent = unclosed[-1] if unclosed else -1
+                self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
+                unclosed.append(len(self.nodes) - 1)
+            spellings = _spellings(token.raw) if token.kind == "text" else token.text
+            self.spellings += spellings
+            self.source_nodes += unclosed[-1:] * len(spellings)
+            if token.kind in ("end", "leaf"):
+                node = self.nodes[unclosed.pop()]
+                node.end, node.last = len(self.spellings), len(self.nodes)
+                node.end_tag = token.raw if token.kind == "end" else ""
+
+    def _word(self, side: int, position: int) -> int:
+        """Returns the number of the word around a character of the source, 0, or of the translation, 1."""
+        return bisect_right(self.words[side], position, key=lambda word: word[0]) - 1
+
+    def _leaves_in_target(self, links: Mapping[int, int]) -> dict[int, int]:
+        """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
+        ranked = []
+        for leaf, node in enumerate(self.nodes):
+            phrase = self.source[node.begin : node.end] if node.is_leaf else ""
+            word = self._word(0, node.begin)
+            for match in re.finditer(re.escape(phrase), self.target) if phrase else ():
+                target_word = self._word(1, match.start())
+                shift = match.start() - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
+                in_word = any(_IN_WORD.match(self.target, edge) for edge in match.span())
+                ranked.append((links.get(target_word) != word, in_word, abs(shift), leaf, *match.span()))
+        leaves: dict[int, int] = {}
+        taken = set[int]()
+        for *_, leaf, start, stop in sorted(ranked):
+            if leaf not in leaves and taken.isdisjoint(range(start, stop)):
+                leaves[leaf] = start
+                taken.update(range(start, stop))
+        return leaves
+
+    def _map_words(self, links: Mapping[int, int], leaves: Mapping[int, int]) -> None:
+        """Maps the characters of linked words, the last full stop, leaves, and spaces."""
+        spans = [((node.begin, node.end), start) for leaf, start in leaves.items() for node in [self.nodes[leaf]]]
+        of_leaves = {
+            self._word(1, start + i): self._word(0, begin + i)
+            for (begin, end), start in spans
+            for i in range(end - begin)
+        }
+        source_words, target_words = self.words
+        for target_word, source_word in {**links, **of_leaves}.items():
+            self._map_word(source_words[source_word], target_words[target_word])
+        if source_words and target_words:
+            source_end, target_end = source_words[-1][1], target_words[-1][1]
+            if not re.search(r"\w", self.source[source_end - 1] + self.target[target_end - 1]):
+                self.origins[target_end - 1] = source_end - 1
+        for (begin, end), start in spans:
+            self._map((begin, end), (start, start + end - begin))
+        for (_, start), (stop, _) in pairwise(target_words):
+            left, right = self.origins[start - 1], self.origins[stop]
+            if left is not None and right is not None and self.source[left + 1 : right].isspace():
+                length = stop - start if self.source[left + 1 : right] == self.target[start:stop] else 1
+                self._map((left + 1, left + 1 + length), (start, start + length))
+
+    def _map_word(self, source: _Span, target: _Span) -> None:
+        """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
+        sides, spans = (self.source, self.target), (source, target)
+        words = [side[slice(*span)] for side, span in zip(sides, spans, strict=True)]
+        if words[0] == words[1] or all(map(str.isalpha, words)):
+            self._map(source, target)
+            return
+        cores = [core.span() for side, span in zip(sides, spans, strict=True) if (core := _CORE.search(side, *span))]
+        cuts = [[span] for span in spans]
+        if len(cores) == 2:
+            cuts = [[(start, core[0]), core, (core[1], end)] for (start, end), core in zip(spans, cores, strict=True)]
+        for pair in zip(*cuts, strict=True):
+            parts = [
+                [part.span() for part in _PART.finditer(side, *span)] for side, span in zip(sides, pair, strict=True)
+            ]
+            for linked in zip(*parts, strict=True) if len(parts[0]) == len(parts[1]) else [pair] * all(parts):
+                self._map(*linked)
+
+    def _map(self, source: _Span, target: _Span) -> None:
+        """Maps equal text character by character, and other text to the characters in the node with most of them."""
+        positions: Sequence[int] = range(*source)
+        if self.source[slice(*source)] != self.target[slice(*target)]:
+            ((node, _),) = Counter(self.source_nodes[slice(*source)]).most_common(1)
+            positions = [position for position in positions if self.source_nodes[position] == node]
+            length = target[1] - target[0]
+            positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
+        self.origins[slice(*target)] = positions
+
+    def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
+        """Returns the innermost node around each character of the translation."""
+
+        def element(position: int) -> int:
+            node = self.source_nodes[position]
+            return self.nodes[node].parent if self.nodes[node].is_leaf else node
+
+        def nearest(nodes: Sequence[int | None], edge: int) -> list[int]:
+            return list(accumulate(nodes, lambda old, new: old if new is None else new, initial=edge))[1:]
+
+        nodes = [None if origin is None else element(origin) for origin in self.origins]
+        for leaf, start in leaves.items():
+            length = self.nodes[leaf].end - self.nodes[leaf].begin
+            nodes[start : start + length] = [leaf] * length
+        before, behind = nearest(nodes, element(0)), nearest(nodes[::-1], element(-1))[::-1]
+        return list(map(self._common, before, behind))
+
+    def _common(self, a: int, b: int) -> int:
+        """Returns the innermost node around both."""
+        while a != b:
+            a, b = min(a, b), self.nodes[max(a, b)].parent
+        return a
+
+    def written(self) -> Iterator[str]:
+        """Yields the parts of the marked-up translation."""
+        lost = self._lost()
+        inside = 0
+        for position, target_node in enumerate([*self.target_nodes, 0]):
+            for number in lost[position]:
+                node = self.nodes[number]
+                element = node.parent if node.is_leaf else number
+                yield from self._tags(inside, element)
+                inside = element
+                if node.is_leaf:
+                    # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
+                    sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
+                    around = self.source[max(0, node.begin - 1) : node.end + 1]
+                    is_apart = node.begin < node.end or (len(around) > 1 and around.isspace() and " " in sides)
+                    left, right = (" " if is_apart and side.strip() else "" for side in sides)
+                    yield f"{left}{node.start_tag}{right}"
+            if target_node != inside:
+                yield from self._tags(inside, target_node)
+                inside = target_node
+            if position < len(self.target) and not self.nodes[target_node].is_leaf:
+                character, origin = self.target[position], self.origins[position]
+                is_same = origin is not None and self.source[origin] == character
+                yield self.spellings[origin or 0] if is_same else escape(character, quote=False)
+
+    def _tags(self, start: int, goal: int) -> Iterator[str]:
+        """Yields the tags between two characters that are directly in these nodes."""
+        common = self._common(start, goal)
+        while start != common:
+            yield self.nodes[start].end_tag
+            start = self.nodes[start].parent
+        opened = []
+        while goal != common:
+            opened.append(self.nodes[goal].start_tag)
+            goal = self.nodes[goal].parent
+        yield from reversed(opened)
+
+    def _lost(self) -> dict[int, list[int]]:
+        """Returns the nodes that have no text in the translation, in order, by the position where they are inserted."""
+        held = {0}
+        for owner in set(self.target_nodes):
+            while owner not in held:
+                held.add(owner)
+                owner = self.nodes[owner].parent
+        mapped = [(origin, position) for position, origin in enumerate(self.origins) if origin is not None]
+        first, last = dict(reversed(mapped)), dict(mapped)  # by the source character
+        origins = sorted(last)
+        left = [0, *self.target_nodes]
+        common = list(map(self._common, left, [*self.target_nodes, 0]))
+
+        def is_within(number: int, ancestor: int) -> bool:
+            return ancestor <= number < self.nodes[ancestor].last
+
+        @cache
+        def position_of(parent: int, begin: int) -> int:
+            around = self.nodes[parent].begin, begin, self.nodes[parent].end
+            low, i, high = (bisect_left(origins, position) for position in around)
+            if low == high:
+                return 0
+            is_behind = low < i and (i == high or bool(_WORD_END.match(self.source, begin)))
+            position = last[origins[i - 1]] + 1 if is_behind else first[origins[i]]
+            while not is_within(parent, common[position]):  # do not split a node in the parent
+                position += 1 if is_behind else -1
+            return position
+
+        ranked = []
+        for number, node in enumerate(self.nodes):
+            if number not in held and node.parent in held:
+                position = position_of(node.parent, node.begin)
+                # Nodes in a node that ends here, then others, then nodes in a node that begins here.
+                ends_here = is_within(left[position], node.parent)
+                ranked.append((position, 0 if node.parent == common[position] else -1 if ends_here else 1, number))
+        lost = defaultdict[int, list[int]](list)
+        for position, _, number in sorted(ranked):
+            lost[position] += range(number, self.nodes[number].last)
+        return lost
