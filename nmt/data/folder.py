@@ -20,8 +20,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.mixture import MixedOrder, Mixture, TokenArray
+from nmt.data.mixture import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
@@ -186,11 +185,17 @@ class ParallelSplit:
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
-        of_epoch = partial(replace, epoch=epoch, order=self.mixture and MixedOrder(self.mixture, seed, epoch))
+        order = self.mixture and MixedOrder(self.mixture, seed, epoch)
+
+        def visited(side: TokenArray, seed: int = 0, skips: int = 0) -> TokenArray:
+            if order is None and side.encodings == 1:
+                return side
+            return EpochTokens(side.tokens, side.offsets, side.encodings, epoch, order, seed, skips)
+
         return ParallelSplit(
-            of_epoch(self.source, seed=2 * seed),
-            of_epoch(self.target, seed=2 * seed + 1, slow=True),
-            self.alignments and of_epoch(self.alignments),
+            visited(self.source, 2 * seed),
+            visited(self.target, 2 * seed + 1, skips=1),
+            self.alignments and visited(self.alignments),
         )
 
 
