@@ -185,7 +185,7 @@ class ParallelSplit:
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
-        order = self.mixture and MixedOrder(self.mixture, seed, epoch)
+        order = MixedOrder(self.mixture, seed, epoch) if self.mixture else None
 
         def visited(side: TokenArray, seed: int = 0, skips: int = 0) -> TokenArray:
             if order is None and side.encodings == 1:
