@@ -39,11 +39,12 @@ from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import MaxiBatches
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
-from nmt.training.loop import endless_updates, plan_epoch
+from nmt.training.prepare import NOTHING_SAVED, prepare
+from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, TrainState, new_state
-from nmt.training.train import fit_memory, prepared
+from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
 from nmt.translate.requests import Hypothesis, Request
 
@@ -135,7 +136,8 @@ def benchmark_training(
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
         start_up = _start_up_seconds(data_folder, model, config)
-        with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
+        with join_ranks(config, NOTHING_SAVED) as ranks:
+            setup = prepare(DataFolder.open(data_folder), model, config, *ranks)
             report = _measure(setup, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
@@ -153,7 +155,7 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
         if trace:
             with _profiled(trace, setup.runtime):
                 _trial(setup, state, stream, updates)
-    report = Report({"device": state.gradients.hardware})
+    report = Report({"device": setup.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)

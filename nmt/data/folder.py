@@ -205,6 +205,7 @@ class DataFolder:
     def __init__(self, path: Path, meta: Meta, codec: TextCodec) -> None:
         self.path, self.meta, self.codec = path, meta, codec
         self._splits: dict[str, ParallelSplit] = {}
+        self._is_verified = False
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -226,23 +227,26 @@ class DataFolder:
         return cls(path, meta, codec_in(path, TextConfig.from_dict(meta.text, str(path / META))))
 
     def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Compares the content of every file with its SHA-256 in meta.json; ends early when `stopped()` is true.
+        """Compares the content of every file with its SHA-256 in meta.json, once; ends early when `stopped()` is true.
 
         Raises:
             NmtError: a file cannot be read or is damaged; the message names it.
         """
+        if self._is_verified:
+            return
         total = sum(recorded.bytes for recorded in self.meta.files.values())
         with console.Progress(f"verifying {self.path}", total, "byte", summary=False) as progress:
             for name, recorded in self.meta.files.items():
-                found = hashlib.sha256()
+                digest = hashlib.sha256()
                 with _reading(self.path / name), open(self.path / name, "rb") as file:
                     while (block := file.read(_BLOCK_BYTES)) and not stopped():
-                        found.update(block)
+                        digest.update(block)
                         progress.advance(len(block))
                 if stopped():
                     return
-                if found.hexdigest() != recorded.sha256:
+                if digest.hexdigest() != recorded.sha256:
                     raise NmtError(f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}")
+        self._is_verified = True
 
     def split(self, name: str) -> ParallelSplit:
         """Returns the split with this name: train, valid, test, test1, …"""

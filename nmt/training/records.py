@@ -5,9 +5,9 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt import console
 from nmt.errors import NmtError
@@ -107,6 +107,26 @@ class Scores:
         if score is None or math.isnan(score):
             return -math.inf, -math.inf
         return score, -math.inf if math.isnan(self.nll) else -self.nll
+
+
+class Validation(NamedTuple):
+    """The result of a validation.
+
+    Attributes:
+        scores: the loss, EOS included and without label smoothing; and sacreBLEU's scores of the detokenised beam
+            output against the raw reference, if --valid-metric asks for them.
+        bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
+        samples: the source, the reference and the output of a few lines, the same lines in every validation.
+    """
+
+    scores: Scores
+    bleu_signature: str | None = None
+    samples: Sequence[dict[str, str]] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Returns the record of metrics.jsonl."""
+        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
+        return asdict(self.scores) | others
 
 
 def perplexity(nll: float) -> float:

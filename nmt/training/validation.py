@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import torch
 
@@ -14,32 +13,12 @@ from nmt.data.loader import updates
 from nmt.errors import StoppedError
 from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
-from nmt.training.records import Scores
+from nmt.training.records import Scores, Validation
 from nmt.training.state import Setup, TrainState
 from nmt.translate.translator import Translator
 
 # Number of translations that a validation records in metrics.jsonl.
 _SAMPLES = 8
-
-
-class Validation(NamedTuple):
-    """The result of a validation.
-
-    Attributes:
-        scores: the loss, EOS included and without label smoothing; and sacreBLEU's scores of the detokenised beam
-            output against the raw reference, if --valid-metric asks for them.
-        bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
-        samples: the source, the reference and the output of a few lines, the same lines in every validation.
-    """
-
-    scores: Scores
-    bleu_signature: str | None = None
-    samples: Sequence[dict[str, str]] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Returns the record of metrics.jsonl."""
-        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
-        return asdict(self.scores) | others
 
 
 @torch.no_grad()
