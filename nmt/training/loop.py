@@ -173,8 +173,8 @@ class TrainingLoop:
 
     def _save_average(self) -> None:
         last = self.setup.config.average_last
-        if last and self.setup.world.is_main and not self.folder.has_average(last):
-            console.info(f"saved {self.folder.save_average(last)}, the average of the last checkpoints")
+        if last and self.setup.world.is_main and (path := self.folder.save_average(last)):
+            console.info(f"saved {path}, the average of the last checkpoints")
 
     def _write_config(self) -> None:
         if self.setup.world.is_main:
