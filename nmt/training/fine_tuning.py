@@ -38,16 +38,15 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
 def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
     """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
     differences = {
-        flag_name(name): f"is {now} instead of {then}"
+        flag_name(name): f"{flag_name(name)} is {now} instead of {then}"
         for name, then, now in config.other_weights(of_checkpoint.to_dict())
         if name not in _STACKS or now > then
     }
     if differences:
-        found = "; ".join(f"{flag} {difference}" for flag, difference in differences.items())
         in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *differences))
         raise NmtError(
-            f"the weights of --init-from {path} do not fit: {found}; leave out --arch and these options (in a file of "
-            f"--config: {in_file})"
+            f"the weights of --init-from {path} do not fit: {'; '.join(differences.values())}; leave out --arch and "
+            f"these options (in a file of --config: {in_file})"
         )
 
 
@@ -58,7 +57,7 @@ def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> d
         had, has = getattr(checkpoint.model_config, option), getattr(config, option)
         if had == has:
             continue
-        kept = [-(-had * number // has) for number in range(1, has + 1)]  # counted from 1
+        kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1
         console.info(f"of the {had} {stack} layers of {Path(path).name}, these are taken: {', '.join(map(str, kept))}")
         layers = {
             f"{stack}.{new}.{name}": weight
@@ -84,7 +83,11 @@ def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: Te
         tables["source_embedding.weight"] = (codec.source, model.source_embedding, source)
     for name, (subword, embedding, known) in tables.items():
         rows[name], new = _rows(subword, embedding.weight, known)
-        _show_new(path, len(subword), new)
+        pieces = len(subword)
+        console.info(
+            f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
+            + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
+        )
     return rows
 
 
@@ -94,16 +97,8 @@ def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
 
 def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
     """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
-    found, pieces = fresh.detach().cpu().clone(), subword.vocabulary
+    rows, pieces = fresh.detach().cpu().clone(), subword.vocabulary
     for i, piece in enumerate(pieces):
         if piece in known:
-            found[i] = known[piece]
-    return found, [piece for piece in pieces if piece not in known]
-
-
-def _show_new(path: str, pieces: int, new: list[str]) -> None:
-    """Logs how many of the pieces have embeddings in the checkpoint, and names some of the others."""
-    console.info(
-        f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
-        + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
-    )
+            rows[i] = known[piece]
+    return rows, [piece for piece in pieces if piece not in known]

@@ -84,11 +84,11 @@ def _scored(setup: Setup, scores: Scores, shares: Sequence[list[str]]) -> Valida
         output[rank :: len(shares)] = share
     metrics = [metric for metric in setup.config.valid_metric if metric != "nll"]
     config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
-    found = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
-    bleu, chrf = (found[metric].score if metric in found else None for metric in ("bleu", "chrf"))
-    chosen = range(0, len(output), -(-len(output) // _SAMPLES))
+    computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
+    bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
+    sampled = range(0, len(output), -(-len(output) // _SAMPLES))
     return Validation(
         replace(scores, bleu=bleu, chrf=chrf),
-        found["bleu"].signature if "bleu" in found else None,
-        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in chosen],
+        computed["bleu"].signature if "bleu" in computed else None,
+        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
     )
