@@ -31,7 +31,7 @@ from nmt import __version__, console
 from nmt.data.mixture import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
-from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
+from nmt.text.codec import TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
@@ -147,19 +147,12 @@ def read_meta(folder: Path) -> Meta:
 
 
 def _meta(content: dict[str, Any]) -> Meta:
-    splits = {name: _split(**split) for name, split in content.pop("splits").items()}
+    splits = {}
+    for name, split in content.pop("splits").items():
+        mixture = split.pop("mixture")
+        splits[name] = SplitMeta(**split, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
     files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
     return Meta(splits=splits, files=files, **content)
-
-
-def _split(mixture: dict[str, Any] | None, **values: Any) -> SplitMeta:
-    return SplitMeta(**values, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
-
-
-def write_meta(meta: Meta) -> bytes:
-    """Returns the content of meta.json. A byte that is not UTF-8, which the name of a file may have, becomes "?"."""
-    content = json.loads(json.dumps(asdict(meta), ensure_ascii=False).encode(errors="replace"))
-    return json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False).encode()
 
 
 _BLOCK_BYTES = 1 << 22
@@ -252,7 +245,15 @@ class DataFolder:
         """Returns the split with this name: train, valid, test, test1, …"""
         self._check_split(name)
         if name not in self._splits:
-            self._splits[name] = self._open_split(name)
+            described, config, codec = self.meta.splits[name], self.codec.config, self.codec
+            source_names, target_names = (array_names(name, lang) for lang in (config.source_lang, config.target_lang))
+            names = alignment_names(name, config)
+            self._splits[name] = ParallelSplit(
+                self._array(source_names, token_type(len(codec.source)), described.source_encodings),
+                self._array(target_names, token_type(len(codec.target)), described.target_encodings),
+                self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None,
+                mixture=described.mixture,
+            )
         return self._splits[name]
 
     def raw_lines(self, name: str, lang: str) -> list[str]:
@@ -269,20 +270,6 @@ class DataFolder:
         if name not in self.meta.splits:
             raise NmtError(f"{self.path} has no split {name!r}; it has {', '.join(self.meta.splits)}")
 
-    def _open_split(self, name: str) -> ParallelSplit:
-        described, config = self.meta.splits[name], self.codec.config
-        sides = (
-            (config.source_lang, len(self.codec.source), described.source_encodings),
-            (config.target_lang, len(self.codec.target), described.target_encodings),
-        )
-        source, target = (
-            self._array(array_names(name, lang), token_type(vocab_size), encodings)
-            for lang, vocab_size, encodings in sides
-        )
-        names = alignment_names(name, config)
-        alignments = self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None
-        return ParallelSplit(source, target, alignments, mixture=described.mixture)
-
     def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
         tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
         return TokenArray(tokens, offsets, encodings)
@@ -297,13 +284,12 @@ def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
 
 def codec_in(folder: Path, config: TextConfig) -> TextCodec:
     """Returns the codec with the subword models in a data folder."""
-    source, target = (_read_model(folder / name, config.subword) for name in model_names(config))
+    models = []
+    for path in (folder / name for name in model_names(config)):
+        with _reading(path):
+            models.append(load_subword(path.read_bytes(), config.subword, str(path)))
+    source, target = models
     return TextCodec.checked(config, source, source if config.one_model else target, str(folder))
-
-
-def _read_model(path: Path, kind: str) -> SubwordModel:
-    with _reading(path):
-        return load_subword(path.read_bytes(), kind, str(path))
 
 
 @contextmanager
@@ -400,7 +386,8 @@ class SplitWriter(ExitStack):
 def write_models(folder: Path, codec: TextCodec) -> None:
     """Writes the subword models."""
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-        _write(folder / name, model.to_bytes())
+        with _new_file(folder / name) as file:
+            file.write(model.to_bytes())
 
 
 def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], options: Mapping[str, Any]) -> None:
@@ -409,9 +396,9 @@ def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], op
     remove_partial_files(folder)
     paths = sorted(path for path in folder.iterdir() if path.name != META)
     files = {path.name: FileMeta(path.stat().st_size, digest_of(str(path))) for path in paths}
-    _write(folder / META, write_meta(Meta(codec.config.to_dict(), dict(splits), files, options)))
-
-
-def _write(path: Path, data: bytes) -> None:
-    with _new_file(path) as file:
-        file.write(data)
+    meta = asdict(Meta(codec.config.to_dict(), dict(splits), files, options))
+    # A byte that is not UTF-8, which the name of a file may have, becomes "?".
+    content = json.loads(json.dumps(meta, ensure_ascii=False).encode(errors="replace"))
+    text = json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False)
+    with _new_file(folder / META) as file:
+        file.write(text.encode())
