@@ -126,6 +126,12 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1, least: int = 0) 
     return matrix
 
 
+def _flat(arrays: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
+    """Returns the numbers of all arrays in one axis, padded at the end to a multiple of `multiple`."""
+    flat = np.concatenate([array.ravel() for array in arrays])
+    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
+
+
 def make_side(
     blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1, least_width: int = 0
 ) -> BatchSide:
@@ -138,25 +144,17 @@ def make_side(
         least_width: the width of each block is at least this.
     """
     matrices = [_padded(block, width_multiple, least_width) for block in blocks]
-    widths = [matrix.shape[1] for matrix in matrices]
     lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
-    positions = [np.tile(np.arange(width), len(block)) for width, block in zip(widths, blocks, strict=True)]
     layout = Layout(
-        positions_F=_flat(positions, multiple),
+        positions_F=_flat([np.tile(np.arange(matrix.shape[1]), len(matrix)) for matrix in matrices], multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
-        longest=max(widths),
+        longest=max(matrix.shape[1] for matrix in matrices),
         blocks=tuple(
-            Block(len(block_lengths), width, padded=bool((block_lengths < width).any()))
-            for width, block_lengths in zip(widths, lengths, strict=True)
+            Block(len(matrix), matrix.shape[1], padded=bool((block_lengths < matrix.shape[1]).any()))
+            for matrix, block_lengths in zip(matrices, lengths, strict=True)
         ),
     )
     return BatchSide(_flat(matrices, multiple), layout)
-
-
-def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
-    """Returns the numbers of all parts in one axis, padded at the end to a multiple of `multiple`."""
-    flat = np.concatenate([part.ravel() for part in parts])
-    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
 def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -167,16 +167,9 @@ def with_choices(
     return replace(config, **of_training), overrides | values
 
 
-class _Size(NamedTuple):
-    """An architecture, and what it needs at least: pairs of the corpus, and tokens that the training can take."""
-
-    arch: str
-    pairs: int
-    tokens: float
-
-
-# From small to large. docs/given_time.md says which numbers were measured.
-_SIZES = (_Size(SMALLEST, 0, 0), _Size("transformer_base", 200_000, 3e8), _Size("transformer_big", 3_000_000, 4e9))
+# Architectures from small to large, and what each needs at least: pairs of the corpus, and tokens that the training can
+# take. docs/given_time.md says which numbers were measured.
+_ARCHITECTURES = {SMALLEST: (0, 0.0), "transformer_base": (200_000, 3e8), "transformer_big": (3_000_000, 4e9)}
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _TUNING_LR_SCALE = 0.3  # for a training that starts with the weights of a checkpoint
@@ -210,7 +203,7 @@ def choose(
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = max(1.0, corpus.tokens / batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
-    if corpus.pairs < _LARGE_CORPUS and arch in {size.arch for size in _SIZES}:
+    if corpus.pairs < _LARGE_CORPUS and arch in _ARCHITECTURES:
         epochs = updates / per_epoch
         dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
         choice("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
@@ -225,7 +218,7 @@ def choose(
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:
     """Returns the largest architecture that corpus and time suffice for."""
     best = SMALLEST
-    for arch, pairs, tokens in _SIZES[1:]:
+    for arch, (pairs, tokens) in list(_ARCHITECTURES.items())[1:]:
         # A larger architecture is slower, so the speed of the smaller one can rule it out without another measurement.
         if corpus.pairs < pairs or speed(best) * seconds < tokens:
             break
