@@ -45,12 +45,12 @@ def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Genera
         split = setup.data.split("train").in_epoch(setup.config.seed, counters.epoch)
         if setup.model_config.guided_alignment is None:
             split = replace(split, alignments=None)  # to prepare alignments takes time
-        tokens, graphs = state.device_tokens(setup), state.graphs
+        tokens, graphed = state.device_tokens(setup), state.graphs is not None
         rest = updates(split, plan, tokens, counters.update_in_epoch, world.rank, world.size, packs=setup.packs)
         with closing(rest) as prepared:
             for update in prepared:
                 yield update
-                if state.device_tokens(setup) != tokens or state.graphs is not graphs:  # memory ran out
+                if state.device_tokens(setup) != tokens or (state.graphs is not None) != graphed:  # memory ran out
                     break
             else:
                 counters.skip_to_next_epoch()
