@@ -34,11 +34,11 @@ class PieceAlignment:
     The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
 
     Attributes:
-        places_L: the place of each link in these numbers.
+        indices_L: the index of each link in these numbers.
         shares_L: 1 over the number of alignments that its target piece has.
     """
 
-    places_L: Tensor
+    indices_L: Tensor
     shares_L: Tensor
 
 
@@ -200,15 +200,15 @@ def _piece_alignment(
     Args:
         links: for each sentence, block by block, the numbers of a source and a target piece, in turn.
     """
-    places, shares, start = [], [], 0
+    indices, shares, start = [], [], 0
     for of_block, source_block, target_block in zip(links, source, target, strict=True):
         for of_sentence in of_block:
             i, j = of_sentence.astype(np.int64).reshape(-1, 2).T
-            places.append(start + j * source_block.width + i)
+            indices.append(start + j * source_block.width + i)
             shares.append(1 / np.bincount(j)[j])
             start += target_block.width * source_block.width
-    places_L, shares_L = np.concatenate(places), np.concatenate(shares).astype(np.float32)
-    return PieceAlignment(torch.from_numpy(places_L), torch.from_numpy(shares_L))
+    indices_L, shares_L = np.concatenate(indices), np.concatenate(shares).astype(np.float32)
+    return PieceAlignment(torch.from_numpy(indices_L), torch.from_numpy(shares_L))
 
 
 def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:

@@ -173,7 +173,7 @@ class TrainingLoss(nn.Module):
             # attention of the first head of layer --guided-alignment at the position that predicts the piece.
             assert alignments
             log_weights = _log_weights(cast(MultiHeadAttention, attention), *inputs)
-            aligned.append(-(log_weights[alignments.places_L] * alignments.shares_L).sum())
+            aligned.append(-(log_weights[alignments.indices_L] * alignments.shares_L).sum())
 
         guided: AbstractContextManager[Any] = nullcontext()
         if alignments and layer:

@@ -51,12 +51,12 @@ class Muon:
         # The matrices share the memory of the weights.
         self._matrices = [matrix for weight, rows in weights for matrix in weight.detach().split(rows)]
         self.momenta = list(map(torch.zeros_like, self._matrices))
-        by_shape: dict[torch.Size, list[list[int]]] = {}  # numbers of matrices in batches
-        for number, matrix in enumerate(self._matrices):
+        by_shape: dict[torch.Size, list[list[int]]] = {}  # indices of matrices, in batches
+        for index, matrix in enumerate(self._matrices):
             batches = by_shape.setdefault(matrix.shape, [[]])
             if len(batches[-1]) * matrix.numel() >= _ELEMENTS:
                 batches.append([])
-            batches[-1].append(number)
+            batches[-1].append(index)
         self._batches = list(chain(*by_shape.values()))
 
     @property
@@ -73,15 +73,15 @@ class Muon:
             assert weight.grad is not None
             weight.grad /= loss_scale
             gradients += weight.grad.split(rows)
-        for numbers in self._batches:
-            of_batch = [gradients[number] for number in numbers]
-            momenta = [self.momenta[number] for number in numbers]
+        for indices in self._batches:
+            of_batch = [gradients[index] for index in indices]
+            momenta = [self.momenta[index] for index in indices]
             torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
             matrices_PRC = torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM))
             steps_PRC = _orthogonal(matrices_PRC.to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
-            for number, step_RC in zip(numbers, steps_PRC, strict=True):
-                self._matrices[number].add_(step_RC, alpha=-learning_rate * size)
+            for index, step_RC in zip(indices, steps_PRC, strict=True):
+                self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
 
 
 def _orthogonal(matrices_PRC: Tensor) -> Tensor:

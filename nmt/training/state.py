@@ -63,8 +63,8 @@ class Setup:
 
     def seed_dropout(self, update: int, micro_batch: int) -> None:
         """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
-        numbers = (self.config.seed, update, self.world.rank, micro_batch)
-        torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
+        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
     @property
     def hardware(self) -> str:
