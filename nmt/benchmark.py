@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
@@ -27,7 +27,7 @@ from nmt.checkpoint_file import read_codec
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, Flat, ParallelSplit, SplitWriter, complete, token_type
-from nmt.data.loader import Update, updates
+from nmt.data.loader import updates
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
@@ -39,14 +39,14 @@ from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
-from nmt.training.loop import endless_updates, plan_epoch
+from nmt.training.prepare import NOTHING_SAVED, prepare
+from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
-from nmt.training.state import Setup, TrainState, new_state
-from nmt.training.train import fit_memory, prepared
+from nmt.training.state import Setup, new_state
+from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
 from nmt.translate.lines import LineFormat
-from nmt.translate.records import Translation
 from nmt.translate.units import Unit
 
 
@@ -68,16 +68,14 @@ class Report:
 
     def __str__(self) -> str:
         subject = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
-        rows = {**subject, **{name: _in_words(figure) for name, figure in self.figures.items()}}
+        rows = dict(subject)
+        for name, figure in self.figures.items():
+            digits, repeats = 0 if figure["median"] >= 100 else 2, len(figure["values"])
+            median, least, most = (f"{figure[key]:,.{digits}f}" for key in ("median", "min", "max"))
+            spread = f"  ({least} to {most}, median of {repeats})" if repeats > 1 else ""
+            rows[name] = f"{median} {figure['unit']}".rstrip() + spread
         width = max(map(len, rows))
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
-
-
-def _in_words(figure: Mapping[str, Any]) -> str:
-    digits, repeats = 0 if figure["median"] >= 100 else 2, len(figure["values"])
-    median, least, most = (f"{figure[name]:,.{digits}f}" for name in ("median", "min", "max"))
-    spread = f"  ({least} to {most}, median of {repeats})" if repeats > 1 else ""
-    return f"{median} {figure['unit']}".rstrip() + spread
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
@@ -136,8 +134,9 @@ def benchmark_training(
         output_file(profile, files, "--profile") if profile else nullcontext() as trace,
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
-        start_up = _start_up_seconds(data_folder, model, config)
-        with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
+        start_up = _training_start_up_seconds(data_folder, model, config)
+        with join_ranks(config, NOTHING_SAVED) as ranks:
+            setup = prepare(DataFolder.open(data_folder), model, config, *ranks)
             report = _measure(setup, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
@@ -148,14 +147,21 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
     plan = plan_epoch(setup, state)
     fit_memory(setup, state, plan)
     with closing(endless_updates(setup, state, plan)) as stream:
+
+        def trial() -> tuple[dict[str, float], float]:
+            """Performs `updates` updates; returns their metrics and their FLOP/s."""
+            before = state.counters.flops
+            interval, seconds = timed_updates(setup, state, stream, updates)
+            return interval.record(setup.world), (state.counters.flops - before) / seconds
+
         for _ in range(_WARM_UPS[setup.runtime.device.type]):
-            _trial(setup, state, stream, updates)
-        trials = [_trial(setup, state, stream, updates) for _ in range(repeats)]
+            trial()
+        trials = [trial() for _ in range(repeats)]
         memory = setup.runtime.peak_memory_mib
         if trace:
             with _profiled(trace, setup.runtime):
-                _trial(setup, state, stream, updates)
-    report = Report({"device": state.gradients.hardware})
+                trial()
+    report = Report({"device": setup.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)
@@ -165,21 +171,13 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
     return report
 
 
-def _trial(setup: Setup, state: TrainState, stream: Iterator[Update], updates: int) -> tuple[dict[str, float], float]:
-    """Performs `updates` updates; returns their metrics and their FLOP/s."""
-    before = state.counters.flops
-    interval, seconds = timed_updates(setup, state, stream, updates)
-    return interval.record(setup.world), (state.counters.flops - before) / seconds
-
-
-def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
+def _training_start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
     """Returns the time from the start of `nmt train` to the end of its first update."""
     changed = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
     started = time.time()
     run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
     records = MetricsFile(Path(config.save_dir) / METRICS).records()
-    first = next(record for record in records if record["kind"] == "train")
-    return float(first["time"]) - started
+    return float(next(record["time"] for record in records if record["kind"] == "train")) - started
 
 
 @contextmanager
@@ -201,20 +199,26 @@ def benchmark_translation(
     checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
 ) -> Report:
     """Returns a report on translating the lines `repeats` times, after one translation to warm up."""
-    start_up = [_translation_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
+    start_up = []
+    for _ in range(repeats):  # the command, for one sentence
+        started = time.perf_counter()
+        run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=lines[0])
+        start_up.append(time.perf_counter() - started)
     job = TranslationJob((checkpoint,), runtime, search, format=LineFormat(output="jsonl"))
-    seconds = []
-    pieces = []
-    repeated = chain.from_iterable(repeat(lines, 1 + repeats))
+    units = map(Unit, chain.from_iterable(repeat(lines, 1 + repeats)))
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
-    with closing(_translations(job, repeated, workers, len(lines))) as stream:
+    seconds, pieces = [], []
+    # As many lines as there are in a pass are sorted by length together.
+    silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
+    with closing(local(job, ReadChunks(units, len(lines)), workers, silent)) as outcomes:
+        stream = in_order(outcomes)
         list(islice(stream, len(lines)))
         for _ in range(trials):
             started = time.perf_counter()
-            done = list(islice(stream, passes * len(lines)))
+            records = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
-            pieces.append(sum(len(best.pieces) + 1 for best, *_ in done))
+            pieces.append(sum(len(line.translations[0].pieces) + 1 for line in records))
         # Close to the peak, because freed memory is kept.
         memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
     resolved = resolve(runtime)
@@ -230,23 +234,6 @@ def benchmark_translation(
     return report
 
 
-def _translations(
-    job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
-) -> Generator[list[Translation], None, None]:
-    """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
-    chunks = ReadChunks(map(Unit, lines), lines_at_once)
-    silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
-    with closing(local(job, chunks, workers, silent)) as outcomes:
-        yield from (line.translations for line in in_order(outcomes))
-
-
-def _translation_start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:
-    """Returns how long the command `nmt generate` takes for one sentence."""
-    started = time.perf_counter()
-    run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=line)
-    return time.perf_counter() - started
-
-
 def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
     """Writes a checkpoint of an untrained model."""
     weights = {name: tensor.detach() for name, tensor in new_model(model, codec).state_dict().items()}
@@ -255,20 +242,17 @@ def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest."""
-    seconds = []
-    lines = 0
-    dest = Path(config.dest).absolute()
+    seconds, lines, dest = [], 0, Path(config.dest).absolute()
     codec = read_codec(config.like) if config.like else None
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
             parent = next(folder for folder in (*dest.parents, dest) if folder.exists())
             folder = tempfile.TemporaryDirectory(dir=parent, prefix=f"{dest.name}.benchmark-")
         with removed_at_the_end(folder) as name:
-            temporary = replace(config, dest=f"{name}/data")
             started = time.perf_counter()
-            preprocess(temporary, like=codec)
+            preprocess(replace(config, dest=f"{name}/data"), like=codec)
             seconds.append(time.perf_counter() - started)
-            splits = DataFolder.open(temporary.dest).meta.splits.values()
+            splits = DataFolder.open(f"{name}/data").meta.splits.values()
             lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
     subwords = config.like or config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
@@ -284,33 +268,13 @@ _SAMPLED_UPDATES = 200
 
 def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
     """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times."""
-    report = Report({})
-    split, plan = _measure_planning(data_folder, config, repeats, report)
-    sizes = [max(plan.tokens(index)) for index in range(len(plan))]
-    device_tokens = config.tokens_at_once("cuda", 1)
-    report.subject = {"pairs": len(split), "updates an epoch": len(plan)}
-    for name, size in (("smallest", min(sizes)), ("median", statistics.median(sizes)), ("largest", max(sizes))):
-        report.add(f"{name} update", "tokens", size)
-    report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
-    report.add("making batches", "target tok/s", *(_loading_speed(split, plan, device_tokens) for _ in range(repeats)))
-    return report
 
-
-def _measure_planning(
-    data_folder: str, config: PlanConfig, repeats: int, report: Report
-) -> tuple[ParallelSplit, UpdatePlan]:
     def planned(epoch: int) -> tuple[ParallelSplit, UpdatePlan, float, float]:
         started = time.perf_counter()
         split = DataFolder.open(data_folder).split("train")
-        opened = time.perf_counter()
-        plan = make_plan(
-            split.source.lengths,
-            split.target.lengths,
-            batch_tokens=config.batch_tokens,
-            groups=config.batch_groups,
-            seed=_SEED,
-            epoch=epoch,
-        )
+        opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
+        tokens, groups = config.batch_tokens, config.batch_groups
+        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=_SEED, epoch=epoch)
         return split, plan, opened - started, time.perf_counter() - opened
 
     planned(0)  # what happens only the first time, such as imports, is not measured
@@ -320,19 +284,26 @@ def _measure_planning(
     split, plan, *_ = planned(0)
     kept, peak = (size / 2**20 for size in tracemalloc.get_traced_memory())
     tracemalloc.stop()
+    sizes = [max(plan.tokens(index)) for index in range(len(plan))]
+    device_tokens = config.tokens_at_once("cuda", 1)
+
+    def loading_speed() -> float:
+        """Returns how many target tokens per second are made into batches."""
+        started = time.perf_counter()
+        with closing(updates(split, plan, device_tokens)) as prepared:
+            tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))
+        return tokens / (time.perf_counter() - started)
+
+    report = Report({"pairs": len(split), "updates an epoch": len(plan)})
     report.add("opening", "s", *opening)
     report.add("planning an epoch", "s", *planning)
     report.add("peak memory of planning", "MiB", peak)
     report.add("memory of a plan", "MiB", kept)
-    return split, plan
-
-
-def _loading_speed(split: ParallelSplit, plan: UpdatePlan, device_tokens: int) -> float:
-    """Returns how many target tokens per second are made into batches."""
-    started = time.perf_counter()
-    with closing(updates(split, plan, device_tokens)) as prepared:
-        tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))
-    return tokens / (time.perf_counter() - started)
+    for name, size in (("smallest", min(sizes)), ("median", statistics.median(sizes)), ("largest", max(sizes))):
+        report.add(f"{name} update", "tokens", size)
+    report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
+    report.add("making batches", "target tok/s", *(loading_speed() for _ in range(repeats)))
+    return report
 
 
 # A generated corpus with realistic sentence lengths, for measurements without data
@@ -391,17 +362,15 @@ class Generated:
 
     def write(self, folder: Path) -> None:
         """Writes a data folder with a training set of `pairs` pairs and a small validation set."""
-        random = np.random.default_rng(0)
-        codec = self.codec()
-        done = {}
+        random, codec, splits = np.random.default_rng(0), self.codec(), {}
         with new_folder(folder, "--dest") as data:
-            for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
-                with SplitWriter(data, split, codec.config, raw=split == "valid") as out:
+            for name, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
+                with SplitWriter(data, name, codec.config, raw=name == "valid") as split:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
-                        out.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
-                done[split] = out.meta
-            complete(data, codec, done, {"generated": vars(self)})
+                        split.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
+                splits[name] = split.meta
+            complete(data, codec, splits, {"generated": vars(self)})
 
     def sentences(self, codec: TextCodec) -> list[str]:
         """Returns the source sentences as text."""

@@ -155,40 +155,41 @@ def _check_fit(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -
         raise NmtError(f"{origin} does not fit the architecture: {'; '.join(listed)}; {TAKE_ANOTHER}")
 
 
-def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Iterator[str]:
+def _differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[str]:
     for name, tensor in expected.items():
-        if name not in found:
+        weight = weights.get(name)
+        if weight is None:
             yield f"{name} is missing"
-        elif tensor.shape != found[name].shape:
-            yield f"{name} is {tuple(found[name].shape)} instead of {tuple(tensor.shape)}"
-        elif tensor.dtype != found[name].dtype:
-            yield f"{name} is of {found[name].dtype} instead of {tensor.dtype}"
-    for name in found.keys() - expected.keys():
+        elif tensor.shape != weight.shape:
+            yield f"{name} is {tuple(weight.shape)} instead of {tuple(tensor.shape)}"
+        elif tensor.dtype != weight.dtype:
+            yield f"{name} is of {weight.dtype} instead of {tensor.dtype}"
+    for name in weights.keys() - expected.keys():
         yield f"{name!r:.80} is unexpected"
 
 
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
-    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1)."""
+    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1).
+
+    Raises:
+        NmtError: the checkpoints are not of one model.
+    """
     first = last = load_checkpoint(paths[0], verify=True)
     sums = {name: tensor.double() for name, tensor in first.weights.items()}
     for path in paths[1:]:
         last = load_checkpoint(path, verify=True)
-        _refuse_differences(paths[0], first, path, last)
+        changed = last.model_config.other_weights(first.model_config.to_dict())
+        differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
+        if first.codec.to_dict() != last.codec.to_dict():
+            differences.append("the vocabulary or text processing differs")
+        differences += _differences(first.weights, last.weights)
+        if differences:
+            raise NmtError(
+                f"{path} cannot be averaged with {paths[0]}: {'; '.join(differences[:_NAMED_DIFFERENCES])}; "
+                f"average checkpoints of one run"
+            )
         for name, tensor in last.weights.items():
             sums[name] += tensor.double()
     means = {name: (total / len(paths)).to(first.weights[name].dtype) for name, total in sums.items()}
     provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
     return Checkpoint(last.model_config, first.codec, means, provenance)
-
-
-def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: Checkpoint) -> None:
-    changed = other.model_config.other_weights(first.model_config.to_dict())
-    differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
-    if first.codec.to_dict() != other.codec.to_dict():
-        differences.append("the vocabulary or text processing differs")
-    differences += _differences(first.weights, other.weights)
-    if differences:
-        raise NmtError(
-            f"{path} cannot be averaged with {first_path}: {'; '.join(differences[:_NAMED_DIFFERENCES])}; "
-            f"average checkpoints of one run"
-        )

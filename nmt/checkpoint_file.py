@@ -63,14 +63,14 @@ def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, 
         name: {"dtype": _TYPES[array.dtype.name], "shape": tensors[name].shape, "data_offsets": offsets}
         for name, array, offsets in zip(names, arrays, pairwise(ends), strict=True)
     }
-    parts = [array.reshape(-1).view(np.uint8).data for array in arrays]
+    contents = [array.reshape(-1).view(np.uint8).data for array in arrays]
     metadata = {_DOCUMENT: json.dumps({"schema_version": SCHEMA_VERSION, **document})}
-    metadata[_SHA256] = _digest(metadata, described, parts)
+    metadata[_SHA256] = _digest(metadata, described, contents)
     header = json.dumps({_METADATA: metadata, **described}).encode()
     header += b" " * (-(_LENGTH.size + len(header)) % _ALIGNMENT)
     file.write(_LENGTH.pack(len(header)) + header)
-    for part in parts:
-        file.write(part)
+    for content in contents:
+        file.write(content)
 
 
 def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,9 +116,9 @@ def read_model_config(path: str | Path) -> ModelConfig:
 
 def codec_of(document: Mapping[str, Any], tensors: Mapping[str, Any], origin: str | Path) -> TextCodec:
     """Returns the text processing in a document, with the subword models among the tensors."""
-    models = {name: tensors.get(TEXT + name) for name in ("source_model", "target_model")}
-    found = {name: None if model is None else np.asarray(model).tobytes() for name, model in models.items()}
-    return TextCodec.from_dict({**document["text"], **found}, str(origin))
+    tensor_of = {name: tensors.get(TEXT + name) for name in ("source_model", "target_model")}
+    models = {name: None if tensor is None else np.asarray(tensor).tobytes() for name, tensor in tensor_of.items()}
+    return TextCodec.from_dict({**document["text"], **models}, str(origin))
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def _document(file: Any, path: str | Path) -> dict[str, Any]:
                 f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; use the "
                 f"version of nmt that wrote it"
             )
-        return {part: dict(document[part]) for part in ("model", "text", "provenance", "training")}
+        return {name: dict(document[name]) for name in ("model", "text", "provenance", "training")}
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({error!r:.80} in its metadata); {TAKE_ANOTHER}") from error
 
@@ -171,9 +171,9 @@ def _verify(path: Path) -> None:
             raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
 
 
-def _digest(metadata: Mapping[str, str], described: Mapping[str, Any], parts: Iterable[Any]) -> str:
+def _digest(metadata: Mapping[str, str], described: Mapping[str, Any], contents: Iterable[Any]) -> str:
     """Returns the SHA-256, in hexadecimal, of a file's metadata, its description of the tensors, and its numbers."""
     digest = hashlib.sha256(json.dumps([metadata, described]).encode())
-    for part in parts:
-        digest.update(part)
+    for content in contents:
+        digest.update(content)
     return digest.hexdigest()

@@ -86,8 +86,14 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
-    _check_model_and_text(checkpoint, arch, input)
+    if (checkpoint is None) == (arch is None):
+        raise NmtError("give either --checkpoint, or --arch for an untrained model")
+    if checkpoint and not input:
+        raise NmtError("--checkpoint needs text to translate; give --input")
+    if arch and input:
+        raise NmtError("an untrained model (--arch) translates generated text only; leave out --input")
     from nmt.benchmark import Generated, benchmark_translation, removed_at_the_end, save_untrained
+    from nmt.text.corpus import read_lines
 
     with removed_at_the_end(tempfile.TemporaryDirectory()) as folder:
         if arch:
@@ -98,29 +104,12 @@ def generate(
             path = f"{folder}/untrained.safetensors"
             save_untrained(Path(path), model, codec)
         else:
-            path = str(checkpoint)
-            text = _first_lines(str(input), lines)
+            path, text = str(checkpoint), list(islice(read_lines(str(input)), lines))
+            if not text:
+                raise NmtError(f"--input {input} is empty; give text to translate")
         report = benchmark_translation(path, text, search, runtime, workers=workers, repeats=repeats)
     subject = {"model": f"{arch}, untrained" if arch else path, "lines": len(text), "--beam": search.beam}
     _print(report, subject | _changed(search) | _changed(runtime), as_json)
-
-
-def _check_model_and_text(checkpoint: str | None, arch: str | None, input: str | None) -> None:
-    if (checkpoint is None) == (arch is None):
-        raise NmtError("give either --checkpoint, or --arch for an untrained model")
-    if checkpoint and not input:
-        raise NmtError("--checkpoint needs text to translate; give --input")
-    if arch and input:
-        raise NmtError("an untrained model (--arch) translates generated text only; leave out --input")
-
-
-def _first_lines(path: str, count: int) -> list[str]:
-    from nmt.text.corpus import read_lines
-
-    lines = list(islice(read_lines(path), count))
-    if not lines:
-        raise NmtError(f"--input {path} is empty; give text to translate")
-    return lines
 
 
 @benchmark.command("preprocess", no_args_is_help=True)

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 
 from nmt.data.mixture import hash_of
 
@@ -14,7 +13,7 @@ _WORD_START = re.compile(r"(?<![^ ])[\"'“”„‘’‚«»‹›(\[¿¡\u00a
 # The letters beside a letter on a keyboard with Latin letters.
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _NEIGHBOURS = {
-    letter: [row[place] for place in (i - 1, i + 1) if 0 <= place < len(row)]
+    letter: [row[neighbour] for neighbour in (i - 1, i + 1) if 0 <= neighbour < len(row)]
     for row in _ROWS
     for i, letter in enumerate(row)
 }
@@ -25,7 +24,7 @@ _NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежא
 
 def in_title_case(line: str) -> str:
     """Returns the line with a capital at the beginning of each word."""
-    return _WORD_START.sub(lambda found: found[0].upper(), line)
+    return _WORD_START.sub(lambda start: start[0].upper(), line)
 
 
 def without_final_punctuation(line: str) -> str:
@@ -44,27 +43,35 @@ def without_final_punctuation(line: str) -> str:
 def with_typing_errors(line: str, draw: random.Random) -> str:
     """Returns the line with an error in about every eighth word: letters swapped, missing, doubled or replaced."""
     letters = list(line)
-    places = [i for i, letter in enumerate(letters) if letter.isalpha()]
-    errors = min(len(places), 1 + line.count(" ") // _WORDS_PER_ERROR)
-    for place in sorted(draw.sample(places, errors), reverse=True):
-        letter, kind = letters[place], draw.randrange(4)
-        if kind == 0 and place + 1 < len(letters) and letters[place + 1].isalpha():
-            letters[place : place + 2] = letters[place + 1], letter
-        elif kind == 1 and len(places) > 1:
-            del letters[place]
+    positions = [i for i, letter in enumerate(letters) if letter.isalpha()]
+    errors = min(len(positions), 1 + line.count(" ") // _WORDS_PER_ERROR)
+    for i in sorted(draw.sample(positions, errors), reverse=True):
+        letter, kind = letters[i], draw.randrange(4)
+        if kind == 0 and i + 1 < len(letters) and letters[i + 1].isalpha():
+            letters[i : i + 2] = letters[i + 1], letter
+        elif kind == 1 and len(positions) > 1:
+            del letters[i]
         elif kind == 2:
-            letters.insert(place, letter)
+            letters.insert(i, letter)
         else:
             near = draw.choice(_NEIGHBOURS.get(letter.lower(), [letter]))
-            letters[place] = near.upper() if letter.isupper() else near
+            letters[i] = near.upper() if letter.isupper() else near
     return "".join(letters)
 
 
-def _both(change: Callable[[str], str]) -> Callable[[Pair, random.Random], Pair]:
-    return lambda pair, _: (change(pair[0]), change(pair[1]))
+def _capitals(pair: Pair, _: random.Random) -> Pair:
+    return pair[0].upper(), pair[1].upper()
 
 
-def _without_final_punctuation(pair: Pair, _: random.Random) -> Pair:
+def _title_case(pair: Pair, _: random.Random) -> Pair:
+    return in_title_case(pair[0]), in_title_case(pair[1])
+
+
+def _typing_errors(pair: Pair, draw: random.Random) -> Pair:
+    return with_typing_errors(pair[0], draw), pair[1]
+
+
+def _no_final_punctuation(pair: Pair, _: random.Random) -> Pair:
     """Returns both sides without final punctuation, or the pair as it is if one side must keep it."""
     changed = without_final_punctuation(pair[0]), without_final_punctuation(pair[1])
     if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
@@ -78,13 +85,12 @@ def _copied_noise(_: Pair, draw: random.Random) -> Pair:
     return line, line
 
 
-_UPPER, _TITLE = _both(str.upper), _both(in_title_case)
 # What happens to a pair, and to which share of the pairs.
-_CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
-    (0.07, _UPPER),
-    (0.05, _TITLE),
-    (0.05, lambda pair, draw: (with_typing_errors(pair[0], draw), pair[1])),
-    (0.2, _without_final_punctuation),
+_CHANGES = (
+    (0.07, _capitals),
+    (0.05, _title_case),
+    (0.05, _typing_errors),
+    (0.2, _no_final_punctuation),
     (0.0005, _copied_noise),
 )
 
@@ -99,6 +105,6 @@ def augmented(pair: Pair, seed: int, number: int, *, capitals: bool = True) -> P
     left = draw.random()
     for share, change in _CHANGES:
         if left < share:
-            return pair if change in (_UPPER, _TITLE) and not capitals else change(pair, draw)
+            return pair if change in (_capitals, _title_case) and not capitals else change(pair, draw)
         left -= share
     return pair

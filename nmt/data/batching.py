@@ -69,8 +69,8 @@ class UpdatePlan:
     def update(self, index: int) -> list[Array]:
         """Returns the sentence numbers of update `index`, group by group."""
         first, starts = index * self.groups_per_update, self.epoch.group_starts
-        chosen = self.epoch.groups[first : first + self.groups_per_update]
-        return [self.epoch.order[starts[g] : starts[g + 1]] for g in chosen]
+        groups = self.epoch.groups[first : first + self.groups_per_update]
+        return [self.epoch.order[starts[g] : starts[g + 1]] for g in groups]
 
     def tokens(self, index: int) -> tuple[int, int]:
         """Returns the number of source tokens and of target tokens in update `index`."""
@@ -90,47 +90,38 @@ class UpdatePlan:
             packs: whether the micro-batches are packed. If not, padding counts as tokens.
         """
         groups, most = self.update(index), most_positions(device_tokens)
-        count = ranks * -(-self._positions(groups, packs) // (ranks * most))
-        while True:
-            batches = self._cut(groups, count, packs)
-            if all(self._positions(batch, packs) <= most or sum(map(len, batch)) == 1 for batch in batches):
-                empty: list[list[Array]] = [[]]
-                return batches + empty * (-len(batches) % ranks)
-            count += ranks
-
-    def _cut(self, groups: list[Array], count: int, packs: bool) -> list[list[Array]]:
-        """Cuts the sequence of all groups into at most `count` micro-batches of about the same size."""
+        # Unless they are packed, the sentences of a group or block are padded to the longest one of both sides.
+        sides = self.source_lengths, self.target_lengths
         if packs:
-            sizes = [self.source_lengths[group] + self.target_lengths[group] for group in groups]
+            sizes = [sum(lengths[group] for lengths in sides) for group in groups]
         else:
-            sizes = [np.full(len(group), self._width(group)) for group in groups]
-        ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)  # tokens up to the end of each sentence
-        batch_of_sentence = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])
-        by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
-        batches: dict[int, list[Array]] = {}
-        for group, batch_numbers in zip(groups, by_group, strict=True):
-            for number in np.unique(batch_numbers):
-                batches.setdefault(int(number), []).append(group[batch_numbers == number])
-        return list(batches.values())
+            sizes = [np.full(len(group), max(lengths[group].max() for lengths in sides)) for group in groups]
+        ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)  # the size of all sentences up to the end of each one
 
-    def _positions(self, blocks: list[Array], packs: bool) -> int:
-        """Returns the number of positions on one side of a micro-batch. If it is packed, the side with more counts."""
-        if not packs:
-            return sum(map(self.padded_size, blocks))
-        sentences = np.concatenate(blocks)
-        return int(max(self.source_lengths[sentences].sum(), self.target_lengths[sentences].sum()))
+        def positions(blocks: list[Array]) -> int:
+            """Returns the number of positions on the side that has more."""
+            if not packs:
+                return sum(len(block) * max(int(lengths[block].max()) for lengths in sides) for block in blocks)
+            sentences = np.concatenate(blocks)
+            return max(int(lengths[sentences].sum()) for lengths in sides)
 
-    def padded_size(self, sentences: Array) -> int:
-        """Returns the number of positions on one side if all sentences are padded to the longest one of both sides."""
-        return self._width(sentences) * len(sentences)
-
-    def _width(self, sentences: Array) -> int:
-        return int(max(self.source_lengths[sentences].max(), self.target_lengths[sentences].max()))
+        count = ranks * -(-positions(groups) // (ranks * most))
+        while True:
+            batch_of_sentence = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])
+            by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
+            batches: dict[int, list[Array]] = {}
+            for group, batch_numbers in zip(groups, by_group, strict=True):
+                for number in np.unique(batch_numbers):
+                    batches.setdefault(int(number), []).append(group[batch_numbers == number])
+            if all(positions(batch) <= most or sum(map(len, batch)) == 1 for batch in batches.values()):
+                empty: list[list[Array]] = [[]]
+                return [*batches.values(), *empty * (-len(batches) % ranks)]
+            count += ranks
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
         """Returns the share of positions that are padding, in the first `updates` updates or in all."""
-        chosen = range(len(self))[:updates]
-        blocks = [block for i in chosen for batch in self.micro_batches(i, device_tokens) for block in batch]
+        indices = range(len(self))[:updates]
+        blocks = [block for i in indices for batch in self.micro_batches(i, device_tokens) for block in batch]
         sides = [lengths[block] for block in blocks for lengths in (self.source_lengths, self.target_lengths)]
         return 1 - sum(int(side.sum()) for side in sides) / sum(len(side) * int(side.max()) for side in sides)
 
@@ -161,18 +152,15 @@ def draw_epoch(
     order = _sorted_by_length(source, target, random)
     larger = np.maximum(source, target)
     widest = tuple((int(source[i]), int(target[i])) for i in (larger.argmax(), np.minimum(source, target).argmax()))
-    if groups % 2:
-        updates = max(1, round(_sum(larger) / batch_tokens))
-        starts = _group_starts(larger[order], updates * groups, random)
+    balanced = groups % 2 == 0
+    sums = [int(lengths.sum(dtype=np.int64)) for lengths in (source, target)]
+    tokens = max(sums) if balanced else int(larger.sum(dtype=np.int64))
+    sizes = source[order] + target[order] if balanced else larger[order]
+    starts = _group_starts(sizes, max(1, round(tokens / batch_tokens)) * groups, random)
+    if not balanced:
         return Epoch(order, starts, random.permutation(len(starts) - 1), widest)
-    updates = max(1, round(max(_sum(source), _sum(target)) / batch_tokens))
-    starts = _group_starts(source[order] + target[order], updates * groups, random)
-    imbalance = _group_sums(source, order, starts) * _sum(target) - _group_sums(target, order, starts) * _sum(source)
-    return Epoch(order, starts, _shuffled_in_pairs(imbalance, random), widest)
-
-
-def _sum(lengths: Array) -> int:
-    return int(lengths.sum(dtype=np.int64))
+    by_group = [np.add.reduceat(lengths[order], starts[:-1], dtype=np.int64) for lengths in (source, target)]
+    return Epoch(order, starts, _shuffled_in_pairs(by_group[0] * sums[1] - by_group[1] * sums[0], random), widest)
 
 
 def _sorted_by_length(source: Array, target: Array, random: np.random.Generator) -> Array:
@@ -198,10 +186,6 @@ def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Arr
     cuts = group * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
     middles -= sizes // 2
     return np.unique(np.concatenate([[0], np.searchsorted(middles, cuts), [len(sizes)]]))
-
-
-def _group_sums(lengths: Array, order: Array, starts: Array) -> Array:
-    return np.add.reduceat(lengths[order], starts[:-1], dtype=np.int64)
 
 
 def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:

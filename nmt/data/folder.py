@@ -20,8 +20,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -29,10 +28,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.mixture import MixedOrder, Mixture, TokenArray
+from nmt.data.mixture import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
-from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
+from nmt.text.codec import TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
@@ -148,19 +147,12 @@ def read_meta(folder: Path) -> Meta:
 
 
 def _meta(content: dict[str, Any]) -> Meta:
-    splits = {name: _split(**split) for name, split in content.pop("splits").items()}
+    splits = {}
+    for name, split in content.pop("splits").items():
+        mixture = split.pop("mixture")
+        splits[name] = SplitMeta(**split, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
     files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
     return Meta(splits=splits, files=files, **content)
-
-
-def _split(mixture: dict[str, Any] | None, **values: Any) -> SplitMeta:
-    return SplitMeta(**values, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
-
-
-def write_meta(meta: Meta) -> bytes:
-    """Returns the content of meta.json. A byte that is not UTF-8, which the name of a file may have, becomes "?"."""
-    content = json.loads(json.dumps(asdict(meta), ensure_ascii=False).encode(errors="replace"))
-    return json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False).encode()
 
 
 _BLOCK_BYTES = 1 << 22
@@ -186,11 +178,17 @@ class ParallelSplit:
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
-        of_epoch = partial(replace, epoch=epoch, order=self.mixture and MixedOrder(self.mixture, seed, epoch))
+        order = MixedOrder(self.mixture, seed, epoch) if self.mixture else None
+
+        def visited(side: TokenArray, seed: int = 0, skips: int = 0) -> TokenArray:
+            if order is None and side.encodings == 1:
+                return side
+            return EpochTokens(side.tokens, side.offsets, side.encodings, epoch, order, seed, skips)
+
         return ParallelSplit(
-            of_epoch(self.source, seed=2 * seed),
-            of_epoch(self.target, seed=2 * seed + 1, slow=True),
-            self.alignments and of_epoch(self.alignments),
+            visited(self.source, 2 * seed),
+            visited(self.target, 2 * seed + 1, skips=1),
+            self.alignments and visited(self.alignments),
         )
 
 
@@ -200,6 +198,7 @@ class DataFolder:
     def __init__(self, path: Path, meta: Meta, codec: TextCodec) -> None:
         self.path, self.meta, self.codec = path, meta, codec
         self._splits: dict[str, ParallelSplit] = {}
+        self._is_verified = False
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -221,29 +220,40 @@ class DataFolder:
         return cls(path, meta, codec_in(path, TextConfig.from_dict(meta.text, str(path / META))))
 
     def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Compares the content of every file with its SHA-256 in meta.json; ends early when `stopped()` is true.
+        """Compares the content of every file with its SHA-256 in meta.json, once; ends early when `stopped()` is true.
 
         Raises:
             NmtError: a file cannot be read or is damaged; the message names it.
         """
+        if self._is_verified:
+            return
         total = sum(recorded.bytes for recorded in self.meta.files.values())
         with console.Progress(f"verifying {self.path}", total, "byte", summary=False) as progress:
             for name, recorded in self.meta.files.items():
-                found = hashlib.sha256()
+                digest = hashlib.sha256()
                 with _reading(self.path / name), open(self.path / name, "rb") as file:
                     while (block := file.read(_BLOCK_BYTES)) and not stopped():
-                        found.update(block)
+                        digest.update(block)
                         progress.advance(len(block))
                 if stopped():
                     return
-                if found.hexdigest() != recorded.sha256:
+                if digest.hexdigest() != recorded.sha256:
                     raise NmtError(f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}")
+        self._is_verified = True
 
     def split(self, name: str) -> ParallelSplit:
         """Returns the split with this name: train, valid, test, test1, …"""
         self._check_split(name)
         if name not in self._splits:
-            self._splits[name] = self._open_split(name)
+            described, config, codec = self.meta.splits[name], self.codec.config, self.codec
+            source_names, target_names = (array_names(name, lang) for lang in (config.source_lang, config.target_lang))
+            names = alignment_names(name, config)
+            self._splits[name] = ParallelSplit(
+                self._array(source_names, token_type(len(codec.source)), described.source_encodings),
+                self._array(target_names, token_type(len(codec.target)), described.target_encodings),
+                self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None,
+                mixture=described.mixture,
+            )
         return self._splits[name]
 
     def raw_lines(self, name: str, lang: str) -> list[str]:
@@ -260,20 +270,6 @@ class DataFolder:
         if name not in self.meta.splits:
             raise NmtError(f"{self.path} has no split {name!r}; it has {', '.join(self.meta.splits)}")
 
-    def _open_split(self, name: str) -> ParallelSplit:
-        described, config = self.meta.splits[name], self.codec.config
-        sides = (
-            (config.source_lang, len(self.codec.source), described.source_encodings),
-            (config.target_lang, len(self.codec.target), described.target_encodings),
-        )
-        source, target = (
-            self._array(array_names(name, lang), token_type(vocab_size), encodings)
-            for lang, vocab_size, encodings in sides
-        )
-        names = alignment_names(name, config)
-        alignments = self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None
-        return ParallelSplit(source, target, alignments, mixture=described.mixture)
-
     def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
         tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
         return TokenArray(tokens, offsets, encodings)
@@ -288,13 +284,12 @@ def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
 
 def codec_in(folder: Path, config: TextConfig) -> TextCodec:
     """Returns the codec with the subword models in a data folder."""
-    source, target = (_read_model(folder / name, config.subword) for name in model_names(config))
+    models = []
+    for path in (folder / name for name in model_names(config)):
+        with _reading(path):
+            models.append(load_subword(path.read_bytes(), config.subword, str(path)))
+    source, target = models
     return TextCodec.checked(config, source, source if config.one_model else target, str(folder))
-
-
-def _read_model(path: Path, kind: str) -> SubwordModel:
-    with _reading(path):
-        return load_subword(path.read_bytes(), kind, str(path))
 
 
 @contextmanager
@@ -391,7 +386,8 @@ class SplitWriter(ExitStack):
 def write_models(folder: Path, codec: TextCodec) -> None:
     """Writes the subword models."""
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-        _write(folder / name, model.to_bytes())
+        with _new_file(folder / name) as file:
+            file.write(model.to_bytes())
 
 
 def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], options: Mapping[str, Any]) -> None:
@@ -400,9 +396,9 @@ def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], op
     remove_partial_files(folder)
     paths = sorted(path for path in folder.iterdir() if path.name != META)
     files = {path.name: FileMeta(path.stat().st_size, digest_of(str(path))) for path in paths}
-    _write(folder / META, write_meta(Meta(codec.config.to_dict(), dict(splits), files, options)))
-
-
-def _write(path: Path, data: bytes) -> None:
-    with _new_file(path) as file:
-        file.write(data)
+    meta = asdict(Meta(codec.config.to_dict(), dict(splits), files, options))
+    # A byte that is not UTF-8, which the name of a file may have, becomes "?".
+    content = json.loads(json.dumps(meta, ensure_ascii=False).encode(errors="replace"))
+    text = json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False)
+    with _new_file(folder / META) as file:
+        file.write(text.encode())

@@ -9,12 +9,12 @@ include padding.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import torch
@@ -34,31 +34,14 @@ class PieceAlignment:
     The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
 
     Attributes:
-        places_L: the place of each link in these numbers.
+        indices_L: the index of each link in these numbers.
         shares_L: 1 over the number of alignments that its target piece has.
     """
 
-    places_L: Tensor
+    indices_L: Tensor
     shares_L: Tensor
 
 
-def piece_alignment_of(
-    split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout
-) -> PieceAlignment:
-    """Returns the alignment of a padded micro-batch."""
-    assert split.alignments and source.blocks and target.blocks
-    places, shares, start = [], [], 0
-    for block, of_source, of_target in zip(blocks, source.blocks, target.blocks, strict=True):
-        for alignments in split.alignments.sentences(block):
-            i, j = alignments.astype(np.int64).reshape(-1, 2).T
-            places.append(start + j * of_source.width + i)
-            shares.append(1 / np.bincount(j)[j])
-            start += of_target.width * of_source.width
-    both = np.concatenate(places), np.concatenate(shares).astype(np.float32)
-    return PieceAlignment(*map(torch.from_numpy, both))
-
-
-_Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
 # The number of flat positions of a padded side is a multiple of this. On a CPU, a matrix product is compiled for every
 # new number of rows, which takes a millisecond and a megabyte, so few different numbers should occur.
@@ -143,6 +126,12 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1, least: int = 0) 
     return matrix
 
 
+def _flat(arrays: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
+    """Returns the numbers of all arrays in one axis, padded at the end to a multiple of `multiple`."""
+    flat = np.concatenate([array.ravel() for array in arrays])
+    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
+
+
 def make_side(
     blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1, least_width: int = 0
 ) -> BatchSide:
@@ -155,60 +144,71 @@ def make_side(
         least_width: the width of each block is at least this.
     """
     matrices = [_padded(block, width_multiple, least_width) for block in blocks]
-    widths = [matrix.shape[1] for matrix in matrices]
     lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
-    positions = [np.tile(np.arange(width), len(block)) for width, block in zip(widths, blocks, strict=True)]
     layout = Layout(
-        positions_F=_flat(positions, multiple),
+        positions_F=_flat([np.tile(np.arange(matrix.shape[1]), len(matrix)) for matrix in matrices], multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
-        longest=max(widths),
+        longest=max(matrix.shape[1] for matrix in matrices),
         blocks=tuple(
-            Block(len(block_lengths), width, padded=bool((block_lengths < width).any()))
-            for width, block_lengths in zip(widths, lengths, strict=True)
+            Block(len(matrix), matrix.shape[1], padded=bool((block_lengths < matrix.shape[1]).any()))
+            for matrix, block_lengths in zip(matrices, lengths, strict=True)
         ),
     )
     return BatchSide(_flat(matrices, multiple), layout)
 
 
-def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
-    """Returns the numbers of all parts in one axis, padded at the end to a multiple of `multiple`."""
-    flat = np.concatenate([part.ravel() for part in parts])
-    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
-
-
 def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     """Returns both sides of a packed micro-batch, which have no padding between sentences, given block by block.
 
-    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences fill
-    the rest of the positions. Empty ones fill the rest of the sentences, because both sides need the same number.
+    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences, no
+    longer than the longest, fill the rest of the positions. Empty ones fill the rest of the sentences, because both
+    sides need the same number.
     """
     sentences = [[sentence for block in blocks for sentence in block] for blocks in sides]
-    filled = [_filled([len(sentence) for sentence in side]) for side in sentences]
-    count = _rounded(max(map(len, filled)), 2)
+    lengths_of_sides = []
+    for side in sentences:
+        lengths = [len(sentence) for sentence in side]
+        total, longest = sum(lengths), max(lengths)
+        filler = _rounded(total, 5) - total
+        lengths_of_sides.append([*lengths, *[longest] * (filler // longest), filler % longest])
+    count = _rounded(max(map(len, lengths_of_sides)), 2)
     packed = []
-    for side, lengths in zip(sentences, filled, strict=True):
+    for side, lengths in zip(sentences, lengths_of_sides, strict=True):
         positions = [np.arange(len(sentence)) for sentence in side]
-        filler = np.zeros(sum(lengths[len(side) :]), dtype=np.int64)
+        filler_positions = np.zeros(sum(lengths[len(side) :]), dtype=np.int64)
         layout = Layout(
-            positions_F=_flat([*positions, filler]),
+            positions_F=_flat([*positions, filler_positions]),
             lengths_B=torch.tensor(lengths + [0] * (count - len(lengths))),
             longest=max(lengths),
             blocks=None,
         )
-        packed.append(BatchSide(_flat([*side, filler + PAD]), layout))
+        packed.append(BatchSide(_flat([*side, filler_positions + PAD]), layout))
     return packed
-
-
-def _filled(lengths: list[int]) -> list[int]:
-    """Returns the lengths of sentences and of the dummy sentences behind them, which are no longer than the longest."""
-    filler, longest = _rounded(sum(lengths), 5) - sum(lengths), max(lengths)
-    return [*lengths, *[longest] * (filler // longest), filler % longest]
 
 
 def _rounded(number: int, bits: int) -> int:
     """Rounds up to a number with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
     step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits))
     return number + -number % step
+
+
+def _piece_alignment(
+    links: Sequence[Sequence[np.ndarray]], source: Sequence[Block], target: Sequence[Block]
+) -> PieceAlignment:
+    """Returns the alignment of a padded micro-batch.
+
+    Args:
+        links: for each sentence, block by block, the numbers of a source and a target piece, in turn.
+    """
+    indices, shares, start = [], [], 0
+    for of_block, source_block, target_block in zip(links, source, target, strict=True):
+        for of_sentence in of_block:
+            i, j = of_sentence.astype(np.int64).reshape(-1, 2).T
+            indices.append(start + j * source_block.width + i)
+            shares.append(1 / np.bincount(j)[j])
+            start += target_block.width * source_block.width
+    indices_L, shares_L = np.concatenate(indices), np.concatenate(shares).astype(np.float32)
+    return PieceAlignment(torch.from_numpy(indices_L), torch.from_numpy(shares_L))
 
 
 def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:
@@ -223,6 +223,10 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
     else:
         source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)
         labels = [_padded(block) for block in outputs]
+    alignments = None
+    if split.alignments and source.layout.blocks and target.layout.blocks:
+        links = [split.alignments.sentences(block) for block in blocks]
+        alignments = _piece_alignment(links, source.layout.blocks, target.layout.blocks)
     return MicroBatch(
         source=source,
         target=target,
@@ -230,9 +234,7 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
-        alignments=piece_alignment_of(split, blocks, source.layout, target.layout)
-        if split.alignments and not packs
-        else None,
+        alignments=alignments,
     )
 
 
@@ -240,13 +242,14 @@ def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
     """Returns the part of update `index` that rank `rank` of `ranks` processes."""
-    make = partial(make_micro_batch, split, packs=packs)
-    source_tokens, target_tokens = plan.tokens(index)
-    blocks_of_batches = plan.micro_batches(index, device_tokens, ranks, packs=packs)[rank::ranks]
-    # A rank without sentences computes on any sentence without labels, because all ranks must take the same steps.
-    any_sentence = [plan.update(index)[0][:1]]
-    batches = [make(blocks) if blocks else make(any_sentence).without_labels() for blocks in blocks_of_batches]
-    return Update(batches, source_tokens, target_tokens)
+    batches = []
+    for blocks in plan.micro_batches(index, device_tokens, ranks, packs=packs)[rank::ranks]:
+        if blocks:
+            batches.append(make_micro_batch(split, blocks, packs=packs))
+        else:  # compute on any sentence without labels, because all ranks must take the same steps
+            any_sentence = plan.update(index)[0][:1]
+            batches.append(make_micro_batch(split, [any_sentence], packs=packs).without_labels())
+    return Update(batches, *plan.tokens(index))
 
 
 def updates(
@@ -261,21 +264,17 @@ def updates(
 ) -> Generator[Update, None, None]:
     """Yields one rank's part of each update, from number `first` to the end of the plan.
 
-    Another thread prepares the next updates. Close the generator if you do not exhaust it. See `make_update`.
+    Another thread prepares the next updates; its errors are raised here. Close the generator if you do not exhaust it.
+    See `make_update`.
     """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
-    return prefetched(make, range(first, len(plan)))
-
-
-def prefetched(make: Callable[[int], _Item], numbers: Iterable[int]) -> Generator[_Item, None, None]:
-    """Yields `make(number)` for each number, while another thread makes the next few. Its errors are raised here."""
-    todo = iter(numbers)
+    indices = iter(range(first, len(plan)))
     with ThreadPoolExecutor(1, "nmt-loader") as thread:
-        ready = deque(thread.submit(make, number) for number in islice(todo, _PREFETCHED_UPDATES + 1))
+        ready = deque(thread.submit(make, index) for index in islice(indices, _PREFETCHED_UPDATES + 1))
         try:
             while ready:
-                item = ready.popleft().result()
-                ready.extend(thread.submit(make, number) for number in islice(todo, 1))
-                yield item
+                update = ready.popleft().result()
+                ready.extend(thread.submit(make, index) for index in islice(indices, 1))
+                yield update
         finally:
             thread.shutdown(cancel_futures=True)

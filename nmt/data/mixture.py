@@ -61,54 +61,46 @@ class MixedOrder:
         """
         begins, sizes = self._begins, np.array(self.mixture.pairs)
         corpora = np.searchsorted(begins, numbers, side="right") - 1
-        places = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]
-        earlier, place = np.divmod(places, sizes[corpora])
+        visits = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]  # since the first epoch
+        earlier, positions = np.divmod(visits, sizes[corpora])
         steps, offsets = self._shuffles
         first = np.cumsum(sizes) - sizes
-        return first[corpora] + (place * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier
+        return first[corpora] + (positions * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier
 
     @cached_property
     def _shuffles(self) -> np.ndarray:
-        """The numbers a and b of the order p ↦ (a p + b) mod n of each corpus with n pairs: int64 [2, corpora]."""
-        return np.array([self._shuffle(corpus) for corpus in range(len(self.mixture.pairs))]).T
+        """The numbers a and b of the order p ↦ (a p + b) mod n of each corpus with n pairs: int64 [2, corpora].
 
-    def _shuffle(self, corpus: int) -> tuple[int, int]:
-        """Returns a and b for a corpus; a and its number of pairs have no common factor."""
-        size = self.mixture.pairs[corpus]
-        step = hash_of(self.seed, corpus) % min(size, 1 << 31)
-        while gcd(step, size) != 1:
-            step += 1
-        return step, hash_of(self.seed, corpus, 1) % size
+        a and n have no common factor.
+        """
+        shuffles = []
+        for corpus, size in enumerate(self.mixture.pairs):
+            step = hash_of(self.seed, corpus) % min(size, 1 << 31)
+            while gcd(step, size) != 1:
+                step += 1
+            shuffles.append((step, hash_of(self.seed, corpus, 1) % size))
+        return np.array(shuffles).T
 
 
 @dataclass(frozen=True, eq=False)
 class TokenArray:
-    """One side of a split, as an epoch trains on it.
+    """The sentences of one side of a split, or their alignments, as a data folder stores them.
 
-    The encodings of pair i are rows i·K to i·K + K - 1. K visits to a pair use each of its encodings once. A hash
-    of the pair and the seed decides which one is first.
+    A sentence has K encodings, and as an item of the array it has the first one.
 
     Attributes:
-        tokens: the ids of all rows, end to end; [tokens].
-        offsets: row i is tokens[offsets[i] : offsets[i + 1]]; [rows + 1].
+        tokens: the ids of all encodings, end to end; [tokens].
+        offsets: encoding i is tokens[offsets[i] : offsets[i + 1]]; sentence i has encodings i·K to i·K + K - 1;
+            [encodings + 1].
         encodings: K.
-        epoch: the number of the epoch. Without an `order`, each pair was visited this often before.
-        order: the pairs that the epoch visits; None if it visits each pair once.
-        seed: the seed of the choice of encodings.
-        slow: skips one encoding after every K visits. If only one side of a pair does so, K² visits have all
-            combinations of the encodings of both sides.
     """
 
     tokens: np.ndarray
     offsets: np.ndarray
     encodings: int = 1
-    epoch: int = 0
-    order: MixedOrder | None = None
-    seed: int = 0
-    slow: bool = False
 
     def __len__(self) -> int:
-        return len(self.order) if self.order else (len(self.offsets) - 1) // self.encodings
+        return (len(self.offsets) - 1) // self.encodings
 
     @property
     def lengths(self) -> "Lengths":
@@ -118,18 +110,12 @@ class TokenArray:
     @property
     def longest(self) -> int:
         """The number of tokens of the longest encoding of any sentence, EOS included."""
-        parts = (self.offsets[first : first + _AT_ONCE + 1] for first in range(0, len(self.offsets), _AT_ONCE))
-        return 1 + max(int(np.diff(part).max(initial=-1)) for part in parts)
+        chunks = (self.offsets[first : first + _AT_ONCE + 1] for first in range(0, len(self.offsets), _AT_ONCE))
+        return 1 + max(int(np.diff(chunk).max(initial=-1)) for chunk in chunks)
 
-    def rows(self, sentences: np.ndarray) -> np.ndarray:
-        """Returns the rows of the sentences with these numbers: int64 [numbers]."""
-        numbers = np.asarray(sentences, dtype=np.int64)
-        pairs, earlier = self.order.visits(numbers) if self.order else (numbers, self.epoch)
-        if self.encodings == 1:
-            return pairs
-        begin = hashed(pairs.astype(np.uint64) + hashed(np.uint64(self.seed))) % np.uint64(self.encodings)
-        steps = earlier + earlier // self.encodings if self.slow else earlier
-        return pairs * self.encodings + (begin.astype(np.int64) + steps) % self.encodings
+    def encodings_of(self, sentences: np.ndarray) -> np.ndarray:
+        """Returns the number of the encoding of each of these sentences: int64 [sentences]."""
+        return np.asarray(sentences, dtype=np.int64) * self.encodings
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Returns the ids of a sentence, without EOS, as a read-only view of the file."""
@@ -139,9 +125,42 @@ class TokenArray:
 
     def sentences(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Returns the ids of the sentences with these numbers, much faster than one by one."""
-        rows = self.rows(numbers)
-        bounds = zip(self.offsets[rows].tolist(), self.offsets[rows + 1].tolist(), strict=True)
+        encodings = self.encodings_of(numbers)
+        bounds = zip(self.offsets[encodings].tolist(), self.offsets[encodings + 1].tolist(), strict=True)
         return [self.tokens[start:end] for start, end in bounds]
+
+
+@dataclass(frozen=True, eq=False)
+class EpochTokens(TokenArray):
+    """One side of a split, or its alignments, as an epoch trains on it: sentence i is the i-th visit of the epoch.
+
+    K visits to a pair use each of its encodings once. A hash of the pair and the seed decides which one is first.
+
+    Attributes:
+        epoch: the number of the epoch. Without an `order`, each pair was visited this often before.
+        order: the pairs that the epoch visits; None if it visits each pair once.
+        seed: the seed of the choice of encodings.
+        skips: how many encodings are skipped after every K visits. If one side of a pair skips one, and the other side
+            none, then K² visits have all combinations of the encodings of both sides.
+    """
+
+    epoch: int = 0
+    order: MixedOrder | None = None
+    seed: int = 0
+    skips: int = 0
+
+    def __len__(self) -> int:
+        return len(self.order) if self.order else super().__len__()
+
+    def encodings_of(self, sentences: np.ndarray) -> np.ndarray:
+        """Returns the number of the encoding that each of these sentences has in the epoch: int64 [sentences]."""
+        visits = np.asarray(sentences, dtype=np.int64)
+        pairs, earlier = self.order.visits(visits) if self.order else (visits, self.epoch)
+        if self.encodings == 1:
+            return pairs
+        first = hashed(pairs.astype(np.uint64) + hashed(np.uint64(self.seed))) % np.uint64(self.encodings)
+        steps = earlier + self.skips * (earlier // self.encodings)
+        return pairs * self.encodings + (first.astype(np.int64) + steps) % self.encodings
 
 
 class Lengths:
@@ -154,9 +173,9 @@ class Lengths:
         return len(self._side)
 
     def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
-        """Returns the lengths of the sentences with these numbers: int64 [numbers]."""
-        rows, offsets = self._side.rows(sentences), self._side.offsets
-        return offsets[rows + 1] - offsets[rows] + 1
+        """Returns the lengths of the sentences with these numbers: int64 [sentences]."""
+        encodings, offsets = self._side.encodings_of(sentences), self._side.offsets
+        return offsets[encodings + 1] - offsets[encodings] + 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""
@@ -169,17 +188,17 @@ class Lengths:
     @property
     def total(self) -> int:
         """The sum of all lengths."""
-        if self._side.order is None and self._side.encodings == 1:
+        if self._side.encodings == 1 and not isinstance(self._side, EpochTokens):
             return int(self._side.offsets[-1]) + len(self)
         return int(np.asarray(self).sum(dtype=np.int64))
 
 
 def hash_of(*numbers: int) -> int:
     """Returns a hash of whole numbers, from 0 to 2^64 - 1."""
-    found = np.uint64(0)
+    mixed = np.uint64(0)
     for number in numbers:
-        found = hashed(found + np.uint64(number))
-    return int(found)
+        mixed = hashed(mixed + np.uint64(number))
+    return int(mixed)
 
 
 def hashed(numbers: Any) -> Any:

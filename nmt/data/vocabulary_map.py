@@ -16,7 +16,6 @@ import numpy as np
 
 from nmt.config import VocabularyMapConfig
 from nmt.data.folder import TRAIN, DataFolder, ParallelSplit
-from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.text.codec import SubwordModel, TextCodec
 from nmt.text.subword import BOS, EOS, UNK
@@ -50,23 +49,26 @@ class VocabularyMap:
         Raises:
             NmtError: the file is not a vocabulary map, or has pieces that the model of `codec` lacks.
         """
-        ids = [_ids_by_piece(subword) for subword in (codec.source, codec.target)]
+        known = [_ids_by_piece(subword) for subword in (codec.source, codec.target)]
         entries: dict[tuple[int, ...], list[int]] = {}
         for number, line in enumerate(lines, start=1):
-            sides = line.split("\t")
-            if len(sides) != 2:
+            columns = line.split("\t")
+            if len(columns) != 2:
                 raise NmtError(
-                    f"{path}, line {number} has {len(sides) - 1} tabs instead of one between source and target "
+                    f"{path}, line {number} has {len(columns) - 1} tabs instead of one between source and target "
                     f"pieces; make the file with nmt vocabulary-map"
                 )
-            pieces = [[piece for piece in side.split(" ") if piece] for side in sides]
-            for side, known, found in zip(("source", "target"), ids, pieces, strict=True):
-                if unknown := [piece for piece in found if piece not in known]:
-                    raise NmtError(
-                        f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks; make "
-                        f"the map from data with the model's vocabulary (nmt preprocess --like)"
-                    )
-            entries[tuple(ids[0][piece] for piece in pieces[0])] = [ids[1][piece] for piece in pieces[1]]
+            ids: list[list[int]] = [[], []]
+            for side, column in enumerate(columns):
+                for piece in filter(None, column.split(" ")):
+                    if piece not in known[side]:
+                        raise NmtError(
+                            f"{path}, line {number} has the {('source', 'target')[side]} piece {piece!r:.40}, which "
+                            f"the model lacks; make the map from data with the model's vocabulary (nmt preprocess "
+                            f"--like)"
+                        )
+                    ids[side].append(known[side][piece])
+            entries[tuple(ids[0])] = ids[1]
         if not entries:
             raise NmtError(f"{path} is empty; make it with nmt vocabulary-map")
         return cls(entries, len(codec.target))
@@ -77,8 +79,8 @@ class VocabularyMap:
         for allowed_V, ids in zip(allowed_BV, sources, strict=True):
             for length in range(1, self._longest + 1):
                 for first in range(len(ids) - length + 1):
-                    if found := self._entries.get(tuple(ids[first : first + length])):
-                        allowed_V[found] = True
+                    if candidates := self._entries.get(tuple(ids[first : first + length])):
+                        allowed_V[candidates] = True
         return allowed_BV
 
 
@@ -100,9 +102,15 @@ def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator
             f"nmt preprocess --alignments"
         )
     source_pieces, target_pieces = data.codec.source.vocabulary, data.codec.target.vocabulary
-    ids_by_piece = _ids_by_piece(data.codec.target)
-    always = _always(_counts(split.target.tokens, len(target_pieces)), target_pieces, config.always)
+    counts_V = np.zeros(len(target_pieces), dtype=np.int64)
+    for first in range(0, len(split.target.tokens), _TOKENS_AT_ONCE):
+        counts_V += np.bincount(split.target.tokens[first : first + _TOKENS_AT_ONCE], minlength=len(counts_V))
+    ranked = [i for i in np.argsort(-counts_V, kind="stable").tolist() if counts_V[i] and i > EOS]
+    frequent, rare = ranked[: config.always], ranked[config.always :]
+    spelling = [i for i in rare if len(target_pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(target_pieces[i])]
+    always = [UNK, BOS, EOS, *frequent, *spelling]
     linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))
+    ids_by_piece = _ids_by_piece(data.codec.target)
     yield _line("", [target_pieces[i] for i in always])
     for i, piece in enumerate(source_pieces):
         copy = [ids_by_piece[piece]] if piece in ids_by_piece else []
@@ -114,43 +122,23 @@ def _line(source: str, target: Sequence[str]) -> str:
     return f"{source}\t{' '.join(piece for piece in target if not _UNWRITABLE.search(piece))}\n"
 
 
-def _counts(tokens: np.ndarray, size: int) -> np.ndarray:
-    """Returns how often each id occurs, V."""
-    parts = (tokens[first : first + _TOKENS_AT_ONCE] for first in range(0, len(tokens), _TOKENS_AT_ONCE))
-    return sum((np.bincount(part, minlength=size) for part in parts), start=np.zeros(size, dtype=np.int64))
-
-
-def _always(counts_V: np.ndarray, pieces: Sequence[str], most: int) -> list[int]:
-    """Returns the pieces that are always candidates, the most frequent first."""
-    ranked = [i for i in np.argsort(-counts_V, kind="stable").tolist() if counts_V[i] and i > EOS]
-    spelling = [i for i in ranked[most:] if len(pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(pieces[i])]
-    return [UNK, BOS, EOS, *ranked[:most], *spelling]
-
-
 def _most_linked(split: ParallelSplit, target_size: int, most: int, always: set[int]) -> dict[int, list[int]]:
     """Returns the `most` target ids outside of `always` that each source id is most often linked to, in this order."""
-    keys: np.ndarray = np.empty(0, dtype=np.int64)
-    counts: np.ndarray = np.empty(0)
+    source, target, alignments = split.source, split.target, split.alignments
+    assert alignments
+    keys = counts = np.empty(0, dtype=np.int64)  # a key is source id · target_size + target id
     for first in range(0, len(split), _SENTENCES_AT_ONCE):
-        found, found_counts = np.unique(_linked_pairs(split, first, target_size), return_counts=True)
-        keys, places = np.unique(np.concatenate((keys, found)), return_inverse=True)
-        counts = np.bincount(places, np.concatenate((counts, found_counts)))
+        last = min(first + _SENTENCES_AT_ONCE, len(split))
+        offsets = alignments.offsets[first : last + 1]
+        sentences_L = np.repeat(np.arange(first, last), np.diff(offsets) // 2)
+        i_L, j_L = alignments.tokens[offsets[0] : offsets[-1]].reshape(-1, 2).astype(np.int64).T
+        sources_L = source.tokens[source.offsets[sentences_L] + i_L].astype(np.int64)
+        targets_L = target.tokens[target.offsets[sentences_L] + j_L].astype(np.int64)
+        new_keys, new_counts = np.unique(sources_L * target_size + targets_L, return_counts=True)
+        keys, positions = np.unique(np.concatenate((keys, new_keys)), return_inverse=True)
+        counts = np.bincount(positions, np.concatenate((counts, new_counts))).astype(np.int64)
     sources, targets = np.divmod(keys, target_size)
     ranked = np.lexsort((targets, -counts, sources))
     begins = np.flatnonzero(np.diff(sources, prepend=-1))
     by_source = zip(sources[begins].tolist(), np.split(targets[ranked], begins[1:]), strict=False)
     return {source: [i for i in ids.tolist() if i not in always][:most] for source, ids in by_source}
-
-
-def _linked_pairs(split: ParallelSplit, first: int, target_size: int) -> np.ndarray:
-    """Returns source id · `target_size` + target id for each link of the sentences from `first` on, L."""
-    assert split.alignments
-    last = min(first + _SENTENCES_AT_ONCE, len(split))
-    offsets = split.alignments.offsets[first : last + 1]
-    links_L2 = split.alignments.tokens[offsets[0] : offsets[-1]].reshape(-1, 2).astype(np.int64)
-    sentences_L = np.repeat(np.arange(first, last), np.diff(offsets) // 2)
-
-    def ids(side: TokenArray, numbers_L: np.ndarray) -> np.ndarray:
-        return side.tokens[side.offsets[sentences_L] + numbers_L].astype(np.int64)
-
-    return ids(split.source, links_L2[:, 0]) * target_size + ids(split.target, links_L2[:, 1])

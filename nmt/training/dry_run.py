@@ -11,14 +11,16 @@ from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
+from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.model.architectures import training_flops
+from nmt.training.fine_tuning import start_from
 from nmt.training.log import Interval, show_lines
-from nmt.training.loop import endless_updates, train_update
-from nmt.training.resume import start_from
+from nmt.training.prepare import NOTHING_SAVED, first_plan, prepare
+from nmt.training.ranks import join_ranks
 from nmt.training.run_folder import STATES_KEPT
 from nmt.training.state import Setup, TrainState, new_state
-from nmt.training.train import first_plan, prepared
+from nmt.training.update import endless_updates, train_update
 
 
 def timed_updates(
@@ -32,7 +34,7 @@ def timed_updates(
     interval, started = Interval(), time.perf_counter()
     for update in stream:
         if result := train_update(setup, state, update, advance):
-            interval.add(update.batches, *result)
+            interval.add(update.batches, result)
         if interval.updates == count:
             break
     setup.runtime.wait()
@@ -53,18 +55,23 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     Raises:
         StoppedError: a signal asked to stop.
     """
-    with prepared(data_folder, model_config, config, "stopping; nothing is saved") as setup:
+    with join_ranks(config, NOTHING_SAVED) as ranks:
+        setup = prepare(DataFolder.open(data_folder), model_config, config, *ranks)
         state = new_state(setup)
         if config.init_from:
             start_from(config.init_from, state.loss.model, setup.data.codec)
         plan = first_plan(setup, state)
         seconds = seconds_per_update(setup, state, plan, _SECONDS)
-        lines = {
-            **_time(setup, plan, seconds, state.optimizer.flops),
+        updates = config.max_updates
+        source, target = (tokens // len(plan) for tokens in plan.totals)
+        flops = training_flops(model_config, len(setup.data.codec.target), source, target) + state.optimizer.flops
+        show_lines({
+            "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
+            "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
+            f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
             "memory": f"{setup.runtime.peak_memory_mib:,.0f} MiB per process",
             "disk": _disk(config, state, seconds),
-        }
-        show_lines(lines)
+        })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
 
 
@@ -77,49 +84,34 @@ def seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan, limit:
     stream = endless_updates(setup, state, plan)
     with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
 
-        def timed(parts: list[Update]) -> float:
-            return timed_updates(setup, state, iter(parts), len(parts), progress.advance)[1]
+        def timed(measured: list[Update]) -> float:
+            return timed_updates(setup, state, iter(measured), len(measured), progress.advance)[1]
 
         first = next(updates)
-        one = [replace(first, batches=first.batches[:1])]
-        timed(one)  # is slower than the next, because memory is allocated
-        seconds = timed(one) * len(first.batches)
+        first_batch = [replace(first, batches=first.batches[:1])]
+        timed(first_batch)  # is slower than the next, because memory is allocated
+        seconds = timed(first_batch) * len(first.batches)
         estimate = setup.world.broadcast(lambda: seconds)
         stride = math.ceil(estimate / limit)
         whole = list(islice(updates, max(1, min(_MEASURED_UPDATES, int(limit / estimate)))))
-        parts = [replace(update, batches=update.batches[::stride]) for update in whole]
-        for _ in range(state.gradients.passes_before_replay):
-            timed(parts)
-        return timed(parts) / len(whole) * _positions(whole) / _positions(parts)
-
-
-def _positions(updates: list[Update]) -> int:
-    return sum(batch.positions for update in updates for batch in update.batches)
-
-
-def _time(setup: Setup, plan: UpdatePlan, seconds: float, optimizer_flops: float) -> dict[str, str]:
-    """Returns the log lines about one update and about the whole training; an update takes `seconds`."""
-    updates = setup.config.max_updates
-    source, target = (tokens // len(plan) for tokens in plan.totals)
-    flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target) + optimizer_flops
-    return {
-        "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
-        "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
-        f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
-    }
+        measured = [replace(update, batches=update.batches[::stride]) for update in whole]
+        for _ in range(2 if state.graphs else 0):  # a shape is computed without its graph, and then to record it
+            timed(measured)
+        positions = [sum(batch.positions for update in part for batch in update.batches) for part in (whole, measured)]
+        return timed(measured) / len(whole) * positions[0] / positions[1]
 
 
 def _disk(config: TrainConfig, state: TrainState, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    checkpoint, of_state = (n / 2**20 for n in (WEIGHT_BYTES * state.parameters, state.bytes_on_disk))
+    checkpoint, training_state = (n / 2**20 for n in (WEIGHT_BYTES * state.parameters, state.bytes_on_disk))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(max(config.keep_checkpoints, config.average_last or 0), int(config.max_updates / every) + 1)
     # best.safetensors and, with --keep-best, numbered copies
     best = 1 if config.keep_best == 1 else 1 + config.keep_best
     others = best + (config.average_last is not None)
-    total = (kept + others) * checkpoint + STATES_KEPT * of_state
+    total = (kept + others) * checkpoint + STATES_KEPT * training_state
     return (
         f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
-        f"{of_state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
+        f"{training_state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
         f"{'checkpoint' if best == 1 else 'checkpoints'}"
     )

@@ -47,7 +47,8 @@ class GraphedPass:
 
     def __call__(self, computation: Pass, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
         """Returns what the computation returns; the tensors keep their values until the next call."""
-        shape = _shape(batch)
+        layouts = batch.source.layout, batch.target.layout
+        shape = tuple(n for x in layouts for n in (len(x.positions_F), len(x.lengths_B), bound_on(x.longest)))
         if shape not in self.recorded:
             if shape not in self._seen or len(self.recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
@@ -55,8 +56,8 @@ class GraphedPass:
             self.used = True
             self.recorded[shape] = self._record(computation, batch.to(self._device))
         recorded = self.recorded[shape]
-        for place, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
-            place.copy_(value.pin_memory(), non_blocking=True)
+        for recorded_input, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
+            recorded_input.copy_(value.pin_memory(), non_blocking=True)
         recorded.graph.replay()
         return recorded.outputs
 
@@ -68,8 +69,3 @@ class GraphedPass:
         with torch.cuda.graph(graph, pool=pool):
             outputs = computation(batch, factor)
         return _Recorded(graph, [*batch.tensors(), factor], outputs, list(self._model.buffers()))
-
-
-def _shape(batch: MicroBatch) -> tuple[int, ...]:
-    layouts = batch.source.layout, batch.target.layout
-    return tuple(n for x in layouts for n in (len(x.positions_F), len(x.lengths_B), bound_on(x.longest)))

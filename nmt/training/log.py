@@ -1,64 +1,29 @@
-"""What a training prints and records: its plan, intervals, validations, its end, and where a model comes from."""
+"""What a training prints and records: its plan, intervals, validations and end."""
 
 import math
-import platform
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-import nmt
 from nmt import console
-from nmt.data.batching import PLAN_VERSION, UpdatePlan
+from nmt.data.batching import UpdatePlan
 from nmt.data.folder import raw_name
 from nmt.data.loader import MicroBatch
 from nmt.errors import importing
 from nmt.files import writing
+from nmt.training.optimizer import learning_rate
 from nmt.training.ranks import World
-from nmt.training.records import Scores, perplexity, ranked
+from nmt.training.records import Scores, Validation, perplexity, ranked, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
-from nmt.training.state import Setup, TrainState
-from nmt.training.validation import Validation
+from nmt.training.state import Setup, TrainState, UpdateResult
 
-
-def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
-    """Returns the provenance of a checkpoint of this state."""
-    update = state.counters.update
-    last = state.validations[-1] if state.validations else None
-    return {
-        "nmt": nmt.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "data": setup.data.meta.fingerprint,
-        "options": setup.config.to_dict(),
-        "precision": setup.runtime.precision,
-        "ranks": setup.world.size,
-        "plan": PLAN_VERSION,
-        "update": update,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **({"validation": asdict(last)} if last and last.update == update else {}),
-    }
-
-
-def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
-    """Returns the start record of metrics.jsonl."""
-    codec = setup.data.codec
-    return {
-        "command": command_line(str(setup.data.path), setup.model_config, setup.config),
-        "train_seconds": state.counters.seconds,
-        "model": setup.model_config.to_dict(),
-        "parameters": state.parameters,
-        "text": codec.config.to_dict(),
-        "vocab_sizes": {"source": len(codec.source), "target": len(codec.target)},
-        "pairs": len(setup.data.split("train")),
-        "device": setup.runtime.name,
-        **provenance_of(setup, state),
-    }
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 @dataclass
@@ -82,12 +47,12 @@ class Interval:
     positions: int = 0
     started: float = field(default_factory=time.monotonic)
 
-    def add(self, batches: list[MicroBatch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
+    def add(self, batches: list[MicroBatch], result: UpdateResult) -> None:
         """Adds an update."""
         self.updates += 1
-        tokens = sum(batch.target_tokens for batch in batches)
-        sums = torch.stack([*losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
-        self.trained = self.trained + torch.where(skipped > 0, 0.0, sums)
+        tokens, norm = sum(batch.target_tokens for batch in batches), result.norm
+        sums = torch.stack([*result.losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(result.skipped > 0, 0.0, sums)
         self.target_tokens += tokens
         self.source_tokens += sum(batch.source_tokens for batch in batches)
         self.positions += sum(batch.positions for batch in batches)
@@ -105,10 +70,10 @@ class Interval:
         loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
         seconds = time.monotonic() - self.started  # the sums above have waited for the device
         return {
-            "loss": _ratio(loss, trained),
-            "nll": _ratio(nll, trained),
-            "ppl": perplexity(_ratio(nll, trained)),
-            "gradient_norm": _ratio(norm, updates),
+            "loss": loss / trained if trained else math.nan,
+            "nll": nll / trained if trained else math.nan,
+            "ppl": perplexity(nll / trained if trained else math.nan),
+            "gradient_norm": norm / updates if updates else math.nan,
             "skipped_updates": self.updates - int(updates),
             "source_tokens_per_second": source / seconds,
             "target_tokens_per_second": target / seconds,
@@ -116,55 +81,130 @@ class Interval:
         }
 
 
-def _ratio(total: float, count: float) -> float:
-    return total / count if count else math.nan
-
-
+_WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
+# Checkpoints that the proposed command averages at most, as the paper's base models do.
+_AVERAGED = 5
 
 
-class TrainingTable:
-    """Prints one row for each interval, below a header that is repeated after other results."""
+class TrainingLog:
+    """Prints the course of a training on the main rank, and records it in metrics.jsonl and event files of TensorBoard.
 
-    def __init__(self) -> None:
+    Each interval is a row of a table, whose header is repeated after other results.
+    """
+
+    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder) -> None:
+        self.setup, self.state, self.folder = setup, state, folder
         self._needs_header = True
+        self._events: SummaryWriter | None = None
 
-    def interval(self, update: int, record: dict[str, Any], seconds_left: float) -> None:
-        """Prints the record of an interval."""
+    def begin(self, provenance: Mapping[str, Any]) -> None:
+        """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
+        setup, codec = self.setup, self.setup.data.codec
+        self._record("start", {
+            "command": command_line(str(setup.data.path), setup.model_config, setup.config),
+            "train_seconds": self.state.counters.seconds,
+            "model": setup.model_config.to_dict(),
+            "parameters": self.state.parameters,
+            "text": codec.config.to_dict(),
+            "vocab_sizes": {"source": len(codec.source), "target": len(codec.target)},
+            "pairs": len(setup.data.split("train")),
+            "device": setup.runtime.name,
+            **provenance,
+        })  # fmt: skip
+        if setup.config.tensorboard and setup.world.is_main:
+            from torch.utils.tensorboard import SummaryWriter
+
+            path = self.folder.path / "tensorboard"
+            with writing(path, _WITHOUT_EVENTS):
+                self._events = SummaryWriter(str(path), purge_step=self.state.counters.update + 1)
+
+    def _record(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Adds a record, and its numbers as events such as `train/loss`."""
+        if not self.setup.world.is_main:
+            return
+        record = {"update": self.state.counters.update, **values}
+        self.folder.metrics.append(kind, record)
+        if self._events:
+            with writing(self.folder.path / "tensorboard", _WITHOUT_EVENTS):
+                for name, value in record.items():
+                    if isinstance(value, int | float) and name not in ("update", "epoch"):
+                        self._events.add_scalar(f"{kind}/{name}", value, record["update"])
+                self._events.flush()
+
+    def interval(self, interval: Interval, seconds_left: float) -> None:
+        """Logs an interval; all ranks must call this method."""
+        setup, counters = self.setup, self.state.counters
+        sums = interval.record(setup.world)
+        rate = learning_rate(counters.update, setup.model_config.d_model, setup.config)
+        self._record("train", {
+            "epoch": counters.epoch,
+            **sums,
+            "lr": rate,
+            "peak_memory_mib": setup.runtime.peak_memory_mib,
+            "flops": counters.flops,
+            "train_seconds": counters.seconds,
+            "max_updates": setup.config.max_updates,  # which the clock may change
+        })  # fmt: skip
         if self._needs_header:
             console.info("   update epoch    loss       ppl        lr   norm    tok/s   elapsed      left")
             self._needs_header = False
-        elapsed, left = console.clock(record["train_seconds"]), console.clock(seconds_left)
-        skipped = f"  {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
+        elapsed, left = console.clock(counters.seconds), console.clock(seconds_left)
+        skipped = f"  {sums['skipped_updates']} skipped" if sums["skipped_updates"] else ""
         console.info(
-            f"{update:9,}{record['epoch'] + 1:6,}{record['loss']:8.3f}{_short(record['ppl']):>10}"
-            f"{record['lr']:10.2e}{_short(record['gradient_norm']):>7}{record['target_tokens_per_second']:9,.0f}"
-            f"{elapsed:>10}{left:>10}{skipped}"
+            f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
+            f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"
         )
 
-    def validation(self, found: Validation, is_best: bool, seconds: float) -> None:
-        """Prints the result of a validation that took `seconds`, and one translation."""
+    def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
+        """Logs the result of a validation that took `seconds`, and one translation."""
         console.info(
-            f"validation at update {found.scores.update:,}: {_in_words(found.scores)}"
+            f"validation at update {validation.scores.update:,}: {_in_words(validation.scores)}"
             f"{', the best so far' if is_best else ''} ({console.clock(seconds)})"
         )
-        if found.samples:
-            _show_sample(**found.samples[0])
+        for sample in validation.samples[:1]:
+            for name, text in zip(("source", "reference", "translation"), sample.values(), strict=True):
+                shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
+                console.info(f"  {name:<13}{shown}")
         self._needs_header = True
+        self._record("valid", validation.record() | {"train_seconds": self.state.counters.seconds})
+
+    def end(self, outcome: str, message: str = "") -> None:
+        """Records how the training ended: `finished`, `stopped` or `failed`."""
+        updates = {"max_updates": self.setup.config.max_updates} if outcome == "finished" else {}
+        self._record("end", {"outcome": outcome, "message": message, **updates})
+
+    def show_end(self, prefix: str = "") -> None:
+        """Says that --patience ended the training, or with a prefix that the training has all its updates."""
+        config, update = self.setup.config, self.state.counters.update
+        if self.state.out_of_patience(config):
+            best = ranked(self.state.validations, config.valid_metric[0])[0].update
+            reason = stalled_in_words(config.valid_metric, config.patience or 0)
+            console.info(
+                f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
+                f"best.safetensors is of update {best:,}"
+            )
+        elif prefix:
+            console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
+
+    def summary(self) -> None:
+        """Prints the time of a finished training, its best checkpoint, and the next commands."""
+        counters, config, folder = self.state.counters, self.setup.config, self.folder
+        console.info(
+            f"finished {console.counted(counters.update, 'update')} after {console.clock(counters.seconds)} of training"
+        )
+        for best in ranked(self.state.validations, config.valid_metric[0])[:1]:
+            console.info(f"{'best':>10}  {folder.path / BEST}, of update {best.update:,}: {_in_words(best)}")
+        for i, command in enumerate(next_commands(self.setup, folder)):
+            console.info(f"{'' if i else 'next':>10}  {command}")
 
 
 def _in_words(scores: Scores) -> str:
     """Returns the scores of a validation, such as `nll 1.500, ppl 4.48, BLEU 31.20`."""
-    found = (("BLEU", scores.bleu), ("chrF", scores.chrf))
-    translated = [f"{name} {score:.2f}" for name, score in found if score is not None]
+    named = (("BLEU", scores.bleu), ("chrF", scores.chrf))
+    translated = [f"{name} {score:.2f}" for name, score in named if score is not None]
     return ", ".join([f"nll {scores.nll:.3f}", f"ppl {_short(scores.ppl)}", *translated])
-
-
-def _show_sample(source: str, reference: str, output: str) -> None:
-    for name, text in (("source", source), ("reference", reference), ("translation", output)):
-        shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
-        console.info(f"  {name:<13}{shown}")
 
 
 def _short(value: float) -> str:
@@ -179,42 +219,27 @@ _MANY_EPOCHS = 2000
 
 def show_plan(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
     """Logs the plan of a training, and warnings about options that do not fit the corpus."""
-    show_lines(_plan_lines(setup, state, plan))
-    _warn_of_unsuitable_options(setup, plan)
-
-
-def show_lines(lines: Mapping[str, str]) -> None:
-    """Logs names and values below each other."""
-    for name, value in lines.items():
-        console.info(f"{name:>10}  {value}")
-
-
-def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, str]:
     data, model, config = setup.data, setup.model_config, setup.config
     text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
     name = f"{config.arch}: " if config.arch else ""
-    if state.gradients.packs:
+    if setup.packs:
         padding = "no padding between sentences"
     else:
         padding = f"{plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES):.1%} padding"
-    return {
+    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
+    show_lines({
         "model": f"{name}{model.in_words()}, {state.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-        "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
+        "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
-        "device": f"{state.gradients.hardware}{processes}",
+        "device": f"{setup.hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
-    }
-
-
-def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
-    config = setup.config
-    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
+    })  # fmt: skip
     if epochs > _MANY_EPOCHS:
         console.warn(
             f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
@@ -232,20 +257,10 @@ def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
         )
 
 
-# Checkpoints that the proposed command averages at most, as the paper's base models do.
-_AVERAGED = 5
-
-
-def show_summary(setup: Setup, state: TrainState, folder: RunFolder) -> None:
-    """Prints the time of a finished training, its best checkpoint, and the next commands."""
-    counters = state.counters
-    console.info(
-        f"finished {console.counted(counters.update, 'update')} after {console.clock(counters.seconds)} of training"
-    )
-    for best in ranked(state.validations, setup.config.valid_metric[0])[:1]:
-        console.info(f"{'best':>10}  {folder.path / BEST}, of update {best.update:,}: {_in_words(best)}")
-    for i, command in enumerate(next_commands(setup, folder)):
-        console.info(f"{'' if i else 'next':>10}  {command}")
+def show_lines(lines: Mapping[str, str]) -> None:
+    """Logs names and values below each other."""
+    for name, value in lines.items():
+        console.info(f"{name:>10}  {value}")
 
 
 def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
@@ -277,26 +292,3 @@ def require_tensorboard() -> None:
     """Checks that TensorBoard can be used."""
     with importing("tensorboard", "--tensorboard"):
         import torch.utils.tensorboard  # noqa: F401
-
-
-class EventFiles:
-    """The event files of a run folder, for TensorBoard."""
-
-    def __init__(self, folder: Path, resumed_after: int) -> None:
-        """Begins an event file. TensorBoard ignores events after update `resumed_after` from earlier files."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._path = folder / "tensorboard"
-        with self._writing():
-            self._writer = SummaryWriter(str(self._path), purge_step=resumed_after + 1)
-
-    def add(self, kind: str, record: Mapping[str, Any]) -> None:
-        """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
-        with self._writing():
-            for name, value in record.items():
-                if isinstance(value, int | float) and name not in ("update", "epoch"):
-                    self._writer.add_scalar(f"{kind}/{name}", value, record["update"])
-            self._writer.flush()
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._path, "make room for it, or leave out --tensorboard")

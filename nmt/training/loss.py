@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy (paper §5.4), and the loss on given word alignments (Garg et al. 2019)."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -25,17 +26,17 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     assert not isinstance(mask, PackedMask)
     d_k = attention.sizes[0] // attention.heads
     q_M1K, k_N1K = (  # with an axis for one head
-        F.linear(x_FD, part.weight[:d_k], None if part.bias is None else part.bias[:d_k])[:, None]
-        for part, x_FD in ((attention.query, x_MD), (attention.key_value, encoded_ND))
+        F.linear(x_FD, layer.weight[:d_k], None if layer.bias is None else layer.bias[:d_k])[:, None]
+        for layer, x_FD in ((attention.query, x_MD), (attention.key_value, encoded_ND))
     )
-    found = []
+    log_weights = []
     for block, q_B1TK, k_B1SK in padded_blocks(mask, q_M1K, k_N1K):
         scores_B1TS = q_B1TK @ k_B1SK.transpose(2, 3)
         scores_B1TS = scores_B1TS.to(torch.promote_types(scores_B1TS.dtype, torch.float32)) * attention.function.scale
         if block.bias is not None:
             scores_B1TS = scores_B1TS + block.bias
-        found.append(scores_B1TS.log_softmax(-1).flatten())
-    return torch.cat(found)
+        log_weights.append(scores_B1TS.log_softmax(-1).flatten())
+    return torch.cat(log_weights)
 
 
 # `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
@@ -89,8 +90,8 @@ class _ChunkedNll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        parts = (None if part is None else part * gradients[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None, None
+        inputs = (None if gradient is None else gradient * gradients[0] for gradient in ctx.saved_tensors)
+        return *inputs, None, None, None, None
 
 
 def _nll_on_cpu(
@@ -164,41 +165,40 @@ class TrainingLoss(nn.Module):
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
-        alignments, number = batch.alignments, self.model.config.guided_alignment
-        if alignments is None or number is None:
-            return self._translation_losses(batch)
-        # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the
-        # attention of the first head of layer --guided-alignment at the position that predicts the piece.
-        aligned: list[Tensor] = []
+        source, target, labels_M, alignments = batch.source, batch.target, batch.labels_M, batch.alignments
+        layer, aligned = self.model.config.guided_alignment, list[Tensor]()
 
-        def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-            log_weights = _log_weights(cast(MultiHeadAttention, module), *inputs)
-            aligned.append(-(log_weights[alignments.places_L] * alignments.shares_L).sum())
+        def record(attention: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
+            # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the
+            # attention of the first head of layer --guided-alignment at the position that predicts the piece.
+            assert alignments
+            log_weights = _log_weights(cast(MultiHeadAttention, attention), *inputs)
+            aligned.append(-(log_weights[alignments.indices_L] * alignments.shares_L).sum())
 
-        with cast(DecoderLayer, self.model.decoder[number - 1]).cross_attention.register_forward_hook(record):
-            loss, nll = self._translation_losses(batch)
-        return loss + self.alignment_weight * aligned[0], nll
-
-    def _translation_losses(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        source, target = batch.source, batch.target
-        encoded_ND = self.model.encode(source.ids_F, source.layout)
-        hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
+        guided: AbstractContextManager[Any] = nullcontext()
+        if alignments and layer:
+            guided = cast(DecoderLayer, self.model.decoder[layer - 1]).cross_attention.register_forward_hook(record)
+        with guided:
+            encoded_ND = self.model.encode(source.ids_F, source.layout)
+            hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
-        dtype = product_dtype(hidden_MD)
+        dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self._nll_on_gpu
             options = dtype, torch.is_grad_enabled(), nll_of_rows
-            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, *options)
+            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
         if self.criterion:
-            return self._own_loss(self.criterion, hidden_MD.to(dtype), batch.labels_M) + 0 * nll, nll.detach()
-        if not self.label_smoothing:
-            return nll, nll.detach()
-        # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row of
-        # the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over the vocabulary.
-        margin_M = (hidden_MD * (F.embedding(batch.labels_M, weight_VD) - weight_VD.mean(0))).sum(-1)
-        if bias_V is not None:
-            margin_M = margin_M + bias_V[batch.labels_M] - bias_V.mean()
-        return nll + self.label_smoothing * (margin_M * (batch.labels_M != PAD)).sum(), nll.detach()
+            loss = self._own_loss(self.criterion, hidden_MD[real_M].to(dtype), labels_M[real_M]) + 0 * nll
+        elif self.label_smoothing:
+            # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row
+            # of the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over all pieces.
+            margin_M = (hidden_MD * (F.embedding(labels_M, weight_VD) - weight_VD.mean(0))).sum(-1)
+            if bias_V is not None:
+                margin_M = margin_M + bias_V[labels_M] - bias_V.mean()
+            loss = nll + self.label_smoothing * (margin_M * real_M).sum()
+        if aligned:
+            loss = loss + self.alignment_weight * aligned[0]
+        return loss, nll.detach()
 
     def _own_loss(self, criterion: "Criterion", hidden_MD: Tensor, labels_M: Tensor) -> Tensor:
         """Returns the loss of --criterion. Logits are computed a few rows at a time, and again in the backward pass."""
@@ -209,7 +209,6 @@ class TrainingLoss(nn.Module):
             logits_JV = F.linear(hidden_JD, weight, None if bias is None else bias.to(dtype))
             return criterion(logits_JV.float(), labels_J)
 
-        real_M = labels_M != PAD
-        rows = zip(*(x[real_M].split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
+        rows = zip(*(x.split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
         losses = [checkpoint(of_rows, *row, use_reentrant=False) for row in rows if len(row[0])]
         return torch.stack(losses).sum() if losses else hidden_MD.sum() * 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,9 @@ def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
     the warm-up. Then they fall with update^-0.5, fall linearly to 0 at the last update, or stay.
     """
     warmup = config.warmup_updates
-    if config.lr is None:
+    if config.lr_schedule == "paper":
         return config.lr_scale * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5)
+    assert config.lr is not None  # TrainConfig checks this
     if update <= warmup:
         return config.lr * update / warmup
     if config.lr_schedule == "inverse-sqrt":
@@ -26,38 +26,6 @@ def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
     if config.lr_schedule == "linear":
         return config.lr * max(0.0, (config.max_updates - update) / (config.max_updates - warmup))
     return config.lr  # constant
-
-
-# The scale of the loss in fp16, whose range is too small for many gradients (Micikevicius et al. 2018).
-
-_FIRST = 2.0**16
-_GROWTH, _BACKOFF = 2.0, 0.5
-# The scale grows after this many updates in a row that were not skipped.
-_GROWTH_UPDATES = 2000
-
-
-class LossScale:
-    """A factor on the loss, and so on all gradients. It adapts to the largest value that does not overflow.
-
-    All ranks have the same scale, because it depends on whether updates were skipped, which all ranks agree on.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.scale = torch.tensor(_FIRST, device=device)
-        self._good_updates = torch.zeros((), dtype=torch.int32, device=device)
-
-    def update(self, skipped: Tensor) -> None:
-        """Lowers the scale if the last update was skipped, and raises it now and then otherwise."""
-        torch._amp_update_scale_(self.scale, self._good_updates, skipped, _GROWTH, _BACKOFF, _GROWTH_UPDATES)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the scale and the number of updates since it changed or one was skipped."""
-        return {"scale": self.scale.item(), "good_updates": int(self._good_updates)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
-        self.scale.fill_(state["scale"])
-        self._good_updates.fill_(state["good_updates"])
 
 
 # The momentum of Muon, and the coefficients of Newton and Schulz's iteration (Jordan et al. 2024).
@@ -69,7 +37,7 @@ _ITERATIONS = 5
 _ELEMENTS = 2**20
 
 
-class MatrixOptimizer:
+class Muon:
     """Muon (Jordan et al. 2024): the step of a matrix is its momentum with all singular values brought close to 1.
 
     Projections that are stored in one weight are separate matrices. A step has the size that Adam's usually has (Liu et
@@ -80,21 +48,21 @@ class MatrixOptimizer:
     def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], dtype: torch.dtype) -> None:
         """`weights` has each weight with the numbers of rows of its matrices; the iteration is computed in `dtype`."""
         self._weights, self._dtype = weights, dtype
-        # The parts share the memory of the weights.
-        self._parts = [part for weight, rows in weights for part in weight.detach().split(rows)]
-        self.momenta = list(map(torch.zeros_like, self._parts))
-        by_shape: dict[torch.Size, list[list[int]]] = {}  # numbers of matrices in batches
-        for number, part in enumerate(self._parts):
-            batches = by_shape.setdefault(part.shape, [[]])
-            if len(batches[-1]) * part.numel() >= _ELEMENTS:
+        # The matrices share the memory of the weights.
+        self._matrices = [matrix for weight, rows in weights for matrix in weight.detach().split(rows)]
+        self.momenta = list(map(torch.zeros_like, self._matrices))
+        by_shape: dict[torch.Size, list[list[int]]] = {}  # indices of matrices, in batches
+        for index, matrix in enumerate(self._matrices):
+            batches = by_shape.setdefault(matrix.shape, [[]])
+            if len(batches[-1]) * matrix.numel() >= _ELEMENTS:
                 batches.append([])
-            batches[-1].append(number)
+            batches[-1].append(index)
         self._batches = list(chain(*by_shape.values()))
 
     @property
     def flops(self) -> float:
         """The operations of a step, which are those of the iterations."""
-        sizes = (sorted(part.shape) for part in self._parts)
+        sizes = (sorted(matrix.shape) for matrix in self._matrices)
         return sum(_ITERATIONS * (4.0 * m**2 * n + 2 * m**3) for m, n in sizes)
 
     @torch.no_grad()
@@ -105,15 +73,15 @@ class MatrixOptimizer:
             assert weight.grad is not None
             weight.grad /= loss_scale
             gradients += weight.grad.split(rows)
-        for numbers in self._batches:
-            of_batch = [gradients[number] for number in numbers]
-            momenta = [self.momenta[number] for number in numbers]
+        for indices in self._batches:
+            of_batch = [gradients[index] for index in indices]
+            momenta = [self.momenta[index] for index in indices]
             torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
             matrices_PRC = torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM))
             steps_PRC = _orthogonal(matrices_PRC.to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
-            for number, step_RC in zip(numbers, steps_PRC, strict=True):
-                self._parts[number].add_(step_RC, alpha=-learning_rate * size)
+            for index, step_RC in zip(indices, steps_PRC, strict=True):
+                self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
 
 
 def _orthogonal(matrices_PRC: Tensor) -> Tensor:
@@ -127,32 +95,53 @@ def _orthogonal(matrices_PRC: Tensor) -> Tensor:
     return x_PRC
 
 
+# The first loss scale, the factors by which it grows and falls, and the updates in a row, none of them skipped, after
+# which it grows.
+_FIRST_SCALE, _GROWTH, _BACKOFF, _GROWTH_UPDATES = 2.0**16, 2.0, 0.5, 2000
+
+
 class Optimizer:
-    """Updates parameters by their gradients: `matrices` with Muon (see `MatrixOptimizer`), and the others with Adam.
+    """Updates parameters by their gradients: `matrices` with Muon, and the others with Adam.
+
+    In fp16, whose range is too small for many gradients, the loss is multiplied by a scale that adapts to the largest
+    value that does not overflow (Micikevicius et al. 2018). All ranks have the same scale, because it depends on
+    whether updates were skipped, which all ranks agree on. (`torch.amp.GradScaler` would look for overflows in another
+    pass over all gradients, in fp16 only, and knows only optimisers of torch.)
 
     Args:
+        matrices: the weights that Muon changes, with the numbers of rows of the matrices in each.
         dtype: the type of Muon's matrix products. The weights and the moments keep their own type.
+        scales_loss: whether gradients are multiplied by `loss_scale`.
+
+    Attributes:
+        loss_scale: the factor on the loss; None if it is not scaled.
+        good_updates: the number of updates since the scale changed or an update was skipped.
     """
 
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
         config: TrainConfig,
-        loss_scale: LossScale | None = None,
-        matrices: Sequence[tuple[Tensor, Sequence[int]]] = (),
+        matrices: Iterable[tuple[Tensor, Sequence[int]]] = (),
         dtype: torch.dtype = torch.float32,
+        *,
+        scales_loss: bool = False,
     ) -> None:
-        self._parameters, self._clip_norm, self.loss_scale = list(parameters), config.clip_norm, loss_scale
-        betas = config.adam_beta1, config.adam_beta2
-        self._matrices = MatrixOptimizer(matrices, dtype) if matrices else None
-        of_muon = {id(weight) for weight, _ in matrices}
+        self._parameters, self._clip_norm = list(parameters), config.clip_norm
+        by_muon = list(matrices)
+        self._muon = Muon(by_muon, dtype) if by_muon else None
+        of_muon = {id(weight) for weight, _ in by_muon}
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
+        betas = config.adam_beta1, config.adam_beta2
         self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+        device = self._parameters[0].device
+        self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None
+        self.good_updates = torch.zeros((), dtype=torch.int32, device=device)
 
     @property
     def flops(self) -> float:
         """The operations of Muon in an update. Those of Adam are too few to count."""
-        return self._matrices.flops if self._matrices else 0.0
+        return self._muon.flops if self._muon else 0.0
 
     @property
     def adam_bytes(self) -> int:
@@ -166,51 +155,46 @@ class Optimizer:
 
     @property
     def _momenta(self) -> list[Tensor]:
-        return self._matrices.momenta if self._matrices else []
+        return self._muon.momenta if self._muon else []
 
     def step(self, learning_rate: float) -> tuple[Tensor, Tensor]:
-        """Performs an update, and clears the gradients.
+        """Performs an update, and clears the gradients. Scales them down to --clip-norm first, if it is given.
 
         Returns:
             The gradient's norm before clipping; and 1 if the update was skipped because the norm is not finite, else 0.
         """
-        self._adam.param_groups[0]["lr"] = learning_rate
-        norm = self._clip()
-        skipped = (~norm.isfinite()).float()
-        self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
-        if self.loss_scale:
-            self._adam.grad_scale = self.loss_scale.scale  # type: ignore[attr-defined] # fused Adam divides by it
-        self._adam.step()
-        if self._matrices and not skipped:  # waits for the device
-            self._matrices.step(learning_rate, self.loss_scale.scale.item() if self.loss_scale else 1.0)
-        torch._foreach_zero_([weight.grad for weight in self._parameters if weight.grad is not None])
-        if self.loss_scale:
-            self.loss_scale.update(skipped)
-        return norm, skipped
-
-    def _clip(self) -> Tensor:
-        """Scales the gradients down to --clip-norm if it is given; returns their norm before scaling."""
-        norm = torch.nn.utils.get_total_norm(p.grad for p in self._parameters if p.grad is not None)
-        if self.loss_scale:
-            norm = norm / self.loss_scale.scale
+        gradients = [weight.grad for weight in self._parameters if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.loss_scale is not None:
+            norm = norm / self.loss_scale
         if self._clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._clip_norm, norm)
-        return norm
+        skipped = (~norm.isfinite()).float()
+        self._adam.param_groups[0]["lr"] = learning_rate
+        self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
+        self._adam.grad_scale = self.loss_scale  # type: ignore[attr-defined] # fused Adam divides by it
+        self._adam.step()
+        if self._muon and not skipped:  # waits for the device
+            self._muon.step(learning_rate, 1.0 if self.loss_scale is None else self.loss_scale.item())
+        torch._foreach_zero_(gradients)
+        if self.loss_scale is not None:
+            torch._amp_update_scale_(self.loss_scale, self.good_updates, skipped, _GROWTH, _BACKOFF, _GROWTH_UPDATES)
+        return norm, skipped
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
-        tensors = {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
+        tensors = {f"{number}.{name}": value for number, moments in state.items() for name, value in moments.items()}
         return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(self._momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
         of_adam = range(len(self._adam.param_groups[0]["params"]))
         state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
-        for name, tensor in tensors.items():
-            number, part = name.split(".")
+        for key, tensor in tensors.items():
+            number, name = key.split(".")
             if number == "muon":
-                self._momenta[int(part)].copy_(tensor)
+                self._momenta[int(name)].copy_(tensor)
             else:
-                state[int(number)][part] = tensor.clone()
+                state[int(number)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

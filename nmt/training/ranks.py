@@ -98,9 +98,9 @@ class World:
         """Returns, on every rank, what `make` returns on the main rank."""
         if self.control is None:
             return make()
-        made: list[Any] = [make() if self.is_main else None]
-        dist.broadcast_object_list(made, src=0, group=self.control)
-        return made[0]
+        values: list[Any] = [make() if self.is_main else None]
+        dist.broadcast_object_list(values, src=0, group=self.control)
+        return values[0]
 
     def barrier(self) -> None:
         """Waits until all ranks call this method.
@@ -143,13 +143,13 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
     """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
 
     If a rank fails, all ranks end, and the error is shown once.
+
+    Args:
+        stopping: what is logged when a signal asks to stop.
     """
-
-    def announce() -> None:
-        console.info(f"{stopping}; a second signal stops at once")
-
+    signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
-        with StopSignals(announce) as stop:
+        with signals as stop:
             yield World(), resolve(config), stop
         return
     console.speak_as(int(os.environ["RANK"]))
@@ -158,7 +158,7 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave out --gpus")
     runtime = resolve(config, int(os.environ.get("LOCAL_RANK", 0)))
     world = _connect(runtime, config.rank_timeout)
-    with StopSignals(announce) as stop:
+    with signals as stop:
         try:
             yield world, runtime, stop
             world.barrier()
@@ -197,25 +197,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def _end_after_failure(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
-    """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost."""
-    lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
-    missing, failures = _seen_by_all(world, lost)
-    if (lost and stop.received) or failures > 1:
-        raise SystemExit(1) from None
-    if lost:
-        raise NmtError(
-            f"rank {world.rank} lost the connection to {missing} and waited up to {timeout:g} s for it "
-            f"({_first_line(error)}); start the same command again to resume from the newest training state"
-        ) from error
+    """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost.
 
-
-def _seen_by_all(world: World, lost: bool) -> tuple[str, int]:
-    """Tells the other ranks, through the store, that this rank failed and whether it `lost` a connection.
-
-    Returns:
-        In words, the ranks that do not report a lost connection within the grace period; and the number of ranks that
-        have failed, this one included.
+    The ranks tell each other through the store that they failed, and whether they lost a connection. Those that do not
+    report a lost connection within the grace period are missing.
     """
+    lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     answers: queue.Queue[tuple[list[str], int]] = queue.Queue()
 
     def ask() -> None:
@@ -228,10 +215,17 @@ def _seen_by_all(world: World, lost: bool) -> tuple[str, int]:
 
     threading.Thread(target=ask, daemon=True).start()  # a request to a dead machine could block forever
     try:
-        missing, failures = answers.get(timeout=2 * _GRACE_SECONDS)
+        ranks, failures = answers.get(timeout=2 * _GRACE_SECONDS)
+        missing = f"rank {', '.join(ranks)}" if ranks else "the other ranks"
     except queue.Empty:
-        return "the machine that started the run", 1
-    return f"rank {', '.join(missing)}" if missing else "the other ranks", failures
+        missing, failures = "the machine that started the run", 1
+    if (lost and stop.received) or failures > 1:
+        raise SystemExit(1) from None
+    if lost:
+        raise NmtError(
+            f"rank {world.rank} lost the connection to {missing} and waited up to {timeout:g} s for it "
+            f"({_first_line(error)}); start the same command again to resume from the newest training state"
+        ) from error
 
 
 # How often the launcher looks whether a rank has ended, in seconds.
@@ -245,13 +239,17 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
         StoppedError: the ranks were stopped after they had saved their state.
         SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """
-    _check_gpus(processes, device)
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    if device != "cpu" and gpus < processes:
+        raise NmtError(
+            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
+        )
     share_cores(processes)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are passed on here
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL + 1)  # its messages repeat those of nmt
-    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL + 1)
+    for name in ("torch.distributed.elastic", "torch.distributed.elastic.multiprocessing.api"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # its messages repeat those of nmt
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     ranks, early = None, list[int]()  # signals before the ranks have started
 
@@ -265,50 +263,33 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
 
     for number in not_ignored(STOPPING):
         signal.signal(number, pass_on)
+    # The variables that torchrun would set, and one that it would not set.
+    common = {
+        _LAUNCHED: "True",
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
+    }
     ranks = start_processes(
         name="nmt",
         entrypoint=sys.executable,
         args=dict.fromkeys(range(processes), ("-m", "nmt", *arguments)),
-        envs={rank: _variables(rank, processes, store.port) for rank in range(processes)},
+        envs={rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), **common} for rank in range(processes)},
         logs_specs=DefaultLogsSpecs(os.devnull),
     )
     for received in early:
         pass_on(received, None)
     ended = ranks.wait(period=_PERIOD)  # when a rank fails, this ends the others
-    if ended and ended.failures:
-        first = min(ended.failures.values(), key=lambda failure: failure.timestamp)
-        raise _failure(first.local_rank, first.exitcode)
-
-
-def _check_gpus(processes: int, device: str) -> None:
-    gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if device != "cpu" and gpus < processes:
-        raise NmtError(
-            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
-        )
-
-
-def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Returns the environment variables that torchrun would set for a rank, and one that it would not set."""
-    return {
-        _LAUNCHED: "True",
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
-    }
-
-
-def _failure(rank: int, exit_code: int) -> BaseException:
-    """Returns the exception for a rank that ended with this exit code, which is negative after a signal."""
-    if exit_code == INTERRUPTED_EXIT_CODE:
-        return StoppedError()
-    if exit_code > 0:
-        return SystemExit(exit_code)
-    return NmtError(
-        f"rank {rank} was killed by {signal.Signals(-exit_code).name}, perhaps because memory ran out; "
-        f"start the same command again to resume from the newest training state"
+    if not ended or not ended.failures:
+        return
+    first = min(ended.failures.values(), key=lambda failure: failure.timestamp)
+    if first.exitcode == INTERRUPTED_EXIT_CODE:
+        raise StoppedError
+    if first.exitcode > 0:
+        raise SystemExit(first.exitcode)
+    raise NmtError(  # the exit code is negative after a signal
+        f"rank {first.local_rank} was killed by {signal.Signals(-first.exitcode).name}, perhaps because memory ran "
+        f"out; start the same command again to resume from the newest training state"
     )

@@ -5,9 +5,9 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt import console
 from nmt.errors import NmtError
@@ -41,32 +41,32 @@ class MetricsFile:
 
     def records(self) -> list[dict[str, Any]]:
         """Returns all records in order. Skips damaged lines with a warning."""
-        found = [(number, _record(line)) for number, line in enumerate(self._lines(_GIVE), start=1)]
-        if damaged := [number for number, record in found if record is None]:
+        records = [_record(line) for line in self._lines(_GIVE)]
+        if damaged := [number for number, record in enumerate(records, start=1) if record is None]:
             lines = console.counted(len(damaged), "damaged line")
             console.warn_once(f"skipped {lines} of {self.path}, the first is line {damaged[0]}")
-        return [record for _, record in found if record is not None]
+        return [record for record in records if record is not None]
 
     def rewind(self, update: int | None) -> None:
         """Removes the records of what a resumed training repeats: what came after `update`; None for the beginning."""
-        if not os.path.exists(self.path):
-            return
-        kept = [line for line in self._lines(_MOVE) if not _repeats(_record(line), update)]
-        with replaced_file(self.path, _MAKE_ROOM) as file:
-            file.write(b"".join(line + b"\n" for line in kept))
+
+        def is_kept(line: bytes) -> bool:
+            record = _record(line)
+            if record is None:
+                return True
+            # A fine-tuning also begins with a validation.
+            return record["update"] <= (update or 0) and (update is not None or record["kind"] != "valid")
+
+        if os.path.exists(self.path):
+            kept = [line + b"\n" for line in self._lines(_MOVE) if is_kept(line)]
+            with replaced_file(self.path, _MAKE_ROOM) as file:
+                file.write(b"".join(kept))
 
     def _lines(self, advice: str) -> list[bytes]:
         try:
             return self.path.read_bytes().splitlines()
         except OSError as error:
             raise NmtError(f"{self.path} cannot be read ({error.strerror}); {advice}") from error
-
-
-def _repeats(record: dict[str, Any] | None, update: int | None) -> bool:
-    if record is None:
-        return False
-    # A fine-tuning also begins with a validation.
-    return record["update"] > (update or 0) or (update is None and record["kind"] == "valid")
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -109,6 +109,26 @@ class Scores:
         return score, -math.inf if math.isnan(self.nll) else -self.nll
 
 
+class Validation(NamedTuple):
+    """The result of a validation.
+
+    Attributes:
+        scores: the loss, EOS included and without label smoothing; and sacreBLEU's scores of the detokenised beam
+            output against the raw reference, if --valid-metric asks for them.
+        bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
+        samples: the source, the reference and the output of a few lines, the same lines in every validation.
+    """
+
+    scores: Scores
+    bleu_signature: str | None = None
+    samples: Sequence[dict[str, str]] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Returns the record of metrics.jsonl."""
+        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
+        return asdict(self.scores) | others
+
+
 def perplexity(nll: float) -> float:
     """Returns the perplexity e^nll of a loss in nats per piece, or infinity if it overflows."""
     return math.inf if nll >= 700 else math.exp(nll)
@@ -128,18 +148,15 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
     references: dict[str, tuple[float, float]] = {}
     count = 0
     for scores in validations:
-        improved = [m for m in metrics if _improves(scores.quality(m), references.get(m), min_delta)]
-        references |= {m: scores.quality(m) for m in improved}
-        count = 0 if improved else count + 1
+        count += 1
+        for metric in metrics:
+            score, loss = scores.quality(metric)
+            best_score, best_loss = references.get(metric, (-math.inf, -math.inf))
+            if metric not in references or score > best_score + min_delta or (score == best_score and loss > best_loss):
+                references[metric], count = (score, loss), 0
     return count
 
 
 def stalled_in_words(metrics: Sequence[str], patience: int) -> str:
     """Returns why --patience ends a training, such as `bleu and nll did not improve in 3 validations`."""
     return f"{' and '.join(metrics)} did not improve in {console.counted(patience, 'validation')}"
-
-
-def _improves(quality: tuple[float, float], reference: tuple[float, float] | None, min_delta: float) -> bool:
-    if reference is None or quality[0] > reference[0] + min_delta:
-        return True
-    return quality[0] == reference[0] and quality[1] > reference[1]

@@ -61,15 +61,13 @@ def flag_words(name: str, value: Any) -> list[str]:
 def write_config(folder: Path, options: dict[str, Any]) -> None:
     """Writes options to config.toml of a run folder, which `nmt train --config` reads."""
     path = folder / CONFIG
-    lines = [f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in options.items()]
-    text = "# nmt train --config THIS_FILE starts or resumes this training.\n" + "".join(lines)
+    text = "# nmt train --config THIS_FILE starts or resumes this training.\n"
+    for name, value in options.items():
+        # Strings of TOML are those of JSON, but a DEL must be escaped.
+        toml = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        text += f"{name.replace('_', '-')} = {toml}\n"
     with replaced_file(path, "give another --save-dir") as file:
         file.write(text.encode(errors="surrogateescape"))  # as file names are decoded
-
-
-def _toml(value: Any) -> str:
-    """Returns a value in TOML. Strings of TOML are those of JSON, but a DEL must be escaped."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 STATES_KEPT = 2
@@ -89,7 +87,10 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Creates the folder if it is missing, and keeps other trainings out of it until the block ends."""
+        """Creates the folder if it is missing, and keeps other trainings out of it until the block ends.
+
+        Then removes it if it is new and empty.
+        """
         advice = "give another --save-dir"
         with writing(self.path, advice):
             missing = missing_folders(self.path)
@@ -100,14 +101,10 @@ class RunFolder:
             try:
                 yield
             finally:
-                self._remove_if_empty(missing)
-
-    def _remove_if_empty(self, new: list[Path]) -> None:
-        """Removes the lock if there is nothing else, and then also the folders in `new` that are empty."""
-        with suppress(OSError):
-            if [found.name for found in self.path.iterdir()] == [LOCK]:
-                (self.path / LOCK).unlink()
-                remove_empty(new)
+                with suppress(OSError):
+                    if [path.name for path in self.path.iterdir()] == [LOCK]:
+                        (self.path / LOCK).unlink()
+                        remove_empty(missing)
 
     @property
     def metrics(self) -> MetricsFile:
@@ -119,20 +116,19 @@ class RunFolder:
 
         Newer states are damaged. They are renamed, so that they do not count among the states that are kept.
         """
-        states = numbered(self.path, "state")
+        states, damaged = numbered(self.path, "state"), list[Path]()
         if not states:
             return None
-        damaged: list[Path] = []
         for path in reversed(states):
             try:
-                found = load_checkpoint(path, verify=True)
+                checkpoint = load_checkpoint(path, verify=True)
             except DamagedError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
                 continue
             for newer in damaged:
                 newer.rename(_unused(newer, "damaged"))
-            return path, found
+            return path, checkpoint
         raise NmtError(
             f"no training state in {self.path} is intact; remove {', '.join(p.name for p in states)} there to start "
             f"from the beginning, or give another --save-dir"
@@ -147,9 +143,8 @@ class RunFolder:
 
     def set_best_aside(self) -> None:
         """Renames the best checkpoints, because what follows is not compared with them."""
-        found = [path for path in (*numbered(self.path, "best"), self.path / BEST) if path.exists()]
-        renamed = [path.rename(_unused(path, "earlier")) for path in found]
-        if renamed:
+        paths = [path for path in (*numbered(self.path, "best"), self.path / BEST) if path.exists()]
+        if renamed := [path.rename(_unused(path, "earlier")) for path in paths]:
             console.info(f"earlier best checkpoints are kept as {renamed[-1].name} and the like")
 
     def set_checkpoints_aside(self, beginning: str | None) -> None:
@@ -159,15 +154,15 @@ class RunFolder:
             beginning: the file of --init-from, which must not be one of them.
         """
         single = [path for name in (BEST, AVERAGE, METRICS) if (path := self.path / name).exists()]
-        found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
-        if not any(path.suffix == SUFFIX for path in found):
+        paths = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
+        if not any(path.suffix == SUFFIX for path in paths):
             return
-        if beginning and Path(beginning).resolve() in [path.resolve() for path in found]:
+        if beginning and Path(beginning).resolve() in [path.resolve() for path in paths]:
             raise NmtError(
                 f"--init-from {beginning} is a checkpoint of --save-dir, which a new training sets aside; give another "
                 f"--save-dir"
             )
-        renamed = [path.rename(_unused(path, "earlier")) for path in found]
+        renamed = [path.rename(_unused(path, "earlier")) for path in paths]
         if (options := self.path / CONFIG).exists():
             shutil.copy2(options, _unused(options, "earlier"))
         console.warn(
@@ -183,25 +178,23 @@ class RunFolder:
             old.unlink(missing_ok=True)
         return path
 
-    def has_average(self, last: int) -> bool:
-        """Returns whether `save_average` would write the file that is there, or there are no checkpoints."""
+    def save_average(self, last: int) -> Path | None:
+        """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path.
+
+        Returns None if there are no checkpoints, or the folder has their average.
+        """
         snapshots = numbered(self.path, "snapshot")[-last:]
         if not snapshots:
-            return True
-        try:
+            return None
+        with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
             average, newest = (read_document(path)["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
-            # A training that repeats its last updates writes other checkpoints of the same names.
             names = [Path(path).name for path in average["averaged"]]
-            return names == [path.name for path in snapshots] and average["last"] == newest
-        except (NmtError, LookupError):  # it is missing or damaged, or another file has this name
-            return False
-
-    def save_average(self, last: int) -> Path:
-        """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path."""
-        path = self.path / AVERAGE
+            # A training that repeats its last updates writes other checkpoints of the same names.
+            if names == [path.name for path in snapshots] and average["last"] == newest:
+                return None
         remove_partial_files(self.path, (AVERAGE,))
-        save_checkpoint(average_checkpoints(numbered(self.path, "snapshot")[-last:]), path)
-        return path
+        save_checkpoint(average_checkpoints(snapshots), self.path / AVERAGE)
+        return self.path / AVERAGE
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
@@ -210,9 +203,6 @@ class RunFolder:
         for path in numbered(self.path, "best"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
-
-
-# Names of files
 
 
 def _unused(path: Path, ending: str) -> Path:
@@ -224,8 +214,8 @@ def _unused(path: Path, ending: str) -> Path:
 def numbered(folder: Path, kind: str) -> list[Path]:
     """Returns the paths of all files `kind`-NUMBER.safetensors in a run folder, in the order of their numbers."""
     pattern = re.compile(rf"{kind}-(\d+){re.escape(SUFFIX)}")
-    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*{SUFFIX}") if (m := pattern.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
+    matches = [(pattern.fullmatch(path.name), path) for path in folder.glob(f"{kind}-*{SUFFIX}")]
+    return [path for _, path in sorted((int(match[1]), path) for match, path in matches if match)]
 
 
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
@@ -233,27 +223,37 @@ def numbered_path(folder: Path, kind: str, update: int) -> Path:
     return folder / f"{kind}-{update:08d}{SUFFIX}"
 
 
-def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None) -> list[Path]:
-    """Returns the paths of checkpoints: each given file, and several of each given run folder."""
-    paths: list[Path] = []
-    for place in map(Path, places):
-        if not place.is_dir():
-            paths.append(place)
+def chosen_checkpoints(paths: Iterable[str], last: int, best: int | None = None) -> list[Path]:
+    """Returns checkpoints: each given file, and of each given run folder the `last` newest, or the `best` if given.
+
+    Raises:
+        NmtError: a folder does not have so many.
+    """
+    checkpoints: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            checkpoints.append(path)
+        elif best is None:
+            snapshots = numbered(path, "snapshot")
+            if not snapshots:
+                raise NmtError(f"{path} holds no checkpoints; give the --save-dir of a training that has written some")
+            if len(snapshots) < last:
+                raise NmtError(
+                    f"{path} holds {console.counted(len(snapshots), 'checkpoint')}, but --last is {last}; give a "
+                    f"smaller --last, or let nmt train write checkpoints more often (--save-updates, --save-minutes)"
+                )
+            checkpoints += snapshots[-last:]
+        elif best == 1 and (path / BEST).exists():
+            checkpoints.append(path / BEST)
         else:
-            paths += _newest_of_folder(place, last) if best is None else _best_of_folder(place, best)
-    return paths
-
-
-def _best_of_folder(folder: Path, best: int) -> list[Path]:
-    if best == 1 and (folder / BEST).exists():
-        return [folder / BEST]
-    found = numbered(folder, "best")
-    if len(found) < best:
-        raise NmtError(
-            f"{folder} holds {len(found)} checkpoints best-NUMBER{SUFFIX}, but --best is {best}; give a smaller --best "
-            f"(1 takes {BEST}), or let nmt train keep more with --keep-best"
-        )
-    return sorted(sorted(found, key=_quality, reverse=True)[:best])
+            kept = numbered(path, "best")
+            if len(kept) < best:
+                raise NmtError(
+                    f"{path} holds {len(kept)} checkpoints best-NUMBER{SUFFIX}, but --best is {best}; give a smaller "
+                    f"--best (1 takes {BEST}), or let nmt train keep more with --keep-best"
+                )
+            checkpoints += sorted(sorted(kept, key=_quality, reverse=True)[:best])
+    return checkpoints
 
 
 def _quality(path: Path) -> tuple[float, float]:
@@ -262,15 +262,3 @@ def _quality(path: Path) -> tuple[float, float]:
         return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
     except (LookupError, TypeError, AttributeError) as error:
         raise NmtError(f"{path} does not say how its validation ended; move it out of the folder") from error
-
-
-def _newest_of_folder(folder: Path, last: int) -> list[Path]:
-    found = numbered(folder, "snapshot")
-    if not found:
-        raise NmtError(f"{folder} holds no checkpoints; give the --save-dir of a training that has written some")
-    if len(found) < last:
-        raise NmtError(
-            f"{folder} holds {console.counted(len(found), 'checkpoint')}, but --last is {last}; give a smaller --last, "
-            f"or let nmt train write checkpoints more often (--save-updates, --save-minutes)"
-        )
-    return found[-last:]

@@ -1,36 +1,44 @@
-"""The state of a training, which every update changes: weights, gradients, optimiser, counters."""
+"""What a training consists of: its data, options and machine; and its state, which every update changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt import extensions
+from nmt import console, extensions
 from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, is_native
+from nmt.model.device import Runtime, is_native, obstacle_to_compiling
+from nmt.model.packing import obstacle_to_packing
 from nmt.model.transformer import matrices
 from nmt.signals import StopSignals
-from nmt.training.gradients import Gradients
+from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import LossScale, Optimizer
+from nmt.training.optimizer import Optimizer
 from nmt.training.ranks import World
 from nmt.training.records import Scores, without_improvement
 
 
-@dataclass(frozen=True)
+@dataclass
 class Setup:
-    """The data, options and machine of a training."""
+    """The data, options and machine of a training. Only --hours changes the options, while the training follows time.
+
+    Attributes:
+        stop: whether a signal has asked the training to stop.
+    """
 
     data: DataFolder
     model_config: ModelConfig
     config: TrainConfig
-    runtime: Runtime
     world: World
+    runtime: Runtime
     stop: StopSignals
 
     @property
@@ -38,21 +46,35 @@ class Setup:
         """The most tokens on either side of a micro-batch by the options; padding counts, unless it is packed."""
         return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
 
+    @cached_property
+    def obstacle_to_packing(self) -> str | None:
+        """Why batches are padded here, and not packed without padding between sentences; None if they are packed."""
+        return obstacle_to_packing(self.model_config, self.runtime)
 
-# The beginnings of the names of the weights in each group of --freeze.
-_GROUPS = {
-    "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
-    "encoder": ("encoder.", "encoder_norm."),
-    "decoder": ("decoder.", "decoder_norm."),
-}
+    @property
+    def packs(self) -> bool:
+        """Whether batches are packed."""
+        return self.obstacle_to_packing is None
 
+    @cached_property
+    def obstacle_to_compiling(self) -> str | None:
+        """Why --compile has no effect here; None if it has."""
+        return self.obstacle_to_packing or obstacle_to_compiling(self.runtime.device)
 
-def freeze(model: nn.Module, groups: Sequence[str]) -> None:
-    """Excludes the weights of the groups from training."""
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in groups))
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise NmtError("--freeze leaves no weights to train; leave out one of its values")
+    def seed_dropout(self, update: int, micro_batch: int) -> None:
+        """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
+        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+
+    @property
+    def hardware(self) -> str:
+        """A description of the device and the code that computes gradients."""
+        words = [self.runtime.name, self.runtime.precision]
+        if self.packs:
+            words.append("attention without padding")
+        if self.config.compile and not self.obstacle_to_compiling:
+            words.append("compiled layers")
+        return ", ".join(words)
 
 
 class MovingAverage:
@@ -94,7 +116,14 @@ class MovingAverage:
 
 @dataclass
 class Counters:
-    """The progress of a training."""
+    """The progress of a training.
+
+    Attributes:
+        update, epoch, update_in_epoch: how many are complete.
+        seconds, flops: the time and the operations of all updates.
+        snapshot_seconds: the `seconds` when the last snapshot was saved.
+        device_tokens: a lower number than --device-tokens, if memory ran out with more.
+    """
 
     update: int = 0
     epoch: int = 0
@@ -118,14 +147,22 @@ class Counters:
 
 @dataclass
 class TrainState:
-    """The parts of a training that an update changes."""
+    """The parts of a training that an update changes.
+
+    Attributes:
+        loss: the model and its loss.
+        parallel: `loss`, which with several ranks is in a wrapper that sums gradients over them.
+        graphs: repeats forward and backward passes on a GPU; None where that does not work.
+        average: the moving average of the weights (--ema).
+    """
 
     loss: TrainingLoss
-    gradients: Gradients
+    parallel: nn.Module
     optimizer: Optimizer
+    graphs: GraphedPass | None = None
+    average: MovingAverage | None = None
     counters: Counters = field(default_factory=Counters)
     validations: list[Scores] = field(default_factory=list)
-    average: MovingAverage | None = None
 
     def device_tokens(self, setup: Setup) -> int:
         """Returns the most tokens on either side of a micro-batch: by the options, or fewer if those do not fit."""
@@ -162,25 +199,70 @@ class TrainState:
 
     def out_of_patience(self, config: TrainConfig) -> bool:
         """Returns whether --patience ends the training."""
-        stalled = without_improvement(self.validations, config.valid_metric, config.min_delta)
-        return config.patience is not None and stalled >= config.patience
+        if config.patience is None:
+            return False
+        return without_improvement(self.validations, config.valid_metric, config.min_delta) >= config.patience
+
+    def is_over(self, config: TrainConfig) -> bool:
+        """Returns whether the training has reached --max-updates or the end of --patience."""
+        return self.counters.update >= config.max_updates or self.out_of_patience(config)
+
+
+class UpdateResult(NamedTuple):
+    """The result of an update; all tensors stay on the device.
+
+    Attributes:
+        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
+        norm: the gradient's norm before clipping.
+        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
+    """
+
+    losses: Tensor
+    norm: Tensor
+    skipped: Tensor
 
 
 def new_state(setup: Setup) -> TrainState:
     """Returns the state before the first update; the weights depend only on the model and the seed."""
-    config = setup.config
+    config, runtime, world = setup.config, setup.runtime, setup.world
     torch.manual_seed(config.seed)
     model = new_model(setup.model_config, setup.data.codec)
     criterion = extensions.criterion(config.criterion) if config.criterion else None
     loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
-    freeze(model, config.freeze)
-    loss = loss.to(setup.runtime.device).train()
-    loss_scale = LossScale(setup.runtime.device) if setup.runtime.dtype == torch.float16 else None
-    gradients = Gradients(loss, setup.runtime, setup.world, loss_scale)
+    _freeze(model, config.freeze)
+    loss = loss.to(runtime.device).train()
+    parallel = world.wrap(loss)
+    # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
+    graphed = setup.packs and runtime.device.type == "cuda" and parallel is loss and criterion is None
     if config.compile:
-        gradients.compile_layers()
-    by_muon = list(matrices(model)) if config.optimizer == "muon" else []
-    dtype = torch.bfloat16 if is_native(torch.bfloat16, setup.runtime.device.type) else torch.float32
-    optimizer = Optimizer(gradients.parameters, config, loss_scale, by_muon, dtype)
+        if setup.obstacle_to_compiling:
+            console.warn(f"--compile has no effect here: {setup.obstacle_to_compiling}")
+        else:
+            torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
+            loss.compile_parts()
+    optimizer = Optimizer(
+        (weight for weight in loss.parameters() if weight.requires_grad),
+        config,
+        matrices(model) if config.optimizer == "muon" else (),
+        torch.bfloat16 if is_native(torch.bfloat16, runtime.device.type) else torch.float32,
+        scales_loss=runtime.dtype == torch.float16,
+    )
+    graphs = GraphedPass(loss, runtime.device) if graphed else None
     average = None if config.ema is None else MovingAverage(model, config.ema)
-    return TrainState(loss, gradients, optimizer, average=average)
+    return TrainState(loss, parallel, optimizer, graphs, average)
+
+
+# The beginnings of the names of the weights in each group of --freeze.
+_GROUPS = {
+    "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
+    "encoder": ("encoder.", "encoder_norm."),
+    "decoder": ("decoder.", "decoder_norm."),
+}
+
+
+def _freeze(model: nn.Module, groups: Sequence[str]) -> None:
+    """Excludes the weights of the groups from training."""
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in groups))
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise NmtError("--freeze leaves no weights to train; leave out one of its values")

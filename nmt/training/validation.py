@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import torch
 
@@ -14,33 +13,13 @@ from nmt.data.loader import updates
 from nmt.errors import StoppedError
 from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
-from nmt.training.records import Scores
+from nmt.training.records import Scores, Validation
 from nmt.training.state import Setup, TrainState
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
 
 # Number of translations that a validation records in metrics.jsonl.
 _SAMPLES = 8
-
-
-class Validation(NamedTuple):
-    """The result of a validation.
-
-    Attributes:
-        scores: the loss, EOS included and without label smoothing; and sacreBLEU's scores of the detokenised beam
-            output against the raw reference, if --valid-metric asks for them.
-        bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
-        samples: the source, the reference and the output of a few lines, the same lines in every validation.
-    """
-
-    scores: Scores
-    bleu_signature: str | None = None
-    samples: Sequence[dict[str, str]] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Returns the record of metrics.jsonl."""
-        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
-        return asdict(self.scores) | others
 
 
 @torch.no_grad()
@@ -106,11 +85,11 @@ def _scored(setup: Setup, scores: Scores, shares: Sequence[list[str]]) -> Valida
         output[rank :: len(shares)] = share
     metrics = [metric for metric in setup.config.valid_metric if metric != "nll"]
     config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
-    found = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
-    bleu, chrf = (found[metric].score if metric in found else None for metric in ("bleu", "chrf"))
-    chosen = range(0, len(output), -(-len(output) // _SAMPLES))
+    computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
+    bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
+    sampled = range(0, len(output), -(-len(output) // _SAMPLES))
     return Validation(
         replace(scores, bleu=bleu, chrf=chrf),
-        found["bleu"].signature if "bleu" in found else None,
-        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in chosen],
+        computed["bleu"].signature if "bleu" in computed else None,
+        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
     )

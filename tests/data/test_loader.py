@@ -1,6 +1,5 @@
 """The loader makes the batches of the plan as tensors, in a thread that ends with its user."""
 
-import itertools
 import threading
 
 import numpy as np
@@ -10,7 +9,7 @@ from conftest import token_arrays
 
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import make_micro_batch, make_side, prefetched, updates
+from nmt.data.loader import make_micro_batch, make_side, updates
 from nmt.text.subword import BOS, EOS, PAD
 
 
@@ -73,22 +72,24 @@ def loader_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("nmt-loader")}
 
 
-def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> None:
-    def make(number: int) -> int:
-        if number:
+def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokens(index: int) -> tuple[int, int]:
+        if index:
             raise OSError("disk gone")
-        return number
+        return 0, 0
 
-    before, batches = loader_threads(), prefetched(make, range(9))
-    assert next(batches) == 0
+    split, plan = split_and_plan(100, batch_tokens=60, groups=2)
+    monkeypatch.setattr(UpdatePlan, "tokens", lambda _, index: tokens(index))
+    before, stream = loader_threads(), updates(split, plan, 40)
+    next(stream)
     with pytest.raises(OSError, match="disk gone"):
-        next(batches)
+        next(stream)
     assert loader_threads() <= before
 
 
 def test_closing_the_batches_early_ends_the_thread() -> None:
-    before, batches = loader_threads(), prefetched(abs, itertools.count())
-    next(batches)
+    before, stream = loader_threads(), updates(*split_and_plan(100, batch_tokens=60, groups=2), 40)
+    next(stream)
     assert len(loader_threads() - before) == 1
-    batches.close()
+    stream.close()
     assert loader_threads() <= before

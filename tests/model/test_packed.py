@@ -209,7 +209,7 @@ def test_training_on_packs_is_the_same(trained: Path, tmp_path: Path, monkeypatc
     options = ["--max-updates=2", "--dropout=0", "--valid-metric=nll", "--device-tokens=300"]
     log = train(trained / "data", tmp_path / "padded", *options, "--compile")
     assert "--compile has no effect here: packed batches need a GPU and bf16" in log
-    monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: None)
+    monkeypatch.setattr("nmt.training.state.obstacle_to_packing", lambda *_: None)
     assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
     runs = [tmp_path / "packed", tmp_path / "padded"]
     found, expected = (weights(folder / "snapshot-00000002.safetensors") for folder in runs)

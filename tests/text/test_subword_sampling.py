@@ -177,11 +177,11 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(cor
             assert all(len(batch.source.ids_F) <= 700 + 128 for batch in update.batches)
             seen += [int(i) for batch in update.batches for block in batch.sentences for i in block]
         assert sorted(seen) == list(range(300))
-        rows.append(split.source.rows(np.arange(300)))
+        rows.append(split.source.encodings_of(np.arange(300)))
     # In eight epochs, each of the four encodings is used twice. In sixteen, the sides have all combinations.
     assert all(list(Counter(of_sentence).values()) == [2, 2, 2, 2] for of_sentence in np.array(rows).T.tolist())
     splits = [data.split("train").in_epoch(7, epoch) for epoch in range(16)]
-    assert len({(*s.source.rows(np.array([5])), *s.target.rows(np.array([5]))) for s in splits}) == 16
+    assert len({(*s.source.encodings_of(np.array([5])), *s.target.encodings_of(np.array([5]))) for s in splits}) == 16
 
 
 @pytest.mark.parametrize("options, message", [

@@ -16,7 +16,7 @@ import nmt
 from nmt.checkpoint import build_model
 from nmt.data.folder import DataFolder
 from nmt.text.subword import Subword
-from nmt.training.resume import start_from
+from nmt.training.fine_tuning import start_from
 
 TUNE = [*TRAIN[1:], "--warmup-updates=5", "--lr-schedule=constant", "--lr=0.002", "--valid-metric=nll"]
 

@@ -12,24 +12,28 @@ import torch.distributed as dist
 from commands import LANGS, SMALL, TRAIN, records, run, same_weights, weights
 from torch import Tensor
 
-from nmt.checkpoint import load_checkpoint, new_model
-from nmt.config import ModelConfig
+from nmt.checkpoint import load_checkpoint
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.batching import Epoch, UpdatePlan
 from nmt.data.folder import DataFolder
-from nmt.data.loader import make_micro_batch
+from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.errors import NmtError
 from nmt.model.device import Runtime
-from nmt.training.gradients import Gradients
-from nmt.training.loss import TrainingLoss
+from nmt.signals import StopSignals
+from nmt.training import train as train_module
+from nmt.training import update as update_module
 from nmt.training.ranks import World
+from nmt.training.state import Setup, TrainState, new_state
+from nmt.training.update import add_gradient, fit_memory
 
 MODEL = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, dropout=0.0)
 RUNTIME = Runtime(torch.device("cpu"), torch.float32)
 LAST = "snapshot-00000020.safetensors"
 
 
-def gradients_of(data: DataFolder, world: World) -> Gradients:
-    torch.manual_seed(0)
-    return Gradients(TrainingLoss(new_model(MODEL, data.codec), 0.1), RUNTIME, world)
+def beginning(data: DataFolder, world: World) -> tuple[Setup, TrainState]:
+    setup = Setup(data, MODEL, TrainConfig(save_dir="run"), world, RUNTIME, StopSignals(lambda: None))
+    return setup, new_state(setup)
 
 
 def fail() -> NoReturn:
@@ -43,7 +47,7 @@ def fail_for_a_sentence() -> NoReturn:
 def out_of_memory(update: int) -> forks.At:
     """Makes memory run out when the gradient of an update with one micro-batch has been computed."""
     return forks.At(
-        "nmt.training.loop.train_update", update, forks.At("nmt.training.gradients.Gradients.add", 1, fail, after=True)
+        "nmt.training.loop.train_update", update, forks.At("nmt.training.update.add_gradient", 1, fail, after=True)
     )
 
 
@@ -67,16 +71,21 @@ def test_if_memory_runs_out_an_update_is_first_repeated_without_graphs(
 ) -> None:
     """Graphs need a GPU, so the test pretends that there are some."""
     run(*command(trained, tmp_path / "whole"))
-    compute, graphs = Gradients.add, [True]
 
-    def add(*arguments: Any, **options: Any) -> Any:
-        added = compute(*arguments, **options)
-        if graphs and arguments[2]:  # not the check of memory, whose weight is 0
-            fail()
-        return added
+    class Graphs:
+        used = True
 
-    monkeypatch.setattr(Gradients, "add", add)
-    monkeypatch.setattr(Gradients, "give_up_graphs", lambda _: graphs.pop())
+        def __call__(self, computation: Any, batch: MicroBatch, factor: float) -> Any:
+            if factor:  # not the check of memory, whose weight is 0
+                fail()
+            return computation(batch, factor)
+
+    def with_graphs(setup: Setup) -> TrainState:
+        state = new_state(setup)
+        state.graphs = Graphs()  # type: ignore[assignment]
+        return state
+
+    monkeypatch.setattr(train_module, "new_state", with_graphs)
     log = run(*command(trained, tmp_path / "repeated")).stderr
     assert log.count("memory ran out in update 1; training continues without CUDA graphs") == 1
     assert same_weights(tmp_path / "whole" / LAST, tmp_path / "repeated" / LAST)
@@ -85,7 +94,7 @@ def test_if_memory_runs_out_an_update_is_first_repeated_without_graphs(
 def test_the_default_of_device_tokens_is_lowered_until_batches_fit_but_not_a_given_value(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gradients, "_fit", lambda _, __, tokens, ___: tokens <= 5000)
+    monkeypatch.setattr(update_module, "_fits", lambda *arguments: arguments[-1] <= 5000)
     given = command(trained, tmp_path / "given", "--device-tokens=16384")
     message = "error: micro-batches of --device-tokens 16384 do not fit into memory; give --device-tokens 4096\n"
     assert message in run(*given, code=1).stderr
@@ -95,7 +104,7 @@ def test_the_default_of_device_tokens_is_lowered_until_batches_fit_but_not_a_giv
     assert "micro-batches of --device-tokens 32768 do not fit into memory, so training uses 4096" in log
     state = load_checkpoint(tmp_path / "given" / "state-00000020.safetensors")
     assert state.training["counters"]["device_tokens"] == 4096
-    monkeypatch.setattr(Gradients, "_fit", lambda *_: False)
+    monkeypatch.setattr(update_module, "_fits", lambda *_: False)
     assert "do not fit into memory; train a smaller model" in run(*default, "--max-updates=30", code=1).stderr
 
 
@@ -148,17 +157,22 @@ def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved
 
 
 def test_the_largest_micro_batches_are_tried_first(trained: Path) -> None:
-    gradients = gradients_of(DataFolder.open(trained / "data"), World())
-    assert gradients.fitting_tokens(((13, 17), (15, 15)), 2048, 0) == 2048
-    assert all(p.grad is None or not p.grad.any() for p in gradients.parameters)
+    setup, state = beginning(DataFolder.open(trained / "data"), World())
+    epoch = Epoch(np.arange(2), np.array([0, 2]), np.array([0]), ((13, 17), (15, 15)))
+    plan = UpdatePlan(np.array([13, 15]), np.array([17, 15]), epoch, 1)
+    state.counters.device_tokens = 2048
+    fit_memory(setup, state, plan)
+    assert state.counters.device_tokens == 2048
+    assert all(p.grad is None or not p.grad.any() for p in state.loss.parameters())
     sizes: list[int] = []
-    gradients.model.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].positions))
+    state.loss.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].positions))
 
     def watch(_: Any, __: Any, output: Tensor) -> None:
         output.register_hook(lambda _: fail() if sizes[-1] > 1300 else None)
 
-    gradients.model.model.encoder[1].register_forward_hook(watch)
-    assert gradients.fitting_tokens(((13, 17), (15, 15)), 2048, 0) == 512
+    state.loss.model.encoder[1].register_forward_hook(watch)
+    fit_memory(setup, state, plan)
+    assert state.counters.device_tokens == 512
     assert len(sizes) == 4  # with 2048, 1024 and, for both pairs, 512
 
 
@@ -166,10 +180,10 @@ def _rank(rank: int, data: Path, results: Path) -> None:
     """Saves this rank's gradient of an update whose loss is not finite on rank 1."""
     dist.init_process_group("gloo", store=dist.FileStore(str(results / "store"), 2), rank=rank, world_size=2)
     folder = DataFolder.open(data)
-    gradients = gradients_of(folder, World(rank, 2, dist.group.WORLD))
+    setup, state = beginning(folder, World(rank, 2, dist.group.WORLD))
     batch = make_micro_batch(folder.split("train"), [np.arange(9)])
-    gradients.add(batch, torch.nan if rank == 1 else 1.0, last=True)
-    torch.save([p.grad for p in gradients.parameters], results / f"{rank}.pt")
+    add_gradient(setup, state, batch, torch.nan if rank == 1 else 1.0, last=True)
+    torch.save([p.grad for p in state.loss.parameters()], results / f"{rank}.pt")
     # The group is not destroyed: DistributedDataParallel must not be its last owner (see `join_ranks`).
 
 

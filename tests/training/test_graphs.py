@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import NoReturn
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
-from nmt.training.gradients import Gradients
 from nmt.training.graphs import GraphedPass
 
 
@@ -73,14 +71,12 @@ def test_every_batch_is_computed_whatever_its_shape(graphed: GraphedPass, monkey
     assert len(graphed.recorded) == 3
 
 
-def test_graphs_are_given_up_if_memory_runs_out_in_the_first_recording(graphed: GraphedPass) -> None:
+def test_memory_that_runs_out_in_the_first_recording_is_taken_by_graphs(graphed: GraphedPass) -> None:
     def fail(*_: object) -> NoReturn:
         raise torch.OutOfMemoryError("CUDA out of memory (not really)")
 
-    gradients = SimpleNamespace(_graphed=graphed)
     graphed(compute, batch(8, 0), 1.0)
-    assert not Gradients.give_up_graphs(gradients)  # type: ignore[arg-type]
+    assert not graphed.used
     with pytest.raises(torch.OutOfMemoryError):
         graphed(fail, batch(8, 0), 1.0)
-    assert Gradients.give_up_graphs(gradients)  # type: ignore[arg-type]
-    assert gradients._graphed is None
+    assert graphed.used

@@ -1,6 +1,6 @@
 """`nmt train --hours`: the choices for corpora and machines of all sizes, the clock, and what remains without it."""
 
-import importlib
+import hashlib
 import pkgutil
 import re
 import shutil
@@ -23,9 +23,10 @@ from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
+from nmt.training import clock as clock_module
 from nmt.training import hours, loop
-from nmt.training.hours import Choice, Corpus, choose, schedule
-from nmt.training.loop import Pace
+from nmt.training.clock import Choice, Corpus, Pace, schedule
+from nmt.training.hours import choose
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Setup, TrainState
 
@@ -150,7 +151,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Makes each look at the clock last 0.1 seconds, and the measured update of 2,500 tokens 6.25 seconds."""
     looks = count()  # what comes next is the number of looks so far
     time = SimpleNamespace(monotonic=lambda: next(looks) / 10)
-    for module in (loop, importlib.import_module("nmt.cli.train")):
+    for module in (loop, hours, clock_module):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(hours, "seconds_per_update", lambda *_: 1.0 / 400 * 2500)
     return looks
@@ -215,7 +216,7 @@ class VirtualTime:
                 self.saved.append(update)
             return save(folder, checkpoint, kind, update, keep)
 
-        for module in (loop, importlib.import_module("nmt.cli.train")):
+        for module in (loop, hours, clock_module):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(hours, "seconds_per_update", lambda *_: measured)
         monkeypatch.setattr(loop, "train_update", trained)
@@ -327,7 +328,8 @@ def test_the_number_of_updates_does_not_change_where_it_must_stay(
 def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hours, "_MOST_EPOCHS", 20)
+    for module in (hours, clock_module):
+        monkeypatch.setattr(module, "MOST_EPOCHS", 20)
     for lang in ("en", "de"):
         (tmp_path / f"few.{lang}").write_text("".join(f"{word}\n" for word in ("one", "two")))
     langs = ["--source-lang=en", "--target-lang=de", f"--train={tmp_path}/few", f"--valid={tmp_path}/few"]
@@ -338,7 +340,7 @@ def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(
     assert options_of(tmp_path / "run")["max-updates"] == 20
     # Several processes get the clock too, which ends the training if they are slower than the measurement.
     launched: list[str] = []
-    monkeypatch.setattr("nmt.training.ranks.launch", lambda arguments, *_: launched.extend(arguments))
+    monkeypatch.setattr("nmt.training.hours.launch", lambda arguments, *_: launched.extend(arguments))
     run("train", tmp_path / "data", f"--save-dir={tmp_path}/two", "--hours=10", "--gpus=2", *OPTIONS[:-1])
     assert "--minutes" in launched
 
@@ -367,15 +369,15 @@ def test_a_second_training_is_refused_before_it_measures(
 
 @pytest.mark.usefixtures("clock")
 def test_the_data_folder_is_verified_once(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify, verified = DataFolder.verify, list[Path]()
+    sha256, digests = hashlib.sha256, list[Any]()
 
-    def counted(folder: DataFolder, *arguments: Any) -> None:
-        verified.append(folder.path)
-        verify(folder, *arguments)
+    def counted() -> Any:
+        digests.append(sha256())
+        return digests[-1]
 
-    monkeypatch.setattr(DataFolder, "verify", counted)
+    monkeypatch.setattr("nmt.data.folder.hashlib", SimpleNamespace(sha256=counted))
     run("train", trained / "data", f"--save-dir={tmp_path}/run", "--minutes=0.1", *OPTIONS)
-    assert verified == [trained / "data"]
+    assert len(digests) == len(DataFolder.open(trained / "data").meta.files)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -20,7 +20,7 @@ from nmt.model import device
 from nmt.model.device import resolve
 from nmt.model.transformer import Transformer, matrices
 from nmt.training import optimizer as optimizer_module
-from nmt.training.optimizer import LossScale, Optimizer, learning_rate
+from nmt.training.optimizer import Optimizer, learning_rate
 from nmt.training.train import train as train_model
 
 EMA = ["--valid-metric=nll", "--save-updates=1"]
@@ -106,17 +106,20 @@ def test_two_ranks_have_the_scale_and_the_loss_of_one(trained: Path, five_update
 
 def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer_module, "_GROWTH_UPDATES", 3)
-    scale, found = LossScale(torch.device("cpu")), []
-    for skipped in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0):
-        scale.update(torch.tensor(skipped))
-        found.append(scale.scale.item() / 2**16)
+    weight, found = torch.nn.Parameter(torch.zeros(3)), []
+    optimizer = Optimizer([weight], ADAM, scales_loss=True)
+    assert optimizer.loss_scale is not None
+    for gradient in (torch.inf, torch.nan, 1.0, 1.0, 1.0, 1.0, -torch.inf, 1.0, 1.0, 1.0):
+        weight.grad = torch.full((3,), gradient)
+        optimizer.step(0.1)
+        found.append(optimizer.loss_scale.item() / 2**16)
     assert found == [0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5]
 
 
 def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_keeps_the_scale(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizer_module, "_FIRST", 2.0**28)
+    monkeypatch.setattr(optimizer_module, "_FIRST_SCALE", 2.0**28)
     options = ["--precision=fp16", "--valid-metric=nll", "--max-skipped-updates=16"]
     said = []
 
@@ -205,22 +208,23 @@ Numbers = dict[str, Tensor]  # of each weight
 
 def optimised(
     gradients: list[Numbers],
-    scale: LossScale | None = None,
     config: TrainConfig = CONFIG,
     dtype: torch.dtype = torch.float32,
+    *,
+    scales_loss: bool = False,
 ) -> tuple[Numbers, Transformer]:
     """Returns the weights before and a model after one step with each of the gradients."""
     torch.manual_seed(0)
     model = Transformer(MODEL, 20, 20, shared=True)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    by_muon = list(matrices(model)) if config.optimizer == "muon" else ()
-    optimizer = Optimizer(model.parameters(), config, scale, by_muon, dtype)
+    by_muon = matrices(model) if config.optimizer == "muon" else ()
+    optimizer = Optimizer(model.parameters(), config, by_muon, dtype, scales_loss=scales_loss)
     for update, gradient in enumerate(gradients, 1):
         for name, weight in model.named_parameters():
-            weight.grad = gradient[name] * (scale.scale if scale else 1.0)
+            weight.grad = gradient[name] * (1.0 if optimizer.loss_scale is None else optimizer.loss_scale)
         optimizer.step(learning_rate(update, 16, config))
-        if scale:
-            scale.scale *= 3
+        if optimizer.loss_scale is not None:
+            optimizer.loss_scale *= 3
     return before, model
 
 
@@ -292,7 +296,7 @@ def test_other_weights_take_the_step_of_adam() -> None:
 def test_the_loss_scale_does_not_change_the_steps(config: TrainConfig) -> None:
     gradients = [random_gradients(seed) for seed in (1, 2)]
     _, expected = optimised(gradients, config=config)
-    _, found = optimised(gradients, LossScale(torch.device("cpu")), config)
+    _, found = optimised(gradients, config, scales_loss=True)
     torch.testing.assert_close(found.state_dict(), expected.state_dict())
 
 
@@ -307,7 +311,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
 
 def test_the_size_of_the_moments_is_known_before_the_first_step() -> None:
     model = Transformer(MODEL, 20, 20, shared=True)
-    optimizer = Optimizer(model.parameters(), CONFIG, matrices=list(matrices(model)))
+    optimizer = Optimizer(model.parameters(), CONFIG, matrices=matrices(model))
     known, of_adam = optimizer.moment_bytes, optimizer.adam_bytes
     model(torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)).sum().backward()
     optimizer.step(0.1)

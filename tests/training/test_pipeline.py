@@ -25,7 +25,8 @@ from nmt.model.incremental import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
 from nmt.training import dry_run, loop
-from nmt.training.gradients import Gradients
+from nmt.training import update as update_module
+from nmt.training.state import Setup, TrainState
 
 
 def translated(trained: Path, *options: str | Path, stdin: bytes = b"") -> list[str]:
@@ -130,7 +131,7 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(
         return value
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * minutes[0]))
-    monkeypatch.setattr("nmt.training.gradients._readable_later", lambda flag: lambda: taking(1, bool(flag)))
+    monkeypatch.setattr("nmt.training.skipped._readable_later", lambda flag: lambda: taking(1, bool(flag)))
     monkeypatch.setattr(loop, "validate", lambda *arguments: taking(60, validate(*arguments)))
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=10", "--precision=bf16", "--save-minutes=2", "--valid-metric=nll", "--valid-updates=5"]
@@ -270,15 +271,15 @@ def test_folders_with_too_few_checkpoints_to_average_are_refused(trained: Path, 
 
 
 def test_updates_without_numbers_are_skipped(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, calls = Gradients.add, iter(range(100))
+    add, calls = update_module.add_gradient, iter(range(100))
 
     def add_nan_once(
-        self: Gradients, batch: MicroBatch, weight: float, *, last: bool
+        setup: Setup, state: TrainState, batch: MicroBatch, weight: float, *, last: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         is_third = weight > 0 and next(calls) == 2  # the check of the memory has the weight 0
-        return add(self, batch, float("nan") if is_third else weight, last=last)
+        return add(setup, state, batch, float("nan") if is_third else weight, last=last)
 
-    monkeypatch.setattr(Gradients, "add", add_nan_once)
+    monkeypatch.setattr(update_module, "add_gradient", add_nan_once)
     options = ["--max-updates=4", "--save-updates=1", "--log-updates=4"]
     log = train(trained / "data", tmp_path, "--valid-metric=nll", *options)
     assert "update 3 was skipped: its loss or gradient is not finite (1 in a row)" in log

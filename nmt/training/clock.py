@@ -1,0 +1,172 @@
+"""The clock of `nmt train --hours`: how many updates fit into the time, and the schedule that suits their number."""
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from nmt import console
+from nmt.config import TrainConfig
+from nmt.data.folder import DataFolder
+
+SMALLEST = "transformer_tiny"  # of the architectures that --hours chooses from
+# More epochs of a small corpus do not help.
+MOST_EPOCHS = 500
+_LEAST_WARMUP, _MOST_WARMUP = 400, 4000
+# For a training that starts with the weights of a checkpoint.
+_TUNING_WARMUP = 100
+_AVERAGED, _SNAPSHOTS, _VALIDATIONS = 6, 28, 10
+# In a shorter training, earlier checkpoints are too bad to be averaged with the last one.
+_UPDATES_OF_AN_AVERAGED = 100
+# The share of the time that validations may take, and that saves may take. With the first and the last of each, they
+# usually stay below a tenth.
+_SHARE = 1 / 30
+# The time that validation takes for a token, as a share of that of training.
+_VALIDATION_COST = 0.4
+# A training with fewer updates gives a bad model.
+_LEAST_UPDATES = 100
+# A plan changes only by at least this factor, because every change shifts what is due every N updates.
+_FAR = 1.25
+
+
+class Corpus(NamedTuple):
+    """The size of a training corpus.
+
+    Attributes:
+        pairs: the number of sentence pairs.
+        tokens: the number of pieces of the language that has more of them.
+        valid_tokens: the same in the validation set.
+    """
+
+    pairs: int
+    tokens: int
+    valid_tokens: int = 0
+
+    @classmethod
+    def of(cls, data: DataFolder) -> Self:
+        """Returns the size of the text in a data folder."""
+        splits = data.split("train"), data.split("valid")
+        tokens = (max(split.source.lengths.total, split.target.lengths.total) for split in splits)
+        return cls(len(splits[0]), *tokens)
+
+    def most_updates(self, batch_tokens: int) -> int:
+        """Returns the most updates of this size that help."""
+        return int(MOST_EPOCHS * max(1.0, self.tokens / batch_tokens))
+
+    def validation_seconds(self, update_seconds: float, batch_tokens: int) -> float:
+        """Returns an estimate of the time of a validation from that of an update."""
+        return _VALIDATION_COST * update_seconds * self.valid_tokens / batch_tokens
+
+
+class Choice(NamedTuple):
+    """The value of an option, and the reason for it in words."""
+
+    value: Any
+    reason: str
+
+
+def pick(choices: dict[str, Choice], given: Mapping[str, Any], name: str, value: Any, reason: str) -> Any:
+    """Chooses the value of an option if it is not given; returns the option's value."""
+    if name not in given:
+        choices[name] = Choice(value, reason)
+    return given.get(name, value)
+
+
+class Pace(NamedTuple):
+    """The seconds that an update, a validation and a save take; 0 if there was none."""
+
+    update: float
+    validation: float
+    save: float
+
+
+def schedule(updates: int, pace: Pace, given: Mapping[str, Any]) -> dict[str, Choice]:
+    """Returns the warm-up, and when to save, validate and log, unless they are given. All values are numbers."""
+    choices: dict[str, Choice] = {}
+    choose = partial(pick, choices, given)
+    if "init_from" in given:
+        choose("warmup_updates", min(_TUNING_WARMUP, updates), "is short, because training begins with a trained model")
+    else:
+        warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
+        limits = f"from {_LEAST_WARMUP} to {_MOST_WARMUP:,}, and never more than all of them"
+        choose("warmup_updates", warmup, f"a sixth of the updates, but {limits}")
+
+    def interval(count: int, seconds: float) -> int:
+        """Returns the updates between `count` events of so many seconds, or more so that they keep to their share."""
+        return max(1, updates // count, math.ceil(seconds / (_SHARE * pace.update)))
+
+    snapshots = _SNAPSHOTS
+    if "save_minutes" not in given:
+        every = interval(_SNAPSHOTS, pace.save)
+        snapshots = max(1, updates // every)
+        every = choose("save_updates", every, f"makes about {console.counted(snapshots, 'checkpoint')}")
+        snapshots = updates // every
+    last = max(1, min(_AVERAGED, _AVERAGED * snapshots // _SNAPSHOTS, updates // _UPDATES_OF_AN_AVERAGED))
+    last = choose("average_last", last, "averages the last checkpoints")
+    choose("keep_checkpoints", last, "keeps what is averaged")
+    every = interval(_VALIDATIONS, pace.validation)
+    choose("valid_updates", every, f"validates about {console.counted(max(1, updates // every), 'time')}")
+    every = max(1, min(100, updates // 20))
+    choose("log_updates", every, f"prints about {console.counted(updates // every, 'line')}")
+    return choices
+
+
+class Clock:
+    """Follows the time of a training that should end at a monotonic time.
+
+    Attributes:
+        next_look: the update after which the plan is compared with the time. All ranks have the same.
+    """
+
+    def __init__(self, ends_at: float, corpus: Corpus, config: TrainConfig, given: Collection[str]) -> None:
+        """`given` names the options that the user has given, which stay as they are."""
+        self.ends_at, self._corpus = ends_at, corpus
+        self._given = {name: getattr(config, name) for name in given}
+        self._began_at = self._paused = 0.0
+        self._pauses: dict[str, float] = {}  # the seconds of the shortest one of each kind
+        self.next_look = 0
+
+    def start(self, config: TrainConfig) -> None:
+        """Begins to measure the time of updates."""
+        self._began_at, self._paused, self.next_look = time.monotonic(), 0.0, max(1, config.max_updates // 50)
+
+    def pause(self, kind: str, seconds: float, config: TrainConfig) -> None:
+        """Counts a pause of training, for a `validation` or a `save`. The plan depends on how long it took."""
+        self._paused += seconds
+        self._pauses[kind] = min(seconds, self._pauses.get(kind, seconds))
+        if kind == "validation" or config.save_updates is not None:  # otherwise, the ranks save at different updates
+            self.next_look = 0
+
+    def options(self, update: int, config: TrainConfig) -> dict[str, Any]:
+        """Returns the --max-updates that fits into the time that is left, and perhaps the options that follow from it.
+
+        Args:
+            update: the number of updates so far.
+            config: the options so far.
+        """
+        validation, save = (self._pauses.get(kind, 0.0) for kind in ("validation", "save"))
+        seconds = (time.monotonic() - self._began_at - self._paused) / update
+        pauses = validation / config.valid_updates + save / (config.save_updates or math.inf)
+        left = self.ends_at - time.monotonic() - validation - save
+        most = self._corpus.most_updates(config.batch_tokens)
+        updates = max(update, min(update + int(left / (seconds + pauses)), most))
+        pace = Pace(seconds, validation or self._corpus.validation_seconds(seconds, config.batch_tokens), save)
+        options = {name: choice.value for name, choice in schedule(updates, pace, self._given).items()}
+        if update > config.warmup_updates // 10:  # later, the learning rate would jump
+            options.pop("warmup_updates", None)
+        factors = [value / getattr(config, name) for name, value in options.items()]
+        is_far = any(max(factor, 1 / factor) > _FAR for factor in factors)
+        return {"max_updates": updates} | (options if is_far else {})
+
+    def warn_if_short(self, updates: int, config: TrainConfig) -> None:
+        """Warns if so many updates are too few for a good model."""
+        per_epoch = max(1.0, self._corpus.tokens / config.batch_tokens)
+        is_smallest = "init_from" in self._given or config.arch == SMALLEST
+        advice = "give more time" if is_smallest else "give more time or a smaller --arch"
+        if updates < _LEAST_UPDATES:
+            count = console.counted(updates, "update")
+            console.warn(f"the time suffices for only {count}; for a good model, {advice}, or a smaller --batch-tokens")
+        elif updates < per_epoch:
+            epochs = f"{updates / per_epoch:.2g} epochs"
+            console.warn(f"the time suffices for only {epochs}, so the model does not see the whole corpus; {advice}")

@@ -1,0 +1,104 @@
+"""Fine-tuning: a training begins with the weights of a checkpoint (--init-from)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from nmt import console
+from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
+from nmt.checkpoint_file import without_prefix
+from nmt.config import ModelConfig
+from nmt.config.options import flag_name
+from nmt.errors import NmtError
+from nmt.model.transformer import Transformer
+from nmt.text.codec import SubwordModel, TextCodec
+
+# The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
+_STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
+
+
+def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
+    """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
+    checkpoint = load_checkpoint(path)
+    check_sizes(path, checkpoint.model_config, model.config)
+    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
+    if then != now:
+        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+    checkpoint = replace(checkpoint, weights=_of_kept_layers(path, checkpoint, model.config))
+    if checkpoint.codec.to_dict() != codec.to_dict():
+        checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
+        if model.source_embedding is None:
+            checkpoint.weights.pop("source_embedding.weight", None)
+    load_weights(model, checkpoint, path)
+    console.info(f"starting with the weights of {path}")
+
+
+def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
+    """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
+    differences = {
+        flag_name(name): f"{flag_name(name)} is {now} instead of {then}"
+        for name, then, now in config.other_weights(of_checkpoint.to_dict())
+        if name not in _STACKS or now > then
+    }
+    if differences:
+        in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *differences))
+        raise NmtError(
+            f"the weights of --init-from {path} do not fit: {'; '.join(differences.values())}; leave out --arch and "
+            f"these options (in a file of --config: {in_file})"
+        )
+
+
+def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
+    """Returns the weights of as many layers as the model has, at even distances and up to the last layer."""
+    weights = checkpoint.weights
+    for option, stack in _STACKS.items():
+        had, has = getattr(checkpoint.model_config, option), getattr(config, option)
+        if had == has:
+            continue
+        kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1
+        console.info(f"of the {had} {stack} layers of {Path(path).name}, these are taken: {', '.join(map(str, kept))}")
+        layers = {
+            f"{stack}.{new}.{name}": weight
+            for new, old in enumerate(kept)
+            for name, weight in without_prefix(weights, f"{stack}.{old - 1}.").items()
+        }
+        weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{stack}.")} | layers
+    return weights
+
+
+def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
+    """Returns the weights that have a row for each piece, with the checkpoint's rows for the pieces that it has."""
+    weights, old = checkpoint.weights, checkpoint.codec
+    target = _by_piece(old.target, weights["target_embedding.weight"])
+    source = _by_piece(old.source, weights.get("source_embedding.weight", weights["target_embedding.weight"]))
+    rows: dict[str, Tensor] = {}
+    if model.output_bias is not None:
+        rows["output_bias"], _ = _rows(codec.target, model.output_bias, _by_piece(old.target, weights["output_bias"]))
+    tables = {"target_embedding.weight": (codec.target, model.target_embedding, target)}
+    if model.source_embedding is None:
+        tables["target_embedding.weight"] = (codec.target, model.target_embedding, source | target)
+    else:
+        tables["source_embedding.weight"] = (codec.source, model.source_embedding, source)
+    for name, (subword, embedding, known) in tables.items():
+        rows[name], new = _rows(subword, embedding.weight, known)
+        pieces = len(subword)
+        console.info(
+            f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
+            + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
+        )
+    return rows
+
+
+def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
+    return dict(zip(subword.vocabulary, weight, strict=True))
+
+
+def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
+    """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
+    rows, pieces = fresh.detach().cpu().clone(), subword.vocabulary
+    for i, piece in enumerate(pieces):
+        if piece in known:
+            rows[i] = known[piece]
+    return rows, [piece for piece in pieces if piece not in known]
