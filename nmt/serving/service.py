@@ -15,8 +15,8 @@ from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
 from nmt.serving import schema, workers
-from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
+from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Advance, Each, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
