@@ -171,10 +171,6 @@ _NOTE = (
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 _TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
 _VALID = ("nll", "ppl", "bleu", "chrf")
-# Characters of a data folder's fingerprint.
-_FINGERPRINT = 12
-# Significant digits of the values on the page.
-_DIGITS = 7
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -221,7 +217,7 @@ def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, l
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
+    return None if value is None else float(f"{value:.7g}")
 
 
 def _facts(run: Run) -> list[list[str]]:
@@ -249,15 +245,13 @@ def _facts(run: Run) -> list[list[str]]:
 
 def _samples(validations: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns each sample sentence with its reference and its translations, as pairs of update and text."""
-    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    samples: dict[tuple[str, str], dict[str, Any]] = {}
     for record in validations:
         for sample in record["samples"]:
-            outputs = samples.setdefault((sample["source"], sample["reference"]), [])
-            outputs.append((record["update"], sample["output"]))
-    return [
-        {"source": source, "reference": reference, "outputs": outputs}
-        for (source, reference), outputs in samples.items()
-    ]
+            texts = {name: sample[name] for name in ("source", "reference")}
+            shown = samples.setdefault((sample["source"], sample["reference"]), texts | {"outputs": []})
+            shown["outputs"].append((record["update"], sample["output"]))
+    return list(samples.values())
 
 
 def _config(run: Run) -> dict[str, str]:
@@ -274,7 +268,7 @@ def _config(run: Run) -> dict[str, str]:
         "BLEU tokenizer and signature": signatures[-1] if signatures else None,
         **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
         **{name: start[name] for name in _PROVENANCE},
-        "data": start["data"][:_FINGERPRINT],
+        "data": start["data"][:12],
     }
     texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
     return {name: "" if text is None else str(text) for name, text in texts.items()}
@@ -327,25 +321,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").split(":")[0].lower() not in _NAMES:
             self.send_error(HTTPStatus.FORBIDDEN)
             return
-        try:
-            self._answer()
-        except NmtError as error:  # a log cannot be read at the moment
-            console.warn_once(str(error))
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-
-    def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         version = version_of(self._paths)  # before the records are read, so that later ones are asked for again
-        if path == "/data" and query == version:
+        if path not in ("/", "/data"):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif path == "/data" and query == version:
             self._send(HTTPStatus.NO_CONTENT)
-        elif path in ("/", "/data"):
-            data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+        else:
+            try:
+                data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+            except NmtError as error:  # a log cannot be read at the moment
+                console.warn_once(str(error))
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+                return
             if path == "/":
                 self._send(HTTPStatus.OK, "text/html", report_page(data))
             else:
                 self._send(HTTPStatus.OK, "application/json", data_as_text(data))
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
 
     def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
         body = content.encode(errors="replace")
