@@ -101,10 +101,7 @@ def _document_routes(documents: DocumentStore) -> APIRouter:
     @router.get("/documents/{id}", response_model_exclude_defaults=True)
     async def state(id: str) -> schema.DocumentStateAnswer:
         """Says how far the translation of a document is."""
-        document = documents.get(id)
-        return schema.DocumentStateAnswer(
-            state=document.state, sentences=document.sentences, done=document.done, error=document.error or None
-        )
+        return schema.DocumentStateAnswer.model_validate(documents.get(id), from_attributes=True)
 
     @router.get("/documents/{id}/result", response_class=Response)
     async def result(id: str) -> Response:
@@ -130,7 +127,7 @@ def _status_routes(service: Service) -> APIRouter:
         direct = [(model.pair, (model,)) for model in served]
         pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
         return schema.ModelsAnswer(
-            models=[schema.ModelEntry(**model.entry(service.engine)) for model in served],
+            models=[model.entry(service.engine) for model in served],
             pairs=[
                 schema.LanguagePair(source_lang=source, target_lang=target, models=[model.name for model in path])
                 for (source, target), path in [*direct, *pivots]

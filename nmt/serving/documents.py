@@ -50,7 +50,7 @@ class UploadedDocument:
     state: Literal["waiting", "translating", "done", "failed"] = "waiting"
     sentences: int = 0
     done: int = 0
-    error: str = ""
+    error: str | None = None
     characters: int = 0
     started: float = 0.0
 

@@ -13,8 +13,8 @@ from nmt.errors import NmtError
 from nmt.serving.answers import answered
 from nmt.serving.documents import DocumentStore
 from nmt.serving.forms import File, described, form_fields, validated
-from nmt.serving.schema import TranslateBody
-from nmt.serving.service import AUTO, Detected, Service, Translated
+from nmt.serving.schema import Detection, TranslateBody
+from nmt.serving.service import AUTO, Service, Translated
 from nmt.text.languages import base_language, english_name
 
 # The guard puts this prefix before paths of LibreTranslate that this server has, too.
@@ -180,7 +180,7 @@ def _check_languages(service: Service, source: str, target: str) -> None:
         raise NmtError(f"{names[0]} is not available as a target language from {names[1]}")
 
 
-def _confidence(detected: Detected) -> dict[str, Any]:
+def _confidence(detected: Detection) -> dict[str, Any]:
     return {"confidence": round(100 * detected.probability, 1), "language": detected.language}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -49,12 +49,16 @@ class ServedModel:
         """The languages without regions and scripts."""
         return base_language(self.codec.config.source_lang), base_language(self.codec.config.target_lang)
 
-    def entry(self, engine: str) -> dict[str, Any]:
+    def entry(self, engine: str) -> schema.ModelEntry:
         """Returns what GET /models says about the model."""
-        config = self.codec.config
-        langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
-        spaces = self.codec.target_has_spaces
-        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
+        return schema.ModelEntry(
+            name=self.name,
+            source_lang=self.codec.config.source_lang,
+            target_lang=self.codec.config.target_lang,
+            target_spaces=self.codec.target_has_spaces,
+            parameters=self.parameters,
+            engine=engine,
+        )
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -132,13 +136,6 @@ _Result = TypeVar("_Result")
 AUTO = "auto"
 
 
-class Detected(NamedTuple):
-    """A language that a text may be in."""
-
-    language: str
-    probability: float
-
-
 @dataclass(frozen=True)
 class Translated:
     """The translation of a text.
@@ -153,7 +150,7 @@ class Translated:
     sentences: Sequence[Sentence]
     found: Sequence[Sequence[Hypothesis]]
     path: Path
-    detected: Detected | None
+    detected: schema.Detection | None
 
     def text(self, rank: int = 0) -> str:
         """Returns the translation from the hypotheses of a rank, or from the last of a sentence that has fewer."""
@@ -162,18 +159,22 @@ class Translated:
         chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in self.found]
         return self.source.translated(zip(self.sentences, chosen, strict=True), self.path[-1].codec)
 
-    def described(self, pieces: bool) -> dict[str, Any]:
+    def answer(self, pieces: bool) -> schema.Translation:
         """Returns what the answer says about the text."""
         sentences = [
-            {"line": s.line, "source": s.text, "hypotheses": [_fields(h, self.path[-1].codec, pieces) for h in of_it]}
-            for s, of_it in zip(self.sentences, self.found, strict=True)
+            schema.Sentence(
+                line=sentence.line,
+                source=sentence.text,
+                hypotheses=[_hypothesis_answer(h, self.path[-1].codec, pieces) for h in hypotheses],
+            )
+            for sentence, hypotheses in zip(self.sentences, self.found, strict=True)
         ]
-        detected = {"detected": self.detected.language} if self.detected else {}
-        return {"text": self.text(), "sentences": sentences, **detected}
+        detected = self.detected.language if self.detected else None
+        return schema.Translation(text=self.text(), sentences=sentences, detected=detected)
 
 
 class Service:
-    """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
+    """What the routes call."""
 
     def __init__(
         self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: EngineConfig
@@ -190,30 +191,32 @@ class Service:
     def _identifier(self) -> Identifier:
         return Identifier("the identification of languages")
 
-    async def detected(self, texts: Sequence[str]) -> list[list[Detected]]:
+    async def detected(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of this server for each text, the most probable first."""
         check_text(texts, self.config)
         return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
 
-    def _likeliest(self, text: str) -> list[Detected]:
+    def _likeliest(self, text: str) -> list[schema.Detection]:
         found = dict(reversed(self._identifier.likeliest(text, len(self._identifier.known))))
-        served = [Detected(lang, found.get(label_of(lang), 0.0)) for lang in self.languages]
+        probabilities = {lang: found.get(label_of(lang), 0.0) for lang in self.languages}
+        served = [schema.Detection(language=lang, probability=p) for lang, p in probabilities.items()]
         known = [one for one in served if label_of(one.language) in self._identifier.known]
         if not known:
             raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
         return sorted(known, key=lambda one: -one.probability)
 
-    async def detect(self, body: schema.DetectBody) -> dict[str, Any]:
+    async def detect(self, body: schema.DetectBody) -> schema.DetectAnswer:
         """Returns the most probable language of each text."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        return {"detected": [found[0]._asdict() for found in await self.detected(texts)]}
+        return schema.DetectAnswer(detected=[languages[0] for languages in await self.detected(texts)])
 
-    async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
+    async def translate(self, body: schema.TranslateBody) -> schema.TranslateAnswer:
         """Returns the translations of the texts of a request."""
         translated = await self.translated(body)
-        models = list(dict.fromkeys(model.name for one in translated for model in one.path))
-        model = {"model": models[0]} if len(models) == 1 else {}
-        return model | {"models": models, "translations": [one.described(body.pieces) for one in translated]}
+        models = list(dict.fromkeys(model.name for text in translated for model in text.path))
+        model = models[0] if len(models) == 1 else None
+        translations = [text.answer(body.pieces) for text in translated]
+        return schema.TranslateAnswer(model=model, models=models, translations=translations)
 
     async def translated(self, body: schema.TranslateBody) -> list[Translated]:
         """Returns the translation of each text of a request."""
@@ -225,7 +228,9 @@ class Service:
             search = replace(search, alignments=True)
         texts = await _done(sources, lambda: [Text.of(source, body.markup) for source in sources])
         if body.source_lang == AUTO and body.model is None:
-            detected: Sequence[Detected | None] = [found[0] for found in await self.detected([t.plain for t in texts])]
+            detected: Sequence[schema.Detection | None] = [
+                found[0] for found in await self.detected([t.plain for t in texts])
+            ]
         else:
             detected = [None] * len(texts)
         languages = [one.language if one else body.source_lang for one in detected]
@@ -322,7 +327,7 @@ class Service:
             ]
         )
 
-    async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
+    async def score(self, body: schema.ScoreBody) -> schema.ScoreAnswer:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = self._model(body.model)
@@ -330,9 +335,10 @@ class Service:
         encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
         items = [Item(Each(model.name, workers.score), line, line.tokens, False) for line in encoded]
         found = await self.scheduler.run(items)
-        return {"model": model.name, "scores": [fields for rescored in found for fields in rescored_fields(rescored)]}
+        scores = [schema.Scored(**fields) for rescored in found for fields in rescored_fields(rescored)]
+        return schema.ScoreAnswer(model=model.name, scores=scores)
 
-    async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
+    async def alternatives(self, body: schema.AlternativesBody) -> schema.AlternativesAnswer:
         """Returns what may follow a prefix."""
         check_text([body.source, body.prefix], self.config)
         model = self._model(body.model)
@@ -345,16 +351,16 @@ class Service:
         (found,) = await self.scheduler.run([item])
         listed = [_alternative(model.codec, line, hypothesis) for hypothesis in found]
         # Several pieces can begin the same word. A piece that is only a space begins none.
-        distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
-        return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
+        distinct = {alternative.prefix: alternative for alternative in reversed(listed) if alternative.word}
+        return schema.AlternativesAnswer(model=model.name, alternatives=list(reversed(distinct.values())))
 
-    async def attention(self, body: schema.AttentionBody) -> dict[str, Any]:
+    async def attention(self, body: schema.AttentionBody) -> schema.AttentionAnswer:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
         item = Item(Each(model.name, workers.attention), (body.source, body.target), len(body.source), False)
         (found,) = await self.scheduler.run([item])
-        return dict(found)
+        return schema.AttentionAnswer(**found)
 
 
 async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
@@ -373,17 +379,16 @@ def _sentences(
     return of_texts
 
 
-def _fields(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> dict[str, Any]:
-    values = fields_of(hypothesis)
+def _hypothesis_answer(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> schema.Hypothesis:
+    answer = schema.Hypothesis(**fields_of(hypothesis))
     if not pieces:
-        return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
-    if hypothesis.alignment is None:
-        return values
-    segments, words = codec.target_segments(hypothesis.text, hypothesis.pieces)
-    return values | {"segments": segments, "words": words}
+        answer.log_prob = answer.pieces = answer.log_probs = None
+    elif hypothesis.alignment is not None:
+        answer.segments, answer.words = codec.target_segments(hypothesis.text, hypothesis.pieces)
+    return answer
 
 
-def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:
+def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> schema.Alternative:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
     prefix = line.required.prefix
     (_, words), start = codec.target_segments(found.text, found.pieces), len(prefix)
@@ -391,9 +396,9 @@ def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> d
     shorter, longer = codec.decode_target([list(prefix), codec.target.ids(found.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
     word = longer.split()[-1] if added and codec.target_has_spaces else added
-    return {
-        "word": word.upper() if line.given.in_capitals else word,
-        "log_prob": sum(found.log_probs[start:end]),
-        "prefix": codec.target_with(longer, line.given),
-        "text": found.text,
-    }
+    return schema.Alternative(
+        word=word.upper() if line.given.in_capitals else word,
+        log_prob=sum(found.log_probs[start:end]),
+        prefix=codec.target_with(longer, line.given),
+        text=found.text,
+    )

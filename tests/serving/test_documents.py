@@ -490,7 +490,7 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     while number < len(workers.batches):
         await workers.finish(number)
         number += 1
-    assert (await request)["translations"][0]["text"] == "SHORT"
+    assert (await request).translations[0].text == "SHORT"
     assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in numbers] == [*"ABCDEFGH"]
 
 
