@@ -32,7 +32,8 @@ async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, A
     """Does the work for a request and returns its result, a model of `schema` or JSON values.
 
     Raises:
-        HTTPException: the work takes too long, or the client has gone.
+        HTTPException: the work takes too long.
+        ClientDisconnect: the client has gone.
     """
     answer = await _unless_gone(request, work, config.max_seconds)
     if isinstance(answer, BaseModel):
