@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt.checkpoint_file import SUFFIX, read_header
 from nmt.config import ModelConfig
-from nmt.data.folder import META, DataFolder, SplitMeta
+from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
 from nmt.text.codec import TextConfig
 from nmt.training.records import METRICS, MetricsFile
@@ -59,30 +59,23 @@ def _data_folder(path: Path, verify: bool) -> Description:
     data = DataFolder.open(path)
     if verify:
         data.verify()
-    splits = {
-        name: {"pairs": s.pairs, "source_tokens": s.source_tokens, "target_tokens": s.target_tokens, **_encodings(s)}
-        for name, s in data.meta.splits.items()
-    }
+    splits = {}
+    for name, split in data.meta.splits.items():
+        counts = {"pairs": split.pairs, "source_tokens": split.source_tokens, "target_tokens": split.target_tokens}
+        encodings = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
+        splits[name] = counts | {side: count for side, count in encodings.items() if count > 1}
+    meta = data.meta
     return {
         "kind": "data folder",
         "path": str(path),
-        "bytes": sum(file.bytes for file in data.meta.files.values()),
+        "bytes": sum(file.bytes for file in meta.files.values()),
         "verified": verify,
-        "text": data.meta.text,
+        "text": meta.text,
         "vocabulary": {"source": len(data.codec.source), "target": len(data.codec.target)},
         "splits": splits,
-        "dropped": data.meta.splits["train"].dropped if "train" in splits else {},
-        "provenance": {
-            "nmt": data.meta.nmt_version,
-            "fingerprint": data.meta.fingerprint,
-            "options": data.meta.options,
-        },
+        "dropped": meta.splits["train"].dropped if "train" in splits else {},
+        "provenance": {"nmt": meta.nmt_version, "fingerprint": meta.fingerprint, "options": meta.options},
     }
-
-
-def _encodings(split: SplitMeta) -> dict[str, int]:
-    sides = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
-    return {name: count for name, count in sides.items() if count > 1}
 
 
 def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Description:
@@ -94,11 +87,11 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
     for file in checkpoints:
         with suppress(FileNotFoundError):  # a running training has removed it
             stats[file] = file.stat()
-    found = max(stats, key=lambda file: stats[file].st_mtime, default=None)
-    described = _checkpoint(found, False) if found else {}
+    newest = max(stats, key=lambda file: stats[file].st_mtime, default=None)
+    checkpoint = _checkpoint(newest, False) if newest else {}
     valid = last.get("valid", {})
     return {
-        **{name: described.get(name) for name in ("model", "parameters", "text", "vocabulary", "provenance")},
+        **{name: checkpoint.get(name) for name in ("model", "parameters", "text", "vocabulary", "provenance")},
         "kind": "run folder",
         "path": str(path),
         "bytes": sum(stat.st_size for stat in stats.values()),
@@ -124,14 +117,15 @@ def _is_intact(file: Path) -> bool:
 def _exported(path: Path, folder: Path, verify: bool) -> Description:
     if verify:
         raise NmtError(f"{path} is an exported model, which has no SHA-256; leave out --verify")
+    file = folder / "config.json"
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(file.read_bytes())
         record = config.get("nmt", {})
-        found = {"text": record.get("text", config.get("text")), "model": record.get("model")}
+        text, model = record.get("text", config.get("text")), record.get("model")
     except (OSError, ValueError, AttributeError) as error:
-        raise NmtError(f"{folder / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
-    if not isinstance(found["text"], dict) or not isinstance(found["model"], dict | None):
-        raise NmtError(f"{folder / 'config.json'} is not of a model that nmt exported; name another folder")
+        raise NmtError(f"{file} cannot be used ({error!r:.80}); export the model again") from error
+    if not isinstance(text, dict) or not isinstance(model, dict | None):
+        raise NmtError(f"{file} is not of a model that nmt exported; name another folder")
     if folder != path:
         kind = "web"
     elif (path / "onnx").is_dir():
@@ -139,31 +133,31 @@ def _exported(path: Path, folder: Path, verify: bool) -> Description:
     else:
         kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, **found}
+    return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, "text": text, "model": model}
 
 
-def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the names and values of the lines that show a description on a terminal."""
-    size = f"{found['bytes'] / 2**20:,.1f} MiB"
-    yield found["kind"], f"{found['path']}, {size}{', verified' if found.get('verified') else ''}"
-    if model := found.get("model"):
-        yield "model", ModelConfig.from_dict(model, found["path"]).in_words()
-    if count := found.get("parameters"):
+    size, verified = description["bytes"] / 2**20, ", verified" if description.get("verified") else ""
+    yield description["kind"], f"{description['path']}, {size:,.1f} MiB{verified}"
+    if model := description.get("model"):
+        yield "model", ModelConfig.from_dict(model, description["path"]).in_words()
+    if count := description.get("parameters"):
         yield "parameters", f"{count:,}"
-    if text := found.get("text"):
-        yield from _text_lines(TextConfig.from_dict(text, found["path"]), found.get("vocabulary"))
-    for name, split in found.get("splits", {}).items():
+    if text := description.get("text"):
+        yield from _text_lines(TextConfig.from_dict(text, description["path"]), description.get("vocabulary"))
+    for name, split in description.get("splits", {}).items():
         yield name, ", ".join(f"{value:,} {kind.replace('_', ' ')}" for kind, value in split.items())
-    if dropped := found.get("dropped"):
+    if dropped := description.get("dropped"):
         yield "dropped", ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items())
-    if "checkpoints" in found:
-        yield "training", f"at update {found['update']:,}, {found['outcome']}"
-        kinds = Counter(name.rpartition("-")[0] or name for name in found["checkpoints"])
+    if "checkpoints" in description:
+        yield "training", f"at update {description['update']:,}, {description['outcome']}"
+        kinds = Counter(name.rpartition("-")[0] or name for name in description["checkpoints"])
         yield "checkpoints", ", ".join(f"{n} {kind}-*" if n > 1 else kind for kind, n in kinds.items()) or "none"
-    if validation := found.get("validation"):
+    if validation := description.get("validation"):
         scores = {name: value for name, value in validation.items() if name != "update" and value is not None}
         yield "validation", f"update {validation['update']:,}: " + ", ".join(f"{n} {v:.4g}" for n, v in scores.items())
-    if provenance := found.get("provenance"):
+    if provenance := description.get("provenance"):
         yield "provenance", _provenance_in_words(provenance)
 
 

@@ -6,11 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.model.architectures import ARCHITECTURES, parameters
-
-_WIDTH = 100
 
 
 def architectures(
@@ -30,15 +27,11 @@ def architectures(
         table.add_column(column, no_wrap=True)
     table.add_column("variant", overflow="fold")
     for name, config in ARCHITECTURES.items():
+        encoder, decoder = config.encoder_layers, config.decoder_layers
+        layers = str(encoder) if encoder == decoder else f"{encoder}+{decoder}"
         sizes = (config.d_model, config.d_ff, config.heads, config.d_k, config.d_v, config.dropout)
         count = f"{parameters(config, vocab_size) / 1e6:.1f}M"
         variant = ", ".join(f"{flag_name(field)} {value}" for field, value in config.variants().items())
-        table.add_row(name, _layers(config), *map(str, sizes), count, variant)
+        table.add_row(name, layers, *map(str, sizes), count, variant)
     # rich would shorten names and numbers to fit a narrow terminal; the terminal wraps long lines instead.
-    Console(width=max(Console().width, _WIDTH)).print(table)
-
-
-def _layers(config: ModelConfig) -> str:
-    if config.encoder_layers == config.decoder_layers:
-        return str(config.encoder_layers)
-    return f"{config.encoder_layers}+{config.decoder_layers}"
+    Console(width=max(Console().width, 100)).print(table)

@@ -21,9 +21,9 @@ def info(
 
     from nmt.info import describe, lines_of
 
-    found = describe(Path(path), verify=verify)
+    description = describe(Path(path), verify=verify)
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(description, indent=1))
     else:
-        for name, value in list(lines_of(found)):  # so that nothing is printed before an error
+        for name, value in list(lines_of(description)):  # so that nothing is printed before an error
             print(f"{name:<14}  {value}")

@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.config.serving import REPORT_PORT
 from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
+
+_PORT = 6007  # TensorBoard has 6006
 
 
 def report(
@@ -24,7 +25,7 @@ def report(
         bool,
         typer.Option(
             "--watch",
-            help=f"Write no file, but show the page on http://localhost:{REPORT_PORT}, or on another port if that is "
+            help=f"Write no file, but show the page on http://localhost:{_PORT}, or on another port if that is "
             "taken, and keep it current.",
         ),
     ] = False,
@@ -43,13 +44,13 @@ def report(
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
     from nmt.pages.report import read_runs, report_data, report_page, serve
 
-    found = read_runs(runs, name)
-    data = report_data(found, sustained_tflops)  # also with --watch, so that wrong runs end the command
+    read = read_runs(runs, name)
+    data = report_data(read, sustained_tflops)  # also with --watch, so that wrong runs end the command
     if watch:
-        serve(runs, name, sustained_tflops)
+        serve(runs, name, sustained_tflops, _PORT)
         return
     path = "report.html" if output is None else output
-    with output_file(path, [run.file for run in found]) as file:
+    with output_file(path, [run.file for run in read]) as file:
         file.write(report_page(data))
     if path != STDIO:
         console.info(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""The options of `nmt serve`, and numbers of other modules that help texts state."""
+"""The options of `nmt serve`."""
 
 import re
 from dataclasses import dataclass
@@ -8,10 +8,6 @@ from typing import Literal
 from nmt.config.options import MOST_PROCESSES, Config, option
 from nmt.errors import NmtError
 
-# The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
-LONGEST_EXPORTED = 2048
-# The port that `nmt report --watch` tries first. TensorBoard has 6006.
-REPORT_PORT = 6007
 # Options by the section of the help page that lists them.
 server_option = partial(option, panel="Server")
 limits_option = partial(option, panel="Limits of a request")

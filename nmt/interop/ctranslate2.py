@@ -13,7 +13,7 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.config.serving import LONGEST_EXPORTED
+from nmt.config.translation import LONGEST_EXPORTED
 from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing

@@ -1,9 +1,9 @@
 """Computes the attention weights of a sentence pair and draws them, as in the paper's appendix."""
 
 import base64
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,7 @@ _ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
 _HEAD = 60
 
 
-@dataclass(frozen=True)
-class _Names:
+class _Names(NamedTuple):
     """What the page and the picture call a kind of attention."""
 
     name: str
@@ -35,21 +34,13 @@ class _Names:
     about: str
 
 
+_ABOUT_CROSS = "Each piece of the translation is predicted with attention to the source pieces."
+_ABOUT_DECODER = "Each piece that the decoder reads attends to itself and to the pieces before it."
 # The order is that of the choices on the page.
 _KINDS: dict[Kind, _Names] = {
-    "cross": _Names(
-        "Cross-attention",
-        "translation, predicted",
-        "source",
-        "Each piece of the translation is predicted with attention to the source pieces.",
-    ),
+    "cross": _Names("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
     "encoder": _Names("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
-    "decoder": _Names(
-        "Decoder self-attention",
-        "translation, as read",
-        "translation",
-        "Each piece that the decoder reads attends to itself and to the pieces before it.",
-    ),
+    "decoder": _Names("Decoder self-attention", "translation, as read", "translation", _ABOUT_DECODER),
 }
 
 
@@ -122,21 +113,16 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 
 
 def page_data(
-    found: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
+    attentions: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
 ) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
-    layer, head = _chosen(found[kind], layer, head)
-    kinds = {
-        name: {
-            **asdict(names),
-            "queries": found[name].queries,
-            "keys": found[name].keys,
-            "layers": found[name].weights_LHQS.shape[0],
-            "heads": found[name].weights_LHQS.shape[1],
-            "weights": base64.b64encode(found[name].weights_LHQS.numpy().astype("<f4").tobytes()).decode(),
-        }
-        for name, names in _KINDS.items()
-    }
+    layer, head = _chosen(attentions[kind], layer, head)
+    kinds = {}
+    for name, names in _KINDS.items():
+        attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
+        weights = base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode()
+        pieces = {"queries": attention.queries, "keys": attention.keys}
+        kinds[name] = {**names._asdict(), **pieces, "layers": layers, "heads": heads, "weights": weights}
     return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
 
 
@@ -144,9 +130,9 @@ def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, in
     """Returns the numbers of a layer, by default the last, and of a head."""
     layers, heads, _, _ = attention.weights_LHQS.shape
     layer = layers if layer is None else layer
-    for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
-        if not 1 <= number <= most:
-            raise NmtError(f"{flag} must be 1 to {most}, but is {number}")
+    for flag, value, most in (("--layer", layer, layers), ("--head", head, heads)):
+        if not 1 <= value <= most:
+            raise NmtError(f"{flag} must be 1 to {most}, but is {value}")
     return layer, head
 
 
@@ -176,20 +162,16 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
         f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{names.query_side}</text>',
         f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{names.key_side}</text>',
     ]
-    height = _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
-    return _svg(height, lines, titles + texts)
-
-
-def _svg(height: int, lines: list[str], texts: list[str]) -> str:
-    width = 2 * _COLUMN + _GAP
+    width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
             f'<rect width="{width}" height="{height}" fill="white"/>',
             '<g stroke="#2f5fd0" stroke-width="2">',
             *lines,
             '</g>\n<g font-family="sans-serif" font-size="14">',
+            *titles,
             *texts,
             "</g>\n</svg>\n",
         ]

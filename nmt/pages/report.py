@@ -15,7 +15,6 @@ from typing import Any
 
 from nmt import console
 from nmt.config.options import flag_name
-from nmt.config.serving import REPORT_PORT
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
@@ -45,6 +44,11 @@ class Run:
     is_active: bool
 
     @property
+    def last(self) -> dict[str, Any]:
+        """The record of the last log interval."""
+        return self.train[-1] if self.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
+
+    @property
     def update(self) -> int:
         """The last update that has a record."""
         return max((record["update"] for record in (*self.train[-1:], *self.valid[-1:])), default=0)
@@ -52,8 +56,8 @@ class Run:
     @property
     def most_updates(self) -> int:
         """--max-updates. With --hours, it changes during the training."""
-        last = self.train[-1] if self.train and self.train[-1]["update"] > self.starts[-1]["update"] else {}
-        return int((self._options | last)["max_updates"])
+        latest = self.last if self.last["update"] > self.starts[-1]["update"] else {}
+        return int((self._options | latest)["max_updates"])
 
     @property
     def status(self) -> str:
@@ -87,8 +91,8 @@ class Run:
         scores = [
             Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r.get("nll") is not None
         ]
-        best = [scores.update for scores in ranked(scores, self._options["valid_metric"][0])[:1]]
-        return next((record for record in self.valid if record["update"] in best), None)
+        best_updates = [best.update for best in ranked(scores, self._options["valid_metric"][0])[:1]]
+        return next((record for record in self.valid if record["update"] in best_updates), None)
 
 
 def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
@@ -117,12 +121,12 @@ def _repeated(names: Sequence[str]) -> str | None:
 
 def version_of(paths: Sequence[str]) -> str:
     """Returns a text that changes when the records of a run change, or when its training starts or ends."""
-    found = []
+    versions = []
     for file in map(_metrics, paths):
         with suppress(OSError):
             stat = file.stat()
-            found.append(f"{stat.st_size}-{stat.st_mtime_ns}-{is_locked(file.parent):d}")
-    return ".".join(found)
+            versions.append(f"{stat.st_size}-{stat.st_mtime_ns}-{is_locked(file.parent):d}")
+    return ".".join(versions)
 
 
 def _metrics(path: str) -> Path:
@@ -135,15 +139,14 @@ def _read_run(path: str, name: str) -> Run:
     starts = [record for record in records if record["kind"] == "start"]
     if not starts:
         raise NmtError(f"{file} has no record of the start of a training; give the --save-dir of a training")
+
+    def ascending(kind: str) -> list[dict[str, Any]]:
+        by_update = {record["update"]: record for record in records if record["kind"] == kind}  # the last of each
+        return [by_update[update] for update in sorted(by_update)]
+
     last = [record for record in records if record["kind"] in ("start", "end")][-1]
-    train, valid = (_ascending(records, kind) for kind in ("train", "valid"))
-    return Run(name, file, starts, train, valid, last if last["kind"] == "end" else None, is_locked(file.parent))
-
-
-def _ascending(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Returns the records of a kind in the order of their updates; of two with the same update, the later one."""
-    by_update = {record["update"]: record for record in records if record["kind"] == kind}
-    return [by_update[update] for update in sorted(by_update)]
+    end = last if last["kind"] == "end" else None
+    return Run(name, file, starts, ascending("train"), ascending("valid"), end, is_locked(file.parent))
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -165,23 +168,9 @@ _NOTE = (
     "sacreBLEU's on the validation set, with the signature among the options; the paper's BLEU is its own on "
     "newstest2014, en-de / en-fr. Sustained speed"
 )
-_COST_HEAD = [
-    "run",
-    "updates",
-    "training time",
-    "parameters",
-    "best validation PPL",
-    "best BLEU",
-    "FLOPs counted",
-    "FLOPs sustained",
-]
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 _TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
 _VALID = ("nll", "ppl", "bleu", "chrf")
-# Characters of a data folder's fingerprint.
-_FINGERPRINT = 12
-# Significant digits of the values on the page.
-_DIGITS = 7
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -191,14 +180,15 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
     for run in runs:
         try:
             shown.append(_run(run))
-            costs.append([run.name, *_outcome(run, sustained_tflops)])
+            costs.append(_cost(run, sustained_tflops))
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise NmtError(
                 f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r}); run nmt "
                 f"report with the version of nmt that wrote it"
             ) from error
     paper = [[name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2]
-    return {"runs": shown, "cost": {"note": note, "rows": [_COST_HEAD, *costs, *paper]}}
+    rows = [list(costs[0]), *(list(cost.values()) for cost in costs), *paper]
+    return {"runs": shown, "cost": {"note": note, "rows": rows}}
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -227,51 +217,41 @@ def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, l
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}")
+    return None if value is None else float(f"{value:.7g}")
 
 
 def _facts(run: Run) -> list[list[str]]:
     """Returns what the page shows first about a run: names, values and notes."""
-    last, best = _last(run), run.best
+    last, best = run.last, run.best
     facts = [["updates", f"{run.update:,}", f"of {run.most_updates:,}"]]
     for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
-        found = [record for record in run.valid if record.get(field) is not None]
-        if found:
-            top = max(found, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
+        if scored := [record for record in run.valid if record.get(field) is not None]:
+            top = max(scored, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
             facts.append([name, f"{top[field]:.2f}", f"at update {top['update']:,}"])
-    if best and best["ppl"] is not None:
-        facts.append(["perplexity of the best checkpoint", f"{best['ppl']:.2f}", f"at update {best['update']:,}"])
-    if run.valid and run.valid[-1]["ppl"] is not None:
-        facts.append(["last perplexity", f"{run.valid[-1]['ppl']:.2f}", f"at update {run.valid[-1]['update']:,}"])
-    facts.append(["training time", console.clock(last["train_seconds"]), _time_left(run, last)])
+    latest = run.valid[-1] if run.valid else None
+    for name, record in (("perplexity of the best checkpoint", best), ("last perplexity", latest)):
+        if record and record["ppl"] is not None:
+            facts.append([name, f"{record['ppl']:.2f}", f"at update {record['update']:,}"])
+    left = ""
+    if run.status == "running" and last["update"]:
+        seconds = last["train_seconds"] / last["update"] * (run.most_updates - last["update"])
+        left = f"about {console.clock(seconds)} left"
+    facts.append(["training time", console.clock(last["train_seconds"]), left])
     speeds = [record["target_tokens_per_second"] for record in run.train]
     if known := [speed for speed in speeds if speed is not None]:
         facts.append(["speed", f"{median(known):,.0f}", "target tokens a second"])
     return [*facts, ["cost", f"{last['flops']:.1e}", "FLOPs counted"]]
 
 
-def _last(run: Run) -> dict[str, Any]:
-    return run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
-
-
-def _time_left(run: Run, last: dict[str, Any]) -> str:
-    if run.status != "running" or not last["update"]:
-        return ""
-    updates = run.most_updates - last["update"]
-    return f"about {console.clock(last['train_seconds'] / last['update'] * updates)} left"
-
-
 def _samples(validations: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns each sample sentence with its reference and its translations, as pairs of update and text."""
-    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    samples: dict[tuple[str, str], dict[str, Any]] = {}
     for record in validations:
         for sample in record["samples"]:
-            outputs = samples.setdefault((sample["source"], sample["reference"]), [])
-            outputs.append((record["update"], sample["output"]))
-    return [
-        {"source": source, "reference": reference, "outputs": outputs}
-        for (source, reference), outputs in samples.items()
-    ]
+            texts = {name: sample[name] for name in ("source", "reference")}
+            shown = samples.setdefault((sample["source"], sample["reference"]), texts | {"outputs": []})
+            shown["outputs"].append((record["update"], sample["output"]))
+    return list(samples.values())
 
 
 def _config(run: Run) -> dict[str, str]:
@@ -279,7 +259,7 @@ def _config(run: Run) -> dict[str, str]:
     start = run.starts[-1]
     signatures = [record.get("bleu_signature") for record in run.valid]
     sizes, text = start["vocab_sizes"], start["text"]
-    shown: dict[str, Any] = {
+    values: dict[str, Any] = {
         "run folder": run.file.parent,
         "languages": f"{text['source_lang']} -> {text['target_lang']}",
         "training pairs": f"{start['pairs']:,}",
@@ -288,39 +268,29 @@ def _config(run: Run) -> dict[str, str]:
         "BLEU tokenizer and signature": signatures[-1] if signatures else None,
         **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
         **{name: start[name] for name in _PROVENANCE},
-        "data": start["data"][:_FINGERPRINT],
+        "data": start["data"][:12],
     }
-    return {name: _as_text(value) for name, value in shown.items()}
+    texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
+    return {name: "" if text is None else str(text) for name, text in texts.items()}
 
 
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _device_seconds(run: Run, seconds: float) -> float:
-    """Returns the training time of `seconds` in all, times the number of ranks at each time."""
-    begins = [start["train_seconds"] for start in run.starts]
-    ends = [*begins[1:], seconds]
-    return sum((e - b) * start["ranks"] for start, b, e in zip(run.starts, begins, ends, strict=True))
-
-
-def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
-    """Returns the cells of the run's row of the table of costs, behind its name."""
-    last = _last(run)
+def _cost(run: Run, sustained_tflops: float | None) -> dict[str, str]:
+    """Returns the run's row of the table of costs, by column."""
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
-    seconds = last["train_seconds"]
-    sustained = _device_seconds(run, seconds) * sustained_tflops * 1e12 if sustained_tflops else None
-    return [
-        f"{last['update']:,}",
-        f"{seconds / 3600:.2f} h",
-        f"{run.starts[-1]['parameters'] / 1e6:.1f}M",
-        f"{min(ppls):.2f}" if ppls else "",
-        f"{max(bleus):.2f}" if bleus else "",
-        f"{last['flops']:.1e}",
-        "" if sustained is None else f"{sustained:.1e}",
-    ]
+    seconds = run.last["train_seconds"]
+    begins = [start["train_seconds"] for start in run.starts]
+    ends = [*begins[1:], seconds]  # the number of devices may differ after each start
+    device_seconds = sum((e - b) * start["ranks"] for start, b, e in zip(run.starts, begins, ends, strict=True))
+    return {
+        "run": run.name,
+        "updates": f"{run.last['update']:,}",
+        "training time": f"{seconds / 3600:.2f} h",
+        "parameters": f"{run.starts[-1]['parameters'] / 1e6:.1f}M",
+        "best validation PPL": f"{min(ppls):.2f}" if ppls else "",
+        "best BLEU": f"{max(bleus):.2f}" if bleus else "",
+        "FLOPs counted": f"{run.last['flops']:.1e}",
+        "FLOPs sustained": f"{device_seconds * sustained_tflops * 1e12:.1e}" if sustained_tflops else "",
+    }
 
 
 def report_page(data: dict[str, Any]) -> str:
@@ -351,25 +321,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").split(":")[0].lower() not in _NAMES:
             self.send_error(HTTPStatus.FORBIDDEN)
             return
-        try:
-            self._answer()
-        except NmtError as error:  # a log cannot be read at the moment
-            console.warn_once(str(error))
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-
-    def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         version = version_of(self._paths)  # before the records are read, so that later ones are asked for again
-        if path == "/data" and query == version:
+        if path not in ("/", "/data"):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif path == "/data" and query == version:
             self._send(HTTPStatus.NO_CONTENT)
-        elif path in ("/", "/data"):
-            data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+        else:
+            try:
+                data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+            except NmtError as error:  # a log cannot be read at the moment
+                console.warn_once(str(error))
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+                return
             if path == "/":
                 self._send(HTTPStatus.OK, "text/html", report_page(data))
             else:
                 self._send(HTTPStatus.OK, "application/json", data_as_text(data))
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
 
     def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
         body = content.encode(errors="replace")
@@ -384,12 +352,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing about requests."""
 
 
-def serve(paths: Sequence[str], names: Sequence[str], sustained_tflops: float | None) -> None:
-    """Serves the page of runs on this machine until a signal ends the process, and prints its address."""
+def serve(paths: Sequence[str], names: Sequence[str], sustained_tflops: float | None, port: int) -> None:
+    """Serves the page of runs on this machine until a signal ends the process, and prints its address.
+
+    If the port is taken, another one is used.
+    """
     handler = partial(_Handler, paths, names, sustained_tflops)
     try:
-        server = ThreadingHTTPServer((_ADDRESS, REPORT_PORT), handler)
-    except OSError:  # the usual port is taken
+        server = ThreadingHTTPServer((_ADDRESS, port), handler)
+    except OSError:
         server = ThreadingHTTPServer((_ADDRESS, 0), handler)
     with server:
         console.info(f"showing the report at http://localhost:{server.server_port}/ until Ctrl-C")

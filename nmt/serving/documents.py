@@ -6,40 +6,43 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from nmt.config import SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
-from nmt.serving.guard import RETRY, UPLOADS, at_once, explained
+from nmt.serving.answers import RETRY, explained
+from nmt.serving.schema import search_config
 from nmt.serving.service import AUTO, Path, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
 from nmt.translate.units import Sentence, Unit
 
+# Documents that may be uploaded, and be translated, at the same time.
+UPLOADS = 8
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
 # Sentences of a document that wait or are translated at a time. All documents together fill at most half of the queue.
 _MOST_SENTENCES = 64
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass
-class Uploaded:
-    """A document.
+class UploadedDocument:
+    """A document, and how far its translation is.
 
     Attributes:
         name: of the file; when the document is done, of its translation.
         content: of the file, or of its translation.
-        characters: of all sentences.
         sentences: the number of different sentences.
         done: how many of them are translated.
         error: why the document cannot be translated.
+        characters: of all different sentences.
+        started: when the translation began, in seconds on the clock of the event loop.
     """
 
     name: str
@@ -47,14 +50,9 @@ class Uploaded:
     state: Literal["waiting", "translating", "done", "failed"] = "waiting"
     sentences: int = 0
     done: int = 0
-    error: str = ""
+    error: str | None = None
     characters: int = 0
     started: float = 0.0
-
-    def described(self) -> dict[str, Any]:
-        """Returns what GET /documents/ID answers."""
-        shown = {"state": self.state, "sentences": self.sentences, "done": self.done}
-        return shown | ({"error": self.error} if self.error else {})
 
     def response(self) -> Response:
         """Returns the file for a download."""
@@ -64,11 +62,12 @@ class Uploaded:
         return Response(self.content, media_type="application/octet-stream", headers=headers)
 
 
-class Documents:
+class DocumentStore:
     """The documents of a service, by ids that nobody can guess."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._found = service, dict[str, Uploaded]()
+        self._service = service
+        self._documents: dict[str, UploadedDocument] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
         self._thread = asyncio.Lock()
@@ -93,102 +92,101 @@ class Documents:
         terms = self._service.glossary(glossary)
         if len(self._tasks) >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
-        number, one = secrets.token_hex(32), Uploaded(name, content)
-        self._found[number] = one
-        self._tasks[number] = asyncio.create_task(self._translate(one, path, target_lang, terms))
-        self._tasks[number].add_done_callback(lambda _: self._ended(number))
-        return number
+        document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
+        self._documents[document_id] = document
+        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, target_lang, terms))
+        self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
+        return document_id
 
-    def get(self, number: str) -> Uploaded:
+    def get(self, document_id: str) -> UploadedDocument:
         """Returns a document."""
-        if number not in self._found:
+        if document_id not in self._documents:
             raise HTTPException(404, "there is no such document; it was deleted, downloaded, or never uploaded")
-        return self._found[number]
+        return self._documents[document_id]
 
-    def take(self, number: str) -> Uploaded:
+    def take(self, document_id: str) -> UploadedDocument:
         """Returns a translated document, and forgets it."""
-        one = self.get(number)
-        if one.error:
-            raise NmtError(one.error)
-        if one.state != "done":
+        document = self.get(document_id)
+        if document.error:
+            raise NmtError(document.error)
+        if document.state != "done":
             raise HTTPException(503, "the document is not translated yet; try again later", RETRY)
-        return self._found.pop(number)
+        return self._documents.pop(document_id)
 
-    def delete(self, number: str) -> None:
+    def delete(self, document_id: str) -> None:
         """Forgets a document, and stops its translation."""
-        self.get(number).content = b""
-        del self._found[number]
-        if number in self._tasks:
-            self._tasks[number].cancel()
+        self.get(document_id).content = b""
+        del self._documents[document_id]
+        if document_id in self._tasks:
+            self._tasks[document_id].cancel()
 
-    async def ended(self, number: str) -> Uploaded:
+    async def ended(self, document_id: str) -> UploadedDocument:
         """Waits until a document is done or has failed. If the caller is cancelled, the document is deleted."""
         try:
-            await asyncio.wait([self._tasks[number]])
+            await asyncio.wait([self._tasks[document_id]])
         except asyncio.CancelledError:
-            self.delete(number)
+            self.delete(document_id)
             raise
-        return self.get(number)
+        return self.get(document_id)
 
-    def _ended(self, number: str) -> None:
-        del self._tasks[number]
-        if number in self._found:
-            self._found[number] = self._found.pop(number)  # the order is that of completion
-        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._found.pop, number, None)
-        kept = [other for other in self._found if other not in self._tasks]
-        for other in kept[:-_MOST_KEPT]:
-            del self._found[other]
+    def _ended(self, document_id: str) -> None:
+        del self._tasks[document_id]
+        if document_id in self._documents:
+            self._documents[document_id] = self._documents.pop(document_id)  # the order is that of completion
+        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._documents.pop, document_id, None)
+        ended = [other for other in self._documents if other not in self._tasks]
+        for oldest in ended[:-_MOST_KEPT]:
+            del self._documents[oldest]
 
     async def _translate(
-        self, one: Uploaded, path: Path | None, target_lang: str | None, glossary: Glossary | None
+        self, document: UploadedDocument, path: Path | None, target_lang: str | None, glossary: Glossary | None
     ) -> None:
-        """Sets the state of a document until it is done or has failed."""
+        """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
         try:
             if path is None:
-                path = self._service.path(None, await self._detected(one), target_lang)
+                path = self._service.path(None, await self._detected_language(document), target_lang)
             if path:  # otherwise, the document is in the target language already
-                one.content = await self._translated(one, path, glossary)
-            name = PurePath(one.name)
+                document.content = await self._translated(document, path, glossary)
+            name = PurePath(document.name)
             language = path[-1].codec.config.target_lang if path else base_language(target_lang or "")
-            one.name, one.state = f"{name.stem}.{language}{name.suffix}", "done"
+            document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
-            one.state, one.content, one.error = "failed", b"", explained(error)
+            document.state, document.content, document.error = "failed", b"", explained(error).detail
             if not isinstance(error, NmtError | HTTPException):
                 raise
 
-    async def _detected(self, one: Uploaded) -> str:
-        def read() -> str:
-            document = read_document(one.content, suffix_of(one.name), ReadOptions(one.name, "", ""))
-            return "\n".join(line for passage in document.passages for line in passage.unit.lines)
+    async def _detected_language(self, document: UploadedDocument) -> str:
+        def plain_text() -> str:
+            parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
+            return "\n".join(line for passage in parsed.passages for line in passage.unit.lines)
 
-        text = await self._in_thread(read)
-        (found,) = await self._service.detected([text[: self._service.config.max_characters]])
-        return found[0].language
+        text = await self._in_thread(plain_text)
+        (languages,) = await self._service.detected([text[: self._service.config.max_characters]])
+        return languages[0].language
 
-    async def _translated(self, one: Uploaded, path: Path, glossary: Glossary | None) -> bytes:
+    async def _translated(self, document: UploadedDocument, path: Path, glossary: Glossary | None) -> bytes:
+        """Translates a document in slices of its sentences, so that other requests get their turns."""
         source, target = path[0].codec, path[-1].codec
-        limits = self._service.config
-        beam = min(SearchConfig.beam, limits.max_beam)
-        search = fitted(SearchConfig(beam=beam, batch_tokens=at_once(limits)), path)
+        search = fitted(search_config({}, self._service.config), path)
         sentences = Sentences(source, target, keeps_phrases=self._service.can_require_phrases(search))
-        options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
+        options = ReadOptions(document.name, source.config.source_lang, target.config.target_lang)
 
         def read() -> Document:
-            document = read_document(one.content, suffix_of(one.name), options)
-            sentences.add(document)
-            return document
+            parsed = read_document(document.content, suffix_of(document.name), options)
+            sentences.add(parsed)
+            return parsed
 
-        document = await self._in_thread(read)
+        parsed = await self._in_thread(read)
         if len(path) > 1 and (sentences.has_markup or glossary):
             what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
-            raise NmtError(f"{one.name} has {what}, which needs a single model, but {names} translate in turn")
+            raise NmtError(f"{document.name} has {what}, which needs a single model, but {names} translate in turn")
         # Similar lengths are translated together.
         keys = sorted(sentences.translations, key=lambda key: len(key[0]) + sum(map(len, key[1])), reverse=True)
-        one.state, one.sentences = "translating", len(keys)
-        one.characters = sum(len(text) for text, _ in keys)
-        one.started = asyncio.get_running_loop().time()
+        document.state, document.sentences = "translating", len(keys)
+        document.characters = sum(len(text) for text, _ in keys)
+        document.started = asyncio.get_running_loop().time()
         search = replace(search, alignments=sentences.has_markup)
-        while waiting := keys[one.done : one.done + self._at_once]:
+        while waiting := keys[document.done : document.done + self._at_once]:
             units = [(Unit(text), [Sentence(0, text, phrases)]) for text, phrases in waiting]
             try:
                 translations = await self._service.translations(path, units, search, glossary, pieces=False)
@@ -197,10 +195,10 @@ class Documents:
                 continue
             best = [ranked[0]._replace(pieces=[], log_probs=[]) for (ranked,) in translations]
             sentences.translations.update(zip(waiting, best, strict=True))
-            one.done += len(waiting)
-        return await self._in_thread(partial(sentences.written, document))
+            document.done += len(waiting)
+        return await self._in_thread(partial(sentences.written, parsed))
 
-    async def _in_thread(self, work: Callable[[], _Found]) -> _Found:
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         async with self._thread:
             working = asyncio.create_task(asyncio.to_thread(work))
             try:

@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
-from nmt.serving.guard import BATCHES, RETRY
+from nmt.serving.answers import RETRY
+from nmt.serving.metrics import BATCHES
 
 # Submits an operation and its payloads to a worker, and returns the future result.
 Submit = Callable[[tuple[Any, list[Any]]], "Future[Any]"]

@@ -17,7 +17,8 @@ from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.serving.app import create_app
-from nmt.serving.guard import WAITING, Guard, token_in
+from nmt.serving.guard import Guard, token_in
+from nmt.serving.metrics import WAITING
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.service import ServedModel, Service, load_models
 from nmt.serving.workers import started
@@ -41,32 +42,27 @@ def serve(
         WAITING.set_function(lambda: scheduler.waiting)
         app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine)), config, token)
         if config.allow_origin:
-            headers = ["Authorization", "Content-Type"]
-            app = CORSMiddleware(
-                app, config.allow_origin, allow_methods=["GET", "POST", "DELETE"], allow_headers=headers
-            )
-        for number in (signal.SIGINT, signal.SIGTERM):
+            methods, headers = ["GET", "POST", "DELETE"], ["Authorization", "Content-Type"]
+            app = CORSMiddleware(app, config.allow_origin, allow_methods=methods, allow_headers=headers)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn handles the signal first, and raises it again when it has shut down.
-            signal.signal(number, lambda *_: sys.exit())
+            signal.signal(signal_number, lambda *_: sys.exit())
         _announce(models, listener, token)
-        asyncio.run(uvicorn.Server(_uvicorn_config(app, config)).serve([listener]))
-
-
-def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="h11",  # which limits the head of a request
-        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=math.ceil(config.max_seconds) + _READING_SECONDS,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-    )
+        options = uvicorn.Config(
+            app,
+            http="h11",  # which limits the head of a request
+            h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=math.ceil(config.max_seconds) + _READING_SECONDS,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+        )
+        asyncio.run(uvicorn.Server(options).serve([listener]))
 
 
 def _listener(config: ServeConfig) -> socket.socket:

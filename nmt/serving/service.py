@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -15,8 +15,8 @@ from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
 from nmt.serving import schema
-from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
+from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Advance, FindAlternatives, ReadAttention, ScorePairs, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
@@ -52,12 +52,16 @@ class ServedModel:
         """The languages without regions and scripts."""
         return base_language(self.codec.config.source_lang), base_language(self.codec.config.target_lang)
 
-    def entry(self, engine: str) -> dict[str, Any]:
+    def entry(self, engine: str) -> schema.ModelEntry:
         """Returns what GET /models says about the model."""
-        config = self.codec.config
-        langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
-        spaces = self.codec.target_has_spaces
-        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
+        return schema.ModelEntry(
+            name=self.name,
+            source_lang=self.codec.config.source_lang,
+            target_lang=self.codec.config.target_lang,
+            target_spaces=self.codec.target_has_spaces,
+            parameters=self.parameters,
+            engine=engine,
+        )
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -135,13 +139,6 @@ _Result = TypeVar("_Result")
 AUTO = "auto"
 
 
-class Detected(NamedTuple):
-    """A language that a text may be in."""
-
-    language: str
-    probability: float
-
-
 @dataclass(frozen=True)
 class Translated:
     """The translation of a text.
@@ -156,7 +153,7 @@ class Translated:
     sentences: Sequence[Sentence]
     translations: Sequence[Sequence[Translation]]
     path: Path
-    detected: Detected | None
+    detected: schema.Detection | None
 
     def text(self, rank: int = 0) -> str:
         """Returns the translation from those of the sentences of a rank, or the last of a sentence that has fewer."""
@@ -165,18 +162,22 @@ class Translated:
         chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in self.translations]
         return self.unit.translated(self.sentences, chosen, self.path[-1].codec)
 
-    def described(self, pieces: bool) -> dict[str, Any]:
+    def answer(self, pieces: bool) -> schema.Translation:
         """Returns what the answer says about the text."""
         sentences = [
-            {"line": s.line, "source": s.text, "hypotheses": [_fields(t, self.path[-1].codec, pieces) for t in ranked]}
-            for s, ranked in zip(self.sentences, self.translations, strict=True)
+            schema.Sentence(
+                line=sentence.line,
+                source=sentence.text,
+                hypotheses=[_hypothesis(translation, self.path[-1].codec, pieces) for translation in ranked],
+            )
+            for sentence, ranked in zip(self.sentences, self.translations, strict=True)
         ]
-        detected = {"detected": self.detected.language} if self.detected else {}
-        return {"text": self.text(), "sentences": sentences, **detected}
+        detected = self.detected.language if self.detected else None
+        return schema.Translation(text=self.text(), sentences=sentences, detected=detected)
 
 
 class Service:
-    """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
+    """What the routes call."""
 
     def __init__(
         self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: EngineConfig
@@ -193,30 +194,34 @@ class Service:
     def _identifier(self) -> Identifier:
         return Identifier("the identification of languages")
 
-    async def detected(self, texts: Sequence[str]) -> list[list[Detected]]:
+    async def detected(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of this server for each text, the most probable first."""
         check_text(texts, self.config)
         return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
 
-    def _likeliest(self, text: str) -> list[Detected]:
-        probabilities = dict(reversed(self._identifier.likeliest(text, len(self._identifier.known))))
-        served = [Detected(lang, probabilities.get(label_of(lang), 0.0)) for lang in self.languages]
-        known = [detected for detected in served if label_of(detected.language) in self._identifier.known]
+    def _likeliest(self, text: str) -> list[schema.Detection]:
+        probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
+        known = [
+            schema.Detection(language=language, probability=probabilities.get(label_of(language), 0.0))
+            for language in self.languages
+            if label_of(language) in self._identifier.known
+        ]
         if not known:
             raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
-        return sorted(known, key=lambda detected: -detected.probability)
+        return sorted(known, key=lambda detection: -detection.probability)
 
-    async def detect(self, body: schema.DetectBody) -> dict[str, Any]:
+    async def detect(self, body: schema.DetectBody) -> schema.DetectAnswer:
         """Returns the most probable language of each text."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        return {"detected": [likeliest._asdict() for likeliest, *_ in await self.detected(texts)]}
+        return schema.DetectAnswer(detected=[likeliest for likeliest, *_ in await self.detected(texts)])
 
-    async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
+    async def translate(self, body: schema.TranslateBody) -> schema.TranslateAnswer:
         """Returns the translations of the texts of a request."""
         translated = await self.translated(body)
         models = list(dict.fromkeys(model.name for text in translated for model in text.path))
-        model = {"model": models[0]} if len(models) == 1 else {}
-        return model | {"models": models, "translations": [text.described(body.pieces) for text in translated]}
+        model = models[0] if len(models) == 1 else None
+        translations = [text.answer(body.pieces) for text in translated]
+        return schema.TranslateAnswer(model=model, models=models, translations=translations)
 
     async def translated(self, body: schema.TranslateBody) -> list[Translated]:
         """Returns the translation of each text of a request."""
@@ -229,7 +234,7 @@ class Service:
             search = replace(search, alignments=True)
         units = [Unit(source, body.markup, prefix=body.prefix, constraints=constraints) for source in sources]
         plain = await _done(sources, lambda: ["\n".join(unit.lines) for unit in units])
-        detected: list[Detected | None] = [None] * len(units)
+        detected: list[schema.Detection | None] = [None] * len(units)
         if body.source_lang == AUTO and body.model is None:
             detected = [likeliest for likeliest, *_ in await self.detected(plain)]
         languages = [language.language if language else body.source_lang for language in detected]
@@ -331,16 +336,17 @@ class Service:
         translations = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
         return by_sentence(model.codec, units, translations, aligned=search.alignments)
 
-    async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
+    async def score(self, body: schema.ScoreBody) -> schema.ScoreAnswer:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
         results = await self.scheduler.run([Item(ScorePairs(model.name), pair, pair.tokens, False) for pair in encoded])
-        return {"model": model.name, "scores": [score.fields() for scores in results for score in scores]}
+        scores = [schema.Scored(**score.fields()) for scores in results for score in scores]
+        return schema.ScoreAnswer(model=model.name, scores=scores)
 
-    async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
+    async def alternatives(self, body: schema.AlternativesBody) -> schema.AlternativesAnswer:
         """Returns what may follow a prefix."""
         check_text([body.source, body.prefix], self.config)
         model = self._model(body.model)
@@ -354,16 +360,16 @@ class Service:
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
         # Several pieces can begin the same word. A piece that is only a space begins none.
-        distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
-        return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
+        distinct = {alternative.prefix: alternative for alternative in reversed(listed) if alternative.word}
+        return schema.AlternativesAnswer(model=model.name, alternatives=list(reversed(distinct.values())))
 
-    async def attention(self, body: schema.AttentionBody) -> dict[str, Any]:
+    async def attention(self, body: schema.AttentionBody) -> schema.AttentionAnswer:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
         item = Item(ReadAttention(model.name), (body.source, body.target), len(body.source), False)
         (weights,) = await self.scheduler.run([item])
-        return dict(weights)
+        return schema.AttentionAnswer(**weights)
 
 
 async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
@@ -371,18 +377,17 @@ async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
     return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
 
 
-def _fields(translation: Translation, codec: TextCodec, pieces: bool) -> dict[str, Any]:
-    """Returns the fields of a translation; with `pieces`, also those about its pieces."""
-    fields = translation.fields()
+def _hypothesis(translation: Translation, codec: TextCodec, pieces: bool) -> schema.Hypothesis:
+    """Returns what the answer says about a translation; with `pieces`, also about its pieces."""
+    answer = schema.Hypothesis(**translation.fields())
     if not pieces:
-        return {name: value for name, value in fields.items() if name not in ("log_prob", "pieces", "log_probs")}
-    if translation.alignment is None:
-        return fields
-    segments, words = codec.target_segments(translation.text, translation.pieces)
-    return fields | {"segments": segments, "words": words}
+        answer.log_prob = answer.pieces = answer.log_probs = None
+    elif translation.alignment is not None:
+        answer.segments, answer.words = codec.target_segments(translation.text, translation.pieces)
+    return answer
 
 
-def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> dict[str, Any]:
+def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> schema.Alternative:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
     prefix = sentence.required.prefix
     (_, words), start = codec.target_segments(translation.text, translation.pieces), len(prefix)
@@ -390,9 +395,9 @@ def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Trans
     shorter, longer = codec.decode_target([list(prefix), codec.target.ids(translation.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
     word = longer.split()[-1] if added and codec.target_has_spaces else added
-    return {
-        "word": word.upper() if sentence.given.in_capitals else word,
-        "log_prob": sum(translation.log_probs[start:end]),
-        "prefix": codec.target_with(longer, sentence.given),
-        "text": translation.text,
-    }
+    return schema.Alternative(
+        word=word.upper() if sentence.given.in_capitals else word,
+        log_prob=sum(translation.log_probs[start:end]),
+        prefix=codec.target_with(longer, sentence.given),
+        text=translation.text,
+    )

@@ -12,7 +12,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
-from nmt.config.serving import LONGEST_EXPORTED
+from nmt.config.translation import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of, new_folder, writing
 from nmt.interop.ctranslate2 import write_ctranslate2

@@ -21,8 +21,8 @@ from nmt.config import EngineConfig, ServeConfig
 from nmt.jobs.pool import WorkerDiedError
 from nmt.search.api import Required
 from nmt.serving.app import create_app
-from nmt.serving.documents import Documents
-from nmt.serving.guard import UPLOADS, Guard
+from nmt.serving.documents import UPLOADS, DocumentStore
+from nmt.serving.guard import Guard
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import Service, load_models
@@ -59,13 +59,13 @@ def server(models: list[Path], folder: Path) -> Iterator[Server]:
 
 def tell_ends() -> None:
     """Makes a server write "ended ID" to standard output when a document is done or has failed."""
-    ended = Documents._ended
+    ended = DocumentStore._ended
 
-    def told(documents: Documents, number: str) -> None:
+    def told(documents: DocumentStore, number: str) -> None:
         ended(documents, number)
         os.write(1, f"ended {number}\n".encode())
 
-    Documents._ended = told  # type: ignore[method-assign]
+    DocumentStore._ended = told  # type: ignore[method-assign]
 
 
 def upload(server: Server, name: str, content: bytes, languages: str = "source_lang=en&target_lang=de") -> str:
@@ -383,7 +383,7 @@ class Workers:
         self.scheduler = Scheduler([self._submit], config)
         models = load_models([str(model)], [])
         self.service = Service(models, self.scheduler, config, EngineConfig(engine="ctranslate2"))
-        self.documents = Documents(self.service)
+        self.documents = DocumentStore(self.service)
 
     def _submit(self, work: tuple[Any, list[Any]]) -> "Future[Any]":
         self.batches.append(self.service.models["en-de"].codec.source.decode([list(map(int, s.ids)) for s in work[1]]))
@@ -490,7 +490,7 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     while number < len(workers.batches):
         await workers.finish(number)
         number += 1
-    assert (await request)["translations"][0]["text"] == "SHORT"
+    assert (await request).translations[0].text == "SHORT"
     assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in numbers] == [*"ABCDEFGH"]
 
 
@@ -554,9 +554,9 @@ async def test_a_dead_worker_fails_the_document_that_it_worked_on(models: list[P
     number = workers.add("some words")
     await settled()
     await workers.fail(0, WorkerDiedError())
-    found = workers.documents.get(number).described()
-    error = "a worker process of the server died; send less or try again later"
-    assert found == {"state": "failed", "sentences": 1, "done": 0, "error": error}
+    document = workers.documents.get(number)
+    assert (document.state, document.sentences, document.done) == ("failed", 1, 0)
+    assert document.error == "a worker process of the server died; send less or try again later"
 
 
 class Upload:

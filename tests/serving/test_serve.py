@@ -22,7 +22,7 @@ from commands import failed, run
 from servers import Server, head, hold, new_interpreter, serving
 
 from nmt.config import ServeConfig
-from nmt.serving.guard import search_config
+from nmt.serving.schema import search_config
 
 FP32 = ["--precision=fp32", "--device=cpu"]
 # The translations of the model with random weights seldom end by themselves.

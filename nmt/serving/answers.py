@@ -1,0 +1,107 @@
+"""Answers to requests: the result of their work, or an error in a sentence."""
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from nmt import console
+from nmt.config import ServeConfig
+from nmt.errors import NmtError
+from nmt.jobs.pool import WorkerDiedError
+from nmt.serving.forms import File, form_fields
+from nmt.serving.schema import SEARCH_FIELDS
+
+# When clients may try again what was refused with 503.
+RETRY = {"Retry-After": "1"}
+# The first part of DeepL's paths, where an error has another field.
+DEEPL = "/v2"
+_FIELDS = {"source", "target", *(field.name for field in SEARCH_FIELDS)}
+# What pydantic adds to the location of an error in a field of several types.
+_TYPES_IN_LOCATIONS = ("str", "list[str]")
+
+
+async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, Any, Any]) -> JSONResponse:
+    """Does the work for a request and returns its result, a model of `schema` or JSON values.
+
+    Raises:
+        HTTPException: the work takes too long.
+        ClientDisconnect: the client has gone.
+    """
+    answer = await _unless_gone(request, work, config.max_seconds)
+    if isinstance(answer, BaseModel):
+        answer = answer.model_dump(exclude_defaults=True)
+    if config.log_text:
+        given = (await form_fields(request)).items()
+        fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
+        console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {answer}")
+    return JSONResponse(answer)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, gone = asyncio.create_task(work), asyncio.create_task(disconnected())
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientDisconnect
+            return working.result()
+    except TimeoutError:
+        message = f"the answer takes more than {seconds:g} seconds; send less text or try again"
+        raise HTTPException(503, message, RETRY) from None
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def failed(request: Request, error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Returns the answer to a request that fails."""
+    error = explained(error)
+    sentence = error.detail.encode(errors="replace").decode()  # it may quote half of a surrogate pair
+    field = "message" if request.scope["path"].startswith(f"{DEEPL}/") else "error"
+    return JSONResponse({field: sentence}, error.status_code, {**(error.headers or {}), **(headers or {})})
+
+
+def explained(error: Exception) -> HTTPException:
+    """Returns an error of a request or of a document with its status and with a sentence for the client."""
+    match error:
+        case HTTPException(detail="Not Found" | "Method Not Allowed"):
+            return HTTPException(error.status_code, f"{error.detail}; /docs lists what there is", error.headers)
+        case HTTPException():
+            return error
+        case RequestValidationError():
+            return HTTPException(400, _wrong_field(error.errors()[0]))
+        case WorkerDiedError():
+            return HTTPException(503, "a worker process of the server died; send less or try again later", RETRY)
+        case NmtError():
+            return HTTPException(400, re.sub("--([a-z][a-z-]*)", _field_of_flag, str(error)))
+        case ClientDisconnect():  # for the figures of GET /metrics
+            return HTTPException(499, "the client has gone")
+    return HTTPException(500, "the server has a bug, which its log describes")
+
+
+def _wrong_field(error: Mapping[str, Any]) -> str:
+    """Describes a body that is not JSON or has wrong fields by the first error that pydantic lists."""
+    if error["type"] == "json_invalid":
+        return 'the body is no JSON; send an object such as {"source": "…"}'
+    if error["loc"] == ("body",) and error["type"] in ("missing", "model_attributes_type"):
+        return "the body must be a JSON object, sent with the header Content-Type: application/json"
+    field = ".".join(str(part) for part in error["loc"][1:] if part not in _TYPES_IN_LOCATIONS)
+    return f"{field or 'the body'} is wrong: {error['msg'][:200]}; /docs describes the fields"
+
+
+def _field_of_flag(flag: re.Match[str]) -> str:
+    """Returns the field of a request that a flag in a message stands for, or the flag if there is no such field."""
+    field = flag[1].replace("-", "_")
+    return field if field in _FIELDS else flag[0]

@@ -1,0 +1,196 @@
+"""The protocol of DeepL, so that its clients can use this server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+
+from nmt.documents.formats import suffix_of
+from nmt.errors import NmtError
+from nmt.serving.answers import DEEPL, answered
+from nmt.serving.documents import DocumentStore, UploadedDocument
+from nmt.serving.forms import File, described, form_fields, validated
+from nmt.serving.schema import TranslateBody
+from nmt.serving.service import AUTO, Service
+from nmt.text.languages import base_language, english_name
+
+_SENTENCES = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
+# The characters of a document's id that DeepL's clients have as the id. The others are their key.
+_ID_LENGTH = 32
+# Fields that name what DeepL stores for a user.
+_STORED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
+# DeepL has no plain target languages for these.
+_VARIANTS = {
+    "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
+# Paths that always have the same answer: what they do, and the answer.
+_CONSTANT_ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/usage": ("Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
+    "/glossaries": ("Lists no glossaries.", {"glossaries": []}),
+    "/glossary-language-pairs": ("Lists no languages for glossaries.", {"supported_languages": []}),
+}
+
+DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class DeepLBody(BaseModel):
+    """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
+
+    text: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
+    split_sentences: Literal["0", "1", "nonewlines"] = Field(
+        "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
+    )
+    tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
+    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
+    preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
+    show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
+
+
+class DeepLDocumentBody(BaseModel):
+    """A document, as DeepL has it. Fields that are not named here change nothing."""
+
+    file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
+    filename: str | None = Field(None, description="The name of the document, if the file has another one.")
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
+    output_format: str | None = Field(None, description="The end of the document's name; there is no other choice.")
+    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
+
+
+class DeepLKeyBody(BaseModel):
+    """The secret of a document, as DeepL has it."""
+
+    document_key: str = Field(min_length=1)
+
+
+def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
+    """Returns the routes of DeepL."""
+    router = APIRouter(prefix=DEEPL, tags=["deepl"])
+
+    @router.post("/translate", openapi_extra=described(DeepLBody))
+    async def translate(request: Request) -> Response:
+        """Translates texts, as DeepL does."""
+        return await answered(request, service.config, _translate(service, await form_fields(request)))
+
+    @router.get("/languages")
+    async def languages(request: Request) -> list[dict[str, Any]]:
+        """Lists the source languages, or with `type=target` the target languages."""
+        kind = (await form_fields(request)).get("type", "source")
+        if kind not in ("source", "target"):
+            raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
+        return _source_languages(service) if kind == "source" else _target_languages(service)
+
+    @router.post("/glossaries")
+    async def new_glossary() -> None:
+        """Refuses to make a glossary."""
+        raise NmtError("Unsupported glossary source and target language pair")
+
+    for path, (description, answer) in _CONSTANT_ANSWERS.items():
+        router.add_api_route(path, _always(answer), description=description)
+    if documents is None:
+        return router
+
+    async def document_id(name: str, request: Request) -> str:
+        return name + validated(DeepLKeyBody, await form_fields(request), _SENTENCES).document_key
+
+    @router.post("/document", openapi_extra=described(DeepLDocumentBody, "multipart/form-data"))
+    async def add(request: Request) -> dict[str, str]:
+        """Begins to translate a document, as DeepL does."""
+        fields = await form_fields(request)
+        body = validated(DeepLDocumentBody, fields, _SENTENCES)
+        _check(service, body, fields)
+        name = body.filename or body.file.name
+        if body.output_format and body.output_format.lower() != suffix_of(name):
+            raise NmtError(_SENTENCES["other"].format("output_format"))
+        whole_id = documents.add(name, body.file.content, None, body.source_lang or AUTO, body.target_lang)
+        return {"document_id": whole_id[:_ID_LENGTH], "document_key": whole_id[_ID_LENGTH:]}
+
+    @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
+    async def state(name: str, request: Request) -> dict[str, Any]:
+        """Says how far the translation of a document is."""
+        return {"document_id": name, **_state(documents.get(await document_id(name, request)))}
+
+    @router.post("/document/{name}/result", openapi_extra=described(DeepLKeyBody), response_class=Response)
+    async def result(name: str, request: Request) -> Response:
+        """Returns a translated document, and deletes it."""
+        return documents.take(await document_id(name, request)).response()
+
+    return router
+
+
+def _always(answer: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def give() -> dict[str, Any]:
+        return answer
+
+    return give
+
+
+async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
+    body = validated(DeepLBody, fields, _SENTENCES)
+    _check(service, body, fields)
+    spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
+    request = TranslateBody(
+        source=[" ".join(text.splitlines()) if spaced else text for text in body.text],
+        source_lang=body.source_lang or AUTO,
+        target_lang=body.target_lang,
+        markup=body.tag_handling,
+        pieces=False,
+        split=body.split_sentences != "0",
+    )
+    answers = []
+    for text, translation in zip(body.text, await service.translated(request), strict=True):
+        detected = translation.detected
+        source_lang = detected.language if detected else base_language(body.source_lang or "")
+        billed = {"billed_characters": len(text)} if body.show_billed_characters else {}
+        answers.append({"detected_source_language": source_lang.upper(), "text": translation.text(), **billed})
+    return {"translations": answers}
+
+
+def _check(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> None:
+    """Raises an error in the words of DeepL."""
+    sources, targets = ({pair[side] for pair in service.paths} for side in (0, 1))
+    for name, language, served in (
+        ("source_lang", body.source_lang, sources),
+        ("target_lang", body.target_lang, targets),
+    ):
+        if language and base_language(language) not in served:
+            raise NmtError(_SENTENCES["other"].format(name))
+    if body.formality in ("more", "less"):
+        raise NmtError("'formality' is not supported for given 'target_lang'.")
+    for name in _STORED:
+        if fields.get(name):
+            raise NmtError(_SENTENCES["other"].format(name))
+
+
+def _source_languages(service: Service) -> list[dict[str, Any]]:
+    codes = sorted({source for source, _ in service.paths})
+    return [{"language": code.upper(), "name": english_name(code)} for code in codes]
+
+
+def _target_languages(service: Service) -> list[dict[str, Any]]:
+    languages: dict[str, str] = {}
+    for code in sorted({target for _, target in service.paths}):
+        languages |= _VARIANTS.get(code, {code.upper(): english_name(code)})
+    return [{"language": code, "name": name, "supports_formality": False} for code, name in languages.items()]
+
+
+def _state(document: UploadedDocument) -> dict[str, Any]:
+    """Returns how far the translation of a document is, in the words of DeepL."""
+    if document.state == "done":
+        return {"status": "done", "billed_characters": document.characters}
+    if document.state == "failed":
+        return {"status": "error", "error_message": document.error}
+    if not document.done:
+        return {"status": "queued" if document.state == "waiting" else "translating"}
+    seconds = asyncio.get_running_loop().time() - document.started
+    left = seconds * (document.sentences - document.done) / document.done
+    return {"status": "translating", "seconds_remaining": round(left)}

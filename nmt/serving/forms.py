@@ -1,0 +1,91 @@
+"""Bodies of requests of other protocols: JSON objects or forms, whose fields are checked."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from email.message import Message
+from email.parser import HeaderParser
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from nmt.errors import NmtError
+
+_Body = TypeVar("_Body", bound=BaseModel)
+# Parts of a multipart form, and bytes of the head of one.
+_MOST_PARTS, _MOST_HEAD_BYTES = 32, 4096
+# Errors of pydantic that mean that a field is missing or empty.
+_MISSING = {"missing", "string_too_short", "too_short"}
+
+
+class File(NamedTuple):
+    """A file in a form."""
+
+    name: str
+    content: bytes
+
+
+def validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping[str, str]) -> _Body:
+    """Returns the fields of a request as a model.
+
+    Args:
+        sentences: what the protocol says about the first wrong field, by the type of pydantic's error: `missing` also
+            of an empty field, and `other` of all types without a sentence.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        field = error.errors()[0]["loc"][0]
+        kinds = {details["type"] for details in error.errors() if details["loc"][0] == field}
+        kind = "missing" if kinds & _MISSING else min(kinds)
+        raise NmtError(sentences.get(kind, sentences["other"]).format(field)) from None
+
+
+def described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
+    """Describes a body for /openapi.json. By default, it is JSON or a form."""
+    kinds = kinds or ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"content": {kind: {"schema": model.model_json_schema()} for kind in kinds}}}
+
+
+async def form_fields(request: Request) -> dict[str, Any]:
+    """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
+
+    A field that is given several times is a list. A body of another kind has no fields.
+    """
+    lists: dict[str, list[Any]] = dict(parse_qs(request.url.query, keep_blank_values=True))
+    body, content_type, json_value = await request.body(), request.headers.get("content-type", ""), None
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        with suppress(ValueError, RecursionError):
+            json_value = json.loads(body)
+    elif kind == "application/x-www-form-urlencoded":
+        lists |= parse_qs(body.decode(errors="replace"), keep_blank_values=True)
+    elif kind == "multipart/form-data":
+        lists |= _multipart(body, content_type)
+    fields = {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
+    return fields | json_value if isinstance(json_value, dict) else fields
+
+
+def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
+    """Returns the fields of a multipart form (RFC 7578). The value of a file is a `File`."""
+    head, fields = Message(), dict[str, list[Any]]()
+    head["Content-Type"] = content_type
+    boundary = head.get_boundary()
+    parts = (b"\r\n" + body).split(f"\r\n--{boundary}".encode(), _MOST_PARTS)[1:_MOST_PARTS] if boundary else []
+    for part in parts:
+        part_head, _, content = part.partition(b"\r\n\r\n")
+        if len(part_head) > _MOST_HEAD_BYTES:
+            continue
+        headers = HeaderParser().parsestr(part_head.decode(errors="replace").strip())
+        try:
+            name, file_name = headers.get_param("name", header="content-disposition"), headers.get_filename()
+        except (TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
+            message = "a part of the form names its file in several ways or is not in UTF-8; name it once, in UTF-8"
+            raise HTTPException(400, message) from None
+        if isinstance(name, str):  # what follows the last part has none
+            value = content.decode(errors="replace") if file_name is None else File(file_name, content)
+            fields.setdefault(name, []).append(value)
+    return fields
