@@ -3,7 +3,7 @@
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -37,9 +37,6 @@ _FAST_FP16 = (7, 0)
 
 # From this slowdown on, an emulated precision gives a warning.
 _SLOW = 1.5
-
-# Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
-LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -167,18 +164,6 @@ def moved(value: Any, device: torch.device) -> Any:
     return value
 
 
-def obstacle_to_compiling(device: torch.device) -> str | None:
-    """Describes why torch cannot compile here; returns None if it can.
-
-    Compiling needs a C compiler, and on a GPU triton.
-    """
-    try:
-        torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
-    except Exception as error:  # torch.compile raises many types of errors
-        return f"torch cannot compile ({(str(error).strip() or repr(error)).splitlines()[0]})"
-    return None
-
-
 def _gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
@@ -196,13 +181,6 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
         return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
     has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-
-
-@cache
-def prefers_onednn() -> bool:
-    """Returns whether oneDNN multiplies matrices in fp32 faster than MKL, which torch uses: on AMD's processors."""
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("sse4a")) and torch.backends.mkldnn.is_available()
 
 
 def _best_precision(device_type: str) -> str:

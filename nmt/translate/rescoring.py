@@ -17,7 +17,8 @@ from nmt.errors import NmtError
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
 from nmt.jobs.run import Batch, Finished, LineJob, Place, result_of_lines
-from nmt.model.device import LOGIT_ROWS, device_type, in_halves
+from nmt.model.device import device_type, in_halves
+from nmt.model.transformer import LOGIT_ROWS
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_bos, with_eos
 from nmt.translate.alignment import PADDED_TOKENS, SentencePair, align

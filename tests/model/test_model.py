@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.data.loader import BatchSide, make_side
 from nmt.errors import NmtError
-from nmt.model import transformer
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
-from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
+from nmt.model.attention import Additive, DotProduct, attend
+from nmt.model.cpu_kernels import Dropout, linear, random_mask
 from nmt.model.incremental import start, step
 from nmt.model.masks import Block, Layout, self_attention_mask
 from nmt.model.transformer import (
@@ -348,7 +348,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: Literal["pre", "post"], monkey
         def forward(self, x: Tensor) -> Tensor:
             return x * next(order)
 
-    monkeypatch.setattr("nmt.model.attention.random_mask", drawn)
+    monkeypatch.setattr("nmt.model.cpu_kernels.random_mask", drawn)
     found = decoded(ours, side(SOURCES[:1]), side(TARGETS[:1]))
     assert probabilities == [0.4, 0.4, 0.2, 0.4, 0.4, 0.4, 0.4, 0.2, 0.4]
     order, theirs = iter(masks), torch_transformer(ours).train()
@@ -387,10 +387,10 @@ def test_large_products_by_onednn_are_right(monkeypatch: pytest.MonkeyPatch, has
     """As on AMD's processors. With gradients, they are torch's own."""
     x, weight, bias = torch.randn(300, 512), torch.randn(600, 512), torch.randn(600)
     expected = (x.double() @ weight.double().T + (bias.double() if has_bias else 0)).float()
-    monkeypatch.setattr(transformer, "prefers_onednn", lambda: True)
+    monkeypatch.setattr("nmt.model.cpu_kernels.prefers_onednn", lambda: True)
     weight.requires_grad_()
-    torch.testing.assert_close(transformer.linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
+    torch.testing.assert_close(linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
     monkeypatch.setattr(F, "linear", lambda *_: pytest.fail("this is not oneDNN"))
     with torch.no_grad():
-        product = transformer.linear(x, weight, bias if has_bias else None)
+        product = linear(x, weight, bias if has_bias else None)
     torch.testing.assert_close(product, expected, atol=1e-3, rtol=0)
