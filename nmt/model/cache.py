@@ -61,7 +61,7 @@ class LayerCache:
         source = [tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values]
         sentences = sum(sentences for sentences, _ in blocks)
         k_BHPK, v_BHPU = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x, *_ in source)
-        return cls(k_BHPK, v_BHPU, *source)
+        return cls(k_BHPK, v_BHPU, source[0], source[1])
 
     def append(self, k_RHK: Tensor, v_RHU: Tensor, mask: Mask) -> tuple[list[Tensor], list[Tensor]]:
         """Writes the newest keys and values into `slot`; returns all that the mask covers, as one block."""
