@@ -13,7 +13,8 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, is_out_of_memory
+from nmt.model.device import Runtime
+from nmt.model.out_of_memory import is_out_of_memory
 from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
 from nmt.text.subword import EOS
 from nmt.training.graphs import GraphedPass

@@ -19,7 +19,7 @@ from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import training_flops
-from nmt.model.device import is_out_of_memory
+from nmt.model.out_of_memory import is_out_of_memory
 from nmt.training.gradients import SkippedUpdates
 from nmt.training.log import EventFiles, Interval, TrainingTable, show_summary, start_record
 from nmt.training.optimizer import learning_rate

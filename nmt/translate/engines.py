@@ -86,7 +86,7 @@ class PyTorchEngine(Translator):
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
-    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.resolve` for `process`."""
+    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
     if config.engine == "ctranslate2":
         from nmt.translate.ctranslate2_engine import CTranslate2Engine
 

@@ -51,7 +51,7 @@ class TranslationJob(ModelJob):
     glossary: Glossary | None = None
 
     def load(self, models: Sequence[str], process: int) -> "TranslationProcessor":
-        """Loads the model; see `nmt.model.device.resolve` for `process`."""
+        """Loads the model; see `nmt.model.device.set_up` for `process`."""
         engine = load_engine(models, self.engine, self.runtime, process)
         return TranslationProcessor(engine, self.search, log_probs=self.format.output == "jsonl")
 
@@ -106,7 +106,7 @@ class HtmlJob(ModelJob):
     glossary: Glossary | None
 
     def load(self, models: Sequence[str], process: int) -> "HtmlProcessor":
-        """Loads the model; see `nmt.model.device.resolve` for `process`."""
+        """Loads the model; see `nmt.model.device.set_up` for `process`."""
         return HtmlProcessor(load_engine(models, self.engine, self.runtime, process), self.search)
 
     def record(self, row: Row, place: Place) -> tuple[Text, str]:

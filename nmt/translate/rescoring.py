@@ -17,7 +17,8 @@ from nmt.errors import NmtError
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
 from nmt.jobs.run import Batch, Finished, LineJob, Place, result_of_lines
-from nmt.model.device import device_type, in_halves
+from nmt.model.device import device_type
+from nmt.model.out_of_memory import in_halves
 from nmt.model.transformer import LOGIT_ROWS
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_bos, with_eos
@@ -72,7 +73,7 @@ class RescoringJob(ModelJob):
     lines: PairFormat = field(default_factory=PairFormat)
 
     def load(self, models: Sequence[str], process: int) -> "Rescorer":
-        """Loads the model; see `nmt.model.device.resolve` for `process`."""
+        """Loads the model; see `nmt.model.device.set_up` for `process`."""
         translator = Translator.load(*models, runtime=self.runtime, process=process)
         return Rescorer(translator, alignments=self.alignments)
 

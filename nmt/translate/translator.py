@@ -19,10 +19,11 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, in_halves, resolve
+from nmt.model.device import Runtime, set_up
 from nmt.model.incremental import DecoderCache, start
 from nmt.model.incremental import step as step_model
 from nmt.model.masks import bound_on
+from nmt.model.out_of_memory import in_halves
 from nmt.model.transformer import OutputLayer, Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
@@ -171,14 +172,14 @@ class Translator:
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
-        """Loads the model of a checkpoint, or an ensemble of several; see `nmt.model.device.resolve` for `process`.
+        """Loads the model of a checkpoint, or an ensemble of several; see `nmt.model.device.set_up` for `process`.
 
         Raises:
             NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
         runtime = runtime or RuntimeConfig()
         extensions.load(runtime.user_module)  # in a worker process, this is the first time
-        resolved = resolve(runtime, process, shares_gpus=True)
+        resolved = set_up(runtime, process, shares_gpus=True)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
         first_path, first = loaded[0]
         for path, other in loaded[1:]:
