@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
@@ -339,6 +340,20 @@ class Transformer(nn.Module):
         matrix_VD = self.softmax_matrix_VD[ids_V]
         bias_V = None if self.output_bias is None else self.output_bias[ids_V]
         return matrix_VD.to(product_dtype(matrix_VD)), bias_V
+
+
+class _WithoutRandomWeights(TorchFunctionMode):
+    """Skips the initialisation of embeddings, which takes a second on the meta device: it loads torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+
+
+def model_without_memory(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> Transformer:
+    """Returns a model on torch's meta device, whose weights have shapes but no numbers."""
+    with torch.device("meta"), _WithoutRandomWeights():
+        return Transformer(config, source_size, target_size, shared=shared)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
