@@ -33,7 +33,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
 from nmt.jobs.source import ReadChunks
 from nmt.jobs.stream import in_order, local
-from nmt.model.device import Runtime, resolve
+from nmt.model.device import Runtime, set_up
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
@@ -221,7 +221,7 @@ def benchmark_translation(
             pieces.append(sum(len(line.translations[0].pieces) + 1 for line in records))
         # Close to the peak, because freed memory is kept.
         memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
-    resolved = resolve(runtime)
+    resolved = set_up(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
     report.add("speed", "sentences/s", *(passes * len(lines) / s for s in seconds))

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, is_weight, read_file, without_prefix, write_file
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
 from nmt.model.architectures import parameter_count
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, model_without_memory
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
@@ -101,9 +99,10 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout)."""
-    # On the meta device, the model takes no memory. The sizes in the checkpoint are not trusted.
-    with torch.device("meta"), _WithoutRandomWeights():
-        model = _untrained(checkpoint.model_config, checkpoint.codec)
+    codec = checkpoint.codec
+    sizes = len(codec.source), len(codec.target)
+    # The sizes in the checkpoint are not trusted, so the model takes no memory.
+    model = model_without_memory(checkpoint.model_config, *sizes, shared=codec.config.joint_vocab)
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights, assign=True)
     return model.eval()
@@ -118,7 +117,7 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     """Returns a model with random weights."""
     check_memory(config, codec, WEIGHT_BYTES)
-    return _untrained(config, codec)
+    return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 
 def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
@@ -132,18 +131,6 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
             f"a model of {count:,} parameters does not fit into memory; choose a smaller one, for example with a lower "
             f"--d-model, --d-ff or --vocab-size"
         )
-
-
-class _WithoutRandomWeights(TorchFunctionMode):
-    """Skips the initialisation of embeddings, which takes a second on the meta device: it loads torch's compiler."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
-
-
-def _untrained(config: ModelConfig, codec: TextCodec) -> Transformer:
-    return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 
 def _check_fit(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:

@@ -1,5 +1,6 @@
 """Limits and measures the cores, threads and memory that this process uses."""
 
+import ctypes
 import math
 import os
 import resource
@@ -9,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _SPIN_COUNT = 10_000
+# <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # The control group of a container, as the container sees it.
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
@@ -33,6 +36,15 @@ def usable_cores() -> int:
     """Returns how many cores the affinity of this process and the limit of its container let it use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(cores, _cpu_quota())))
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep large freed blocks for the next update instead of returning their pages to the system."""
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent in other C libraries
+        # Some versions of glibc reject thresholds above 32 MiB. A smaller threshold still helps there.
+        if mallopt and (mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)):
+            mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def memory_bytes() -> int:

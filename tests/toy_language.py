@@ -94,7 +94,8 @@ def begun(
     numbers = sentences or list(range(len(max_lengths)))
     required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
     lengths_B = torch.tensor(max_lengths)
-    batch = SearchBatch(max_lengths_B=lengths_B, bos=BOS, eos=EOS, config=config, required=required, streams=streams)
+    options = {"config": config, "required": required, "streams": [(stream,) for stream in streams]}
+    batch = SearchBatch(max_lengths_B=lengths_B, bos=BOS, eos=EOS, **options)
     return History(numbers, [[()] * config.hypotheses for _ in numbers]), batch
 
 

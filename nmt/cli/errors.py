@@ -75,6 +75,6 @@ def _is_out_of_memory(error: Exception) -> bool:
         return True
     if "torch" not in sys.modules:
         return False
-    from nmt.model.device import is_out_of_memory
+    from nmt.model.out_of_memory import is_out_of_memory
 
     return is_out_of_memory(error)

@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.model.device import is_out_of_memory
+from nmt.model.out_of_memory import is_out_of_memory
 from nmt.text.subword import without_surrogates
 
 

@@ -115,7 +115,7 @@ class Job(Protocol):
         return ()
 
     def load(self, models: Sequence[str], process: int) -> Processor:
-        """Loads the processor from `models` or copies of them; see `nmt.model.device.resolve` for `process`."""
+        """Loads the processor from `models` or copies of them; see `nmt.model.device.set_up` for `process`."""
 
     def codec(self) -> Any:
         """Returns the `codec` of the processor without loading the rest."""

@@ -1,7 +1,10 @@
-"""The registry of named architectures, their parameters, and the operations that training takes. Needs no torch."""
+"""The registry of named architectures, their parameters, and the operations that training takes."""
 
 import difflib
+import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import ModelConfig
@@ -59,26 +62,23 @@ def model_config(name: str, **overrides: Any) -> ModelConfig:
     return replace(ARCHITECTURES[name], **overrides)
 
 
-def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> int:
-    """Returns the number of trainable numbers.
+@cache
+def weight_shapes(config: ModelConfig, vocab_size: int, source_size: int = 0) -> Mapping[str, tuple[int, ...]]:
+    """Returns the shape of every weight by its name in a checkpoint.
 
     Args:
         vocab_size: the pieces of the vocabulary that target and softmax share, and usually the source too.
         source_size: the pieces of the source vocabulary if it is a separate one.
     """
-    attention = config.d_model * config.heads * 2 * (config.d_k + config.d_v)
-    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model
-    if config.attention == "additive":
-        attention += config.heads * config.d_k
-    if config.attention_biases:
-        attention += config.heads * (2 * config.d_k + config.d_v) + config.d_model
-    norm = 2 * config.d_model
-    encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 2 * norm if config.norm == "pre" else 0
-    positions = 2 * (config.learned_positions or 0) * config.d_model
-    embeddings = (vocab_size + source_size) * config.d_model + (vocab_size if config.output_bias else 0)
-    return embeddings + positions + encoder + decoder + final_norms
+    from nmt.model.transformer import model_without_memory  # needs torch
+
+    model = model_without_memory(config, source_size, vocab_size, shared=not source_size)
+    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+
+def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> int:
+    """Returns the number of trainable numbers; the sizes are those of `weight_shapes`."""
+    return sum(map(math.prod, weight_shapes(config, vocab_size, source_size).values()))
 
 
 def parameter_count(config: ModelConfig, codec: "TextCodec") -> int:
@@ -92,8 +92,9 @@ def training_flops(config: ModelConfig, vocab_size: int, source_tokens: int, tar
     The decoder's keys and values of the encoder output are computed from source tokens. Operations whose number depends
     on the lengths of sentences are left out: attention scores are about 1 % at usual lengths.
     """
-    half = config.d_model * config.heads * (config.d_k + config.d_v)  # queries and output, or keys and values
-    feed_forward = 2 * config.d_model * config.d_ff
-    encoder = config.encoder_layers * (2 * half + feed_forward) + config.decoder_layers * half
-    decoder = config.decoder_layers * (3 * half + feed_forward) + vocab_size * config.d_model
-    return 6.0 * (encoder * source_tokens + decoder * target_tokens)
+    weights = {"source": 0, "target": 0}
+    for name, shape in weight_shapes(config, vocab_size).items():
+        if name.endswith(".weight") and len(shape) == 2:
+            meets_source = name.startswith("encoder.") or name.endswith("cross_attention.key_value.weight")
+            weights["source" if meets_source else "target"] += math.prod(shape)
+    return 6.0 * (weights["source"] * source_tokens + weights["target"] * target_tokens)

@@ -1,13 +1,10 @@
 """The device and the precision in which a model computes."""
 
-import ctypes
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,21 +12,7 @@ from torch import Tensor
 from nmt import console
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
-from nmt.resources import process_peak_mib, usable_cores
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-# <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "could not create a primitive",
-    "std::bad_alloc",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
+from nmt.resources import keep_freed_memory, process_peak_mib, usable_cores
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 # The compute capability of the first GPUs with fast matrix products in fp16 (V100).
@@ -37,9 +20,6 @@ _FAST_FP16 = (7, 0)
 
 # From this slowdown on, an emulated precision gives a warning.
 _SLOW = 1.5
-
-# Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
-LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -83,15 +63,19 @@ class Runtime:
         return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
 
 
-def resolve(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = False) -> Runtime:
-    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`.
+def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = False) -> Runtime:
+    """Prepares this process for the device that the options choose on this machine; returns the runtime.
+
+    On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `local_rank` the
+    current one. It warns if the precision is emulated.
 
     Args:
         shares_gpus: whether several processes may share a GPU. The numbers then start again behind the last GPU.
     """
     if device_type(config) == "cpu":
-        _keep_freed_memory()
-        _use_own_cores()
+        keep_freed_memory()
+        if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
+            torch.set_num_threads(usable_cores())
         device = torch.device("cpu")
     elif local_rank >= (gpus := _gpus()) and not shares_gpus:
         raise NmtError(
@@ -123,38 +107,6 @@ def device_type(config: RuntimeConfig) -> str:
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
 
 
-def in_halves(
-    work: Callable[[Sequence[_T]], list[_R]],
-    items: Sequence[_T],
-    too_large: Callable[[_T], NmtError],
-    halved: Callable[[int], None] = lambda _: None,
-) -> list[_R]:
-    """Returns `work(items)`, a result for each item. If memory runs out, works on each half of the items in turn.
-
-    Args:
-        too_large: makes the error to raise if memory runs out for a single item.
-        halved: called with the number of items that were too many.
-    """
-    try:
-        return work(items)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(items) == 1:
-            raise too_large(items[0]) from error
-    # Outside the handler, because the error keeps the tensors of the failed attempt alive.
-    halved(len(items))
-    half = len(items) // 2
-    return in_halves(work, items[:half], too_large, halved) + in_halves(work, items[half:], too_large, halved)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
-    )
-
-
 def moved(value: Any, device: torch.device) -> Any:
     """Returns a tensor, or a dataclass with its tensors, on the device.
 
@@ -165,18 +117,6 @@ def moved(value: Any, device: torch.device) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{field.name: moved(getattr(value, field.name), device) for field in fields(value)})
     return value
-
-
-def obstacle_to_compiling(device: torch.device) -> str | None:
-    """Describes why torch cannot compile here; returns None if it can.
-
-    Compiling needs a C compiler, and on a GPU triton.
-    """
-    try:
-        torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
-    except Exception as error:  # torch.compile raises many types of errors
-        return f"torch cannot compile ({(str(error).strip() or repr(error)).splitlines()[0]})"
-    return None
 
 
 def _gpus() -> int:
@@ -198,13 +138,6 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
-@cache
-def prefers_onednn() -> bool:
-    """Returns whether oneDNN multiplies matrices in fp32 faster than MKL, which torch uses: on AMD's processors."""
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("sse4a")) and torch.backends.mkldnn.is_available()
-
-
 def _best_precision(device_type: str) -> str:
     candidates = ("bf16", "fp16", "fp32") if device_type == "cuda" else ("bf16", "fp32")
     return next(name for name in candidates if is_native(_DTYPES[name], device_type))
@@ -218,18 +151,3 @@ def _slowdown(runtime: Runtime) -> float:
     matrix = torch.ones(256, 256, device=runtime.device)
     emulated, native = (Timer("x @ x", globals={"x": x}).timeit(2).mean for x in (matrix.to(runtime.dtype), matrix))
     return float(emulated / native)
-
-
-def _use_own_cores() -> None:
-    """Lowers the number of threads to the number of cores that the process may use, unless the user has set it."""
-    if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
-        torch.set_num_threads(usable_cores())
-
-
-def _keep_freed_memory() -> None:
-    """Makes glibc keep large freed blocks for the next update instead of returning their pages to the system."""
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent in other C libraries
-        # Some versions of glibc reject thresholds above 32 MiB. A smaller threshold still helps there.
-        if mallopt and (mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)):
-            mallopt(_TRIM_THRESHOLD, 2**31 - 1)

@@ -6,7 +6,7 @@ Shapes: see docs/architecture.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -67,6 +67,11 @@ class BlockMask:
     keys: int
     bias: Tensor | None
     window: Window | None = None
+
+    def keep(self, sentences_X: Tensor) -> Self:
+        """Returns the mask of some of the sentences."""
+        bias = None if self.bias is None else self.bias[sentences_X]
+        return replace(self, sentences=len(sentences_X), bias=bias)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,22 @@
-"""Finds out whether a model can train on packed batches here, by trying the kernel in `nmt.model.packed_attention`.
+"""Training on packed batches, which needs a GPU: whether a model can here, and layers that torch compiles for them.
+
+The kernel of their attention is in `nmt.model.packed_attention`.
 
 Shapes: see docs/architecture.md; F flat query positions, G flat key positions, B sentences, H heads, K d_k.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.model.device import Runtime
 from nmt.model.masks import PackedMask, sentence_starts
+from nmt.model.transformer import Transformer
 
 _TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
 
@@ -74,3 +78,35 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: 
     expected = results(exact, torch.float32)
     are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
     return are_right and all(bool(x.isfinite().all()) for x in random)
+
+
+def compile_layers(model: Transformer) -> None:
+    """Makes torch compile the model's layers when they first meet a packed batch: once for batches of any size.
+
+    Layers of padded batches are not compiled, because they would compile anew for many shapes.
+    """
+    compiled = torch.compile(_forward, dynamic=True)
+    for layer in (*model.encoder, *model.decoder):
+        layer.forward = partial(_forward_compiled, compiled, layer)
+
+
+def _forward(layer: nn.Module, *inputs: Any) -> Tensor:
+    """Returns the layer's output. Compiling this function compiles once for all layers of a kind."""
+    return type(layer).forward(layer, *inputs)
+
+
+def _forward_compiled(compiled: Callable[..., Tensor], layer: nn.Module, *inputs: Any) -> Tensor:
+    is_packed = any(isinstance(value, PackedMask) for value in inputs)
+    return (compiled if is_packed else _forward)(layer, *inputs)
+
+
+def obstacle_to_compiling(device: torch.device) -> str | None:
+    """Describes why torch cannot compile here; returns None if it can.
+
+    Compiling needs a C compiler, and on a GPU triton.
+    """
+    try:
+        torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
+    except Exception as error:  # torch.compile raises many types of errors
+        return f"torch cannot compile ({(str(error).strip() or repr(error)).splitlines()[0]})"
+    return None

@@ -1,10 +1,10 @@
-"""The Transformer (paper §3), from ids to logits.
+"""The Transformer (paper §3), read from ids to logits: positions, attention, layers, encoder, decoder, output.
 
 The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Only attention
-looks at sentences: the scores, their softmax and attention dropout are in `nmt.model.attention`. The axis may hold
+looks at sentences: `attend` in `nmt.model.attention` computes it with the masks in `nmt.model.masks`. The axis may hold
 padding, which is computed like the rest and ignored by what reads the result. Training calls `encode` and `decode`, and
-the loss computes the logits from `softmax_matrix_VD` and `output_bias`. Decoding position by position is in
-`nmt.model.incremental`.
+the loss computes the logits from `softmax_matrix_VD` and `output_bias`. Decoding position by position, which calls
+`encode` and the decoder's layers, is in `nmt.model.incremental`.
 
 Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side,
 B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
@@ -18,169 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.model.attention import Dropout, attend, attention_function
-from nmt.model.device import prefers_onednn
+from nmt.model.attention import OfKeys, attend, attention_function
+from nmt.model.cache import LayerCache
+from nmt.model.cpu_kernels import Dropout, Linear, linear
 from nmt.model.masks import Layout, Mask, PackedMask, bound_on, cross_attention_mask, self_attention_mask
-
-# The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
-OutputLayer = tuple[Tensor, Tensor | None]
-
-
-class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))), the paper's post-norm (§5.4), or x + Dropout(Sublayer(LayerNorm(x))).
-
-    The latter, pre-norm, is in Wang et al. 2019 (arXiv:1906.01787) and in the authors' later code.
-    """
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x_FD: Tensor, sublayer: Callable[..., Tensor], *inputs: Any) -> Tensor:
-        """Returns the normalised sum FD, or with pre-norm the sum itself. The sublayer also gets `inputs`."""
-        if self.pre:
-            return x_FD + self.dropout(sublayer(self.norm(x_FD), *inputs))
-        return self.norm(x_FD + self.dropout(sublayer(x_FD, *inputs)))
-
-
-# The multiplications that take longer than oneDNN takes to prepare a kernel, which it does for every new shape.
-_LARGE_PRODUCT = 2**26
-
-
-def linear(x_FD: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns x · weightᵀ + bias as `torch.nn.functional.linear` does, but faster where gradients are not needed."""
-    on_cpu_in_fp32 = x_FD.dtype == torch.float32 and x_FD.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    is_large = x_FD.numel() * len(weight) >= _LARGE_PRODUCT
-    if torch.is_grad_enabled() or not is_large or not on_cpu_in_fp32 or not prefers_onednn():
-        return F.linear(x_FD, weight, bias)
-    return torch.ops.mkldnn._linear_pointwise(x_FD, weight, bias, "none", [], "")
-
-
-class Linear(nn.Linear):
-    """`torch.nn.Linear` by `linear`."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Returns the product of the input FD, with a bias if there is one."""
-        return linear(input, self.weight, self.bias)
-
-
-class MultiHeadAttention(nn.Module):
-    """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2).
-
-    The matrices of all heads are stored as one, and so are those that multiply the same input. The paper has no biases;
-    --attention-biases adds one to each product.
-    """
-
-    def __init__(self, config: ModelConfig, *, cross: bool) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.function = attention_function(config)
-        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
-        # The projections that are stored in one matrix, by the numbers of their rows.
-        self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
-        bias = config.attention_biases
-        if cross:
-            self.query = Linear(config.d_model, self.sizes[0], bias)
-            self.key_value = Linear(config.d_model, sum(self.sizes[1:]), bias)
-        else:
-            self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
-        self.output = Linear(config.heads * config.d_v, config.d_model, bias)
-        # Matrices are initialised as they are stored, so that joint ones start smaller. The paper does not say how to
-        # initialise; its authors' code does this. If every part of a joint matrix is initialised by itself, up to √2
-        # times as large, small models ignore the source for a long time.
-        for part in self.children():
-            if isinstance(part, nn.Linear):
-                nn.init.xavier_uniform_(part.weight)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
-
-    def self_projections(self, x_FD: Tensor) -> tuple[Tensor, ...]:
-        """Returns queries FHK, keys FHK and values FHU of self-attention."""
-        return self._by_head(*self.query_key_value(x_FD).split(self.sizes, -1))
-
-    def queries(self, x_MD: Tensor) -> Tensor:
-        """Returns the queries MHK of cross-attention."""
-        return self._by_head(self.query(x_MD))[0]
-
-    def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
-        """Returns keys NHK and values NHU of cross-attention."""
-        return self._by_head(*self.key_value(encoded_ND).split(self.sizes[1:], -1))
-
-    def _by_head(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        return tuple(part.unflatten(-1, (self.heads, -1)) for part in parts)
-
-    def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
-        """Returns queries, keys and values of self-attention, or of cross-attention if there is encoder output."""
-        if encoded_ND is None:
-            return self.self_projections(x_FD)
-        return self.queries(x_FD), *self.keys_values(encoded_ND)
-
-    def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask) -> Tensor:
-        """Returns FD: self-attention over x, or cross-attention over the encoder output if it is given."""
-        q, k, v = self.projections(x_FD, encoded_ND)
-        return self.output(attend(q, k, v, mask, self.function).flatten(1))
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
-
-
-class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2 (paper §3.3), or with another --activation instead of max(0, …)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.activation = _ACTIVATIONS[config.activation]
-        self.dropout = Dropout(config.activation_dropout)
-        self.inner = Linear(config.d_model, config.d_ff)
-        self.outer = Linear(config.d_ff, config.d_model)
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, x_FD: Tensor) -> Tensor:
-        """Returns FD; every position by itself."""
-        return self.outer(self.dropout(self.activation(self.inner(x_FD))))
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward network, each within a residual connection (paper §3.1)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
-        """Returns the layer's output ND."""
-        x_ND = self.self_attention_residual(x_ND, self.self_attention, None, mask)
-        return self.feed_forward_residual(x_ND, self.feed_forward)
-
-
-class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention and a feed-forward network, each within a residual connection (paper §3.1)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = Residual(config)
-        self.cross_attention = MultiHeadAttention(config, cross=True)
-        self.cross_attention_residual = Residual(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(self, x_MD: Tensor, encoded_ND: Tensor, self_mask: Mask, cross_mask: Mask) -> Tensor:
-        """Returns the layer's output MD."""
-        x_MD = self.self_attention_residual(x_MD, self.self_attention, None, self_mask)
-        x_MD = self.cross_attention_residual(x_MD, self.cross_attention, encoded_ND, cross_mask)
-        return self.feed_forward_residual(x_MD, self.feed_forward)
-
 
 # Position encodings (paper §3.5)
 
@@ -248,6 +93,172 @@ class LearnedPositions(nn.Module):
         return F.embedding(positions_F, self.table)
 
 
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2).
+
+    The matrices of all heads are stored as one, and so are those that multiply the same input. The paper has no biases;
+    --attention-biases adds one to each product.
+    """
+
+    def __init__(self, config: ModelConfig, *, cross: bool) -> None:
+        super().__init__()
+        self.heads, self.cross = config.heads, cross
+        self.function = attention_function(config)
+        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
+        # The projections that are stored in one matrix, by the numbers of their rows.
+        self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
+        bias = config.attention_biases
+        if cross:
+            self.query = Linear(config.d_model, self.sizes[0], bias)
+            self.key_value = Linear(config.d_model, sum(self.sizes[1:]), bias)
+        else:
+            self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
+        self.output = Linear(config.heads * config.d_v, config.d_model, bias)
+        # Matrices are initialised as they are stored, so that joint ones start smaller. The paper does not say how to
+        # initialise; its authors' code does this. If every part of a joint matrix is initialised by itself, up to √2
+        # times as large, small models ignore the source for a long time.
+        for product in self.children():
+            if isinstance(product, nn.Linear):
+                nn.init.xavier_uniform_(product.weight)
+                if product.bias is not None:
+                    nn.init.zeros_(product.bias)
+
+    def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
+        """Returns FD: self-attention over x, or cross-attention over the encoder output.
+
+        With a cache, self-attention is over its positions and x, which is added to them. Cross-attention is over the
+        encoder output in the cache.
+        """
+        keys: OfKeys
+        values: OfKeys
+        if cache is None:
+            q_FHK, keys, values = self.projections(x_FD, encoded_ND)
+        elif self.cross:
+            q_FHK, keys, values = self._queries(x_FD), cache.source_keys, cache.source_values
+        else:
+            q_FHK, k_FHK, v_FHU = self.projections(x_FD, None)
+            keys, values = cache.append(k_FHK, v_FHU, mask)
+        return self.output(attend(q_FHK, keys, values, mask, self.function).flatten(1))
+
+    def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
+        """Returns queries FHK, keys GHK and values GHU: of x, or keys and values of the encoder output."""
+        if encoded_ND is None:
+            return self._by_head(self.query_key_value(x_FD).split(self.sizes, -1))
+        return self._queries(x_FD), *self.keys_values(encoded_ND)
+
+    def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
+        """Returns keys NHK and values NHU of cross-attention."""
+        return self._by_head(self.key_value(encoded_ND).split(self.sizes[1:], -1))
+
+    def _queries(self, x_MD: Tensor) -> Tensor:
+        return self._by_head([self.query(x_MD)])[0]
+
+    def _by_head(self, projections: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(x.unflatten(-1, (self.heads, -1)) for x in projections)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2 (paper §3.3), or with another --activation instead of max(0, …)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = _ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
+        for product in (self.inner, self.outer):
+            nn.init.xavier_uniform_(product.weight)
+            nn.init.zeros_(product.bias)
+
+    def forward(self, x_FD: Tensor) -> Tensor:
+        """Returns FD; every position by itself."""
+        return self.outer(self.dropout(self.activation(self.inner(x_FD))))
+
+
+class ResidualNorm(nn.Module):
+    """The LayerNorm of a sub-layer and its residual connection: after their sum, or before the sub-layer.
+
+    The former is the paper's (§5.4), post-norm. The latter, pre-norm, is in Wang et al. 2019 (arXiv:1906.01787) and in
+    the authors' later code.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+
+    def before(self, x_FD: Tensor) -> Tensor:
+        """Returns the input FD of the sub-layer: x itself with post-norm."""
+        return self.norm(x_FD) if self.pre else x_FD
+
+    def after(self, sum_FD: Tensor) -> Tensor:
+        """Returns the result FD for the sum of x and the sub-layer's output: the sum itself with pre-norm."""
+        return sum_FD if self.pre else self.norm(sum_FD)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward network (paper §3.1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config, cross=False)
+        self.self_attention_residual = ResidualNorm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = ResidualNorm(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
+        """Returns the layer's output ND."""
+        norm = self.self_attention_residual
+        x_ND = norm.after(x_ND + self.dropout(self.self_attention(norm.before(x_ND), None, mask)))
+        norm = self.feed_forward_residual
+        return norm.after(x_ND + self.dropout(self.feed_forward(norm.before(x_ND))))
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention and a feed-forward network (paper §3.1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config, cross=False)
+        self.self_attention_residual = ResidualNorm(config)
+        self.cross_attention = MultiHeadAttention(config, cross=True)
+        self.cross_attention_residual = ResidualNorm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = ResidualNorm(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self,
+        x_MD: Tensor,
+        encoded_ND: Tensor | None,
+        self_mask: Mask,
+        cross_mask: Mask,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Returns the layer's output MD.
+
+        Args:
+            encoded_ND: the encoder output; None with a cache, which has its keys and values.
+            cache: keys and values of earlier positions, to which x is added.
+        """
+        norm = self.self_attention_residual
+        x_MD = norm.after(x_MD + self.dropout(self.self_attention(norm.before(x_MD), None, self_mask, cache)))
+        norm = self.cross_attention_residual
+        x_MD = norm.after(x_MD + self.dropout(self.cross_attention(norm.before(x_MD), encoded_ND, cross_mask, cache)))
+        norm = self.feed_forward_residual
+        return norm.after(x_MD + self.dropout(self.feed_forward(norm.before(x_MD))))
+
+
+# The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
+OutputLayer = tuple[Tensor, Tensor | None]
+# Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
+LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
+
+
 class Transformer(nn.Module):
     """Encoder and decoder. The target embedding is also the softmax matrix, and the source embedding if `shared`.
 
@@ -268,9 +279,11 @@ class Transformer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.encoder_norm, self.decoder_norm = _final_norm(config), _final_norm(config)
+        # Only pre-norm has a norm behind the last layer: its layers leave their sums as they are.
+        self.encoder_norm, self.decoder_norm = (
+            nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity() for _ in range(2)
+        )
         self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
-        self._call_packed = _call
         for embedding in (self.target_embedding, self.source_embedding):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
@@ -291,7 +304,7 @@ class Transformer(nn.Module):
         x_ND = self._embed(embedding(ids_N), self.source_positions(source.positions_F, source.longest))
         mask = self_attention_mask(source, self.config.attention_window, causal=False)
         for layer in self.encoder:
-            x_ND = self._layer_call(source)(layer, x_ND, mask)
+            x_ND = layer(x_ND, mask)
         return self.encoder_norm(x_ND)
 
     def decode(self, ids_M: Tensor, target: Layout, encoded_ND: Tensor, source: Layout) -> Tensor:
@@ -300,7 +313,7 @@ class Transformer(nn.Module):
         self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
         cross_mask = cross_attention_mask(target, source)
         for layer in self.decoder:
-            x_MD = self._layer_call(target)(layer, x_MD, encoded_ND, self_mask, cross_mask)
+            x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask)
         return self.decoder_norm(x_MD)
 
     def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:
@@ -328,13 +341,25 @@ class Transformer(nn.Module):
         bias_V = None if self.output_bias is None else self.output_bias[ids_V]
         return matrix_VD.to(product_dtype(matrix_VD)), bias_V
 
-    def compile_layers(self) -> None:
-        """Makes torch compile the layers, for packed batches of any size, when they first meet one."""
-        self._call_packed = torch.compile(_call, dynamic=True)
 
-    def _layer_call(self, layout: Layout) -> Callable[..., Tensor]:
-        # Only packed batches (without blocks) are compiled. Padded ones would compile anew for many shapes.
-        return self._call_packed if layout.blocks is None else _call
+class _WithoutRandomWeights(TorchFunctionMode):
+    """Skips the initialisation of embeddings, which takes a second on the meta device: it loads torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+
+
+def model_without_memory(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> Transformer:
+    """Returns a model on torch's meta device, whose weights have shapes but no numbers."""
+    with torch.device("meta"), _WithoutRandomWeights():
+        return Transformer(config, source_size, target_size, shared=shared)
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
@@ -344,22 +369,6 @@ def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
             if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
                 joint = module.joint if isinstance(module, MultiHeadAttention) else {}
                 yield layer.weight, joint.get(name, (layer.out_features,))
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-def _call(layer: nn.Module, *inputs: Any) -> Any:
-    """Returns the layer's output. Compiling this function compiles once for all layers of a kind."""
-    return layer(*inputs)
-
-
-def _final_norm(config: ModelConfig) -> nn.Module:
-    """Returns the norm behind the last layer, which only pre-norm has: its layers leave their sums as they are."""
-    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
 @contextmanager
@@ -373,7 +382,7 @@ def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]
 
     def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         assert isinstance(module, MultiHeadAttention)
-        x_FD, encoded_ND, mask = inputs
+        x_FD, encoded_ND, mask = inputs[:3]
         assert not isinstance(mask, PackedMask)
         (block,) = mask
         q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)

@@ -1,9 +1,10 @@
 """The interface of search: required tokens, the sentences of a batch, the step of a model, and finished hypotheses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
@@ -18,12 +19,12 @@ class Cache(Protocol):
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        If `sentences_B` is given, keeps only the sentences at these places of the present axis B. `parents_BW` then has
-        one row for each of them.
+        If `sentences_B` is given, keeps only the sentences at these indices of the present axis B. `parents_BW` then
+        has one row for each of them.
         """
 
-    def join(self, others: Self, places_X: Tensor) -> Self:
-        """Adds sentences that begin now: in these places of axis B, whose sentences are dropped, or behind the last."""
+    def join(self, others: Self, indices_X: Tensor) -> Self:
+        """Adds sentences that begin now: at these indices of B, whose sentences are dropped, or behind the last."""
 
 
 # (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
@@ -79,6 +80,23 @@ def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
 def meets(tokens: Sequence[int], constraint: Constraint) -> bool:
     """Returns whether a phrase of the constraint occurs in `tokens`."""
     return any(contains(tokens, phrase) for phrase in constraint)
+
+
+@dataclass
+class BySentence:
+    """A part of the state of a search: its tensors have the sentences as their first axis."""
+
+    def at(self, indices_B: Tensor, others: Self | None = None) -> Self:
+        """Returns the state of the sentences at these indices; those behind the last sentence are in `others`."""
+        changes: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            value: Any = getattr(self, name)
+            other: Any = getattr(others, name, None)
+            if isinstance(value, Tensor):
+                changes[name] = (value if others is None else torch.cat((value, other)))[indices_B]
+            elif isinstance(value, BySentence):
+                changes[name] = value.at(indices_B, other)
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

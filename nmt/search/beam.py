@@ -5,8 +5,8 @@ T tokens so far, V vocabulary, C candidates, E ended hypotheses, X sentences, of
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self, TypeVar
 
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
-from nmt.search.constraints import Constraints, Rules, within
+from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
+from nmt.search.constraints import Constraints, within
+from nmt.search.rules import Rules
 
 _Number = TypeVar("_Number", float, Tensor)
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
@@ -50,20 +51,20 @@ class Candidates(NamedTuple):
     ended_BC: Tensor
 
     @classmethod
-    def at(cls, places_BC: Tensor, log_probs_BC: Tensor, x_BWV: Tensor, eos: int) -> Self:
-        """Returns the candidates at these places among the W·V numbers `x_BWV`, the tokens' log P."""
-        parents_BC, tokens_BC = places_BC // x_BWV.shape[2], places_BC % x_BWV.shape[2]
-        token_log_probs_BC = x_BWV.flatten(1).gather(1, places_BC)
+    def at(cls, index_BC: Tensor, log_probs_BC: Tensor, x_BWV: Tensor, eos: int) -> Self:
+        """Returns the candidates at these indices of the W·V numbers `x_BWV`, the tokens' log P."""
+        parents_BC, tokens_BC = index_BC // x_BWV.shape[2], index_BC % x_BWV.shape[2]
+        token_log_probs_BC = x_BWV.flatten(1).gather(1, index_BC)
         return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
 
     def live(self, beam: int) -> Tensor:
-        """Returns the places of the first `beam` candidates that do not end on axis C, BW."""
+        """Returns the indices on axis C of the first `beam` candidates that do not end, BW."""
         # A stable sort by "has ended" keeps the order of the rest.
         return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
 
 
 def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns the `k` largest numbers x + offset of each sentence, BC, and their places among its W·V numbers.
+    """Returns the `k` largest numbers x + offset of each sentence, BC, and their indices among its W·V numbers.
 
     Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
     blocks with the largest maxima, or after the last whole block, and finding maxima is much faster than `topk`.
@@ -78,9 +79,9 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     inside_BCJ = x_BWIJ[b_B1, w_BC, i_BC] + offsets_BW.gather(1, w_BC)[:, :, None]
     behind_BWX = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
     best_BC, index_BC = torch.cat((inside_BCJ.flatten(1), behind_BWX.flatten(1)), 1).topk(min(k, beam * vocabulary))
-    places_WV = torch.arange(beam * vocabulary, device=x_BWV.device).view(beam, vocabulary)
-    inside_BCJ = (w_BC * vocabulary + i_BC * _BLOCK)[:, :, None] + places_WV[0, :_BLOCK]
-    behind_BX = places_WV[:, whole:].flatten().expand(sentences, -1)
+    index_WV = torch.arange(beam * vocabulary, device=x_BWV.device).view(beam, vocabulary)
+    inside_BCJ = (w_BC * vocabulary + i_BC * _BLOCK)[:, :, None] + index_WV[0, :_BLOCK]
+    behind_BX = index_WV[:, whole:].flatten().expand(sentences, -1)
     return best_BC, torch.cat((inside_BCJ.flatten(1), behind_BX), 1).gather(1, index_BC)
 
 
@@ -93,17 +94,18 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
     _, beam, vocabulary = log_probs_BWV.shape
     groups = rules.config.beam_groups
     counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // groups, vocabulary)
-    made = []
+    of_groups = []
     for group in range(groups):
         x_XWV, offsets_XW = log_probs_BWV[group::groups], offsets_BW[group::groups]
-        ranks_XC, places_XC = largest(x_XWV - rules.config.diversity * counts_XV[:, None], offsets_XW, k)
-        parents_XC = places_XC // vocabulary
-        log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, places_XC)
-        made.append(Candidates.at(places_XC, log_probs_XC, x_XWV, rules.eos))
-        live_XW = made[-1].live(beam)
+        ranks_XC, index_XC = largest(x_XWV - rules.config.diversity * counts_XV[:, None], offsets_XW, k)
+        parents_XC = index_XC // vocabulary
+        log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, index_XC)
+        candidates = Candidates.at(index_XC, log_probs_XC, x_XWV, rules.eos)
+        of_groups.append(candidates)
+        live_XW = candidates.live(beam)
         counted_XW = ranks_XC.isfinite().gather(1, live_XW)
-        counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
-    return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))
+        counts_XV.scatter_add_(1, candidates.tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
+    return Candidates(*(torch.stack(tensors, 1).flatten(0, 1) for tensors in zip(*of_groups, strict=True)))
 
 
 class _Finished:
@@ -115,19 +117,18 @@ class _Finished:
     def __init__(self, config: SearchConfig) -> None:
         self.config, self.beam = config, config.beam // config.beam_groups
         # What each sentence must contain; and whether it has constraints that fit into the maximum length together.
-        self.wanted: dict[int, tuple[Required, bool]] = {}
-        self.found: dict[int, list[TokenHypothesis]] = {}
+        self.required: dict[int, tuple[Required, bool]] = {}
+        self.hypotheses: dict[int, list[TokenHypothesis]] = {}
 
-    def expect(self, sentence: int, asked: Required, is_constrained: bool) -> None:
+    def expect(self, sentence: int, required: Required, is_constrained: bool) -> None:
         """Adds a sentence."""
-        self.wanted[sentence], self.found[sentence] = (asked, is_constrained), []
+        self.required[sentence], self.hypotheses[sentence] = (required, is_constrained), []
 
-    def add(self, ended: Iterable[tuple[int, list[int], list[float]]]) -> None:
-        """Adds hypotheses, each with its sentence, its tokens without EOS, and the log P of the tokens and of EOS."""
-        for sentence, tokens, log_probs in ended:
-            unmet = not all(meets(tokens, constraint) for constraint in self.wanted[sentence][0].constraints)
-            ranked = [*self.found[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
-            self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.beam]
+    def add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
+        """Adds a hypothesis: its tokens without EOS, and the log P of the tokens and of EOS."""
+        unmet = not all(meets(tokens, constraint) for constraint in self.required[sentence][0].constraints)
+        ranked = [*self.hypotheses[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
+        self.hypotheses[sentence] = sorted(ranked, key=lambda hypothesis: -hypothesis.score)[: self.beam]
 
     def to_beat(self, sentence: int) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
@@ -135,38 +136,43 @@ class _Finished:
         No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live ones
         that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
-        found, wanted = self.found[sentence], min(self.config.n_best, self.beam)
-        if len(found) < wanted:
+        hypotheses, wanted = self.hypotheses[sentence], min(self.config.n_best, self.beam)
+        if len(hypotheses) < wanted:
             return -math.inf
-        is_last = self.beam == 1 or (self.wanted[sentence][1] and len(found) == self.beam)
-        return math.inf if is_last else found[wanted - 1].score
+        is_last = self.beam == 1 or (self.required[sentence][1] and len(hypotheses) == self.beam)
+        return math.inf if is_last else hypotheses[wanted - 1].score
 
-    def take(self, sentences: Iterable[int]) -> list[TokenHypothesis]:
-        """Removes groups of one sentence, and returns their best hypotheses without duplicates, best first."""
+    def take(self, groups: Iterable[int]) -> list[TokenHypothesis]:
+        """Removes the groups of one sentence; returns their best hypotheses without duplicates, best first."""
         distinct: dict[tuple[int, ...], TokenHypothesis] = {}
-        for sentence in sentences:
-            del self.wanted[sentence]
-            distinct |= {tuple(f.tokens): f for f in self.found.pop(sentence)}
-        return sorted(distinct.values(), key=lambda f: -f.score)[: self.config.n_best]
+        for group in groups:
+            del self.required[group]
+            distinct |= {tuple(hypothesis.tokens): hypothesis for hypothesis in self.hypotheses.pop(group)}
+        return sorted(distinct.values(), key=lambda hypothesis: -hypothesis.score)[: self.config.n_best]
 
 
-class _Beams:
+@dataclass
+class _Beams(BySentence):
     """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w.
 
-    Args:
-        first: the number of the first sentence.
+    Attributes:
+        sentences_B: the numbers of the sentences.
+        tokens_BWT: BOS and the tokens so far.
+        history_BWT: the log P of each token; that of BOS is never read.
+        log_probs_BW: the log P of each hypothesis.
     """
 
-    def __init__(self, rules: Rules, constraints: Constraints | None, beam: int, bos: int, first: int) -> None:
-        sentences, device = len(rules.ends_B), rules.ends_B.device
-        self.rules, self.constraints, self.beam, self.bos = rules, constraints, beam, bos
-        self.sentences_B = first + torch.arange(sentences, device=device)
-        self.tokens_BWT = torch.full((sentences, beam, 1), bos, dtype=torch.long, device=device)
-        # The log P of each token; that of BOS is never read.
-        self.history_BWT = torch.zeros(sentences, beam, 1, device=device)
-        # All hypotheses of a sentence start alike, so only the first counts.
-        self.log_probs_BW = torch.full((sentences, beam), -torch.inf, device=device)
-        self.log_probs_BW[:, 0] = 0
+    rules: Rules
+    constraints: Constraints | None
+    sentences_B: Tensor
+    tokens_BWT: Tensor
+    history_BWT: Tensor
+    log_probs_BW: Tensor
+
+    @property
+    def beam(self) -> int:
+        """W."""
+        return self.log_probs_BW.shape[1]
 
     @property
     def length(self) -> int:
@@ -183,23 +189,23 @@ class _Beams:
             return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
         if self.constraints:
             self.constraints.block_end(log_probs_BWV)
-        best_BC, places_BC = largest(log_probs_BWV, offsets_BW, k)
+        best_BC, index_BC = largest(log_probs_BWV, offsets_BW, k)
         if self.constraints:
-            best_BC, places_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, places_BC, self.length)
-        return Candidates.at(places_BC, best_BC, log_probs_BWV, self.rules.eos)
+            best_BC, index_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, index_BC, self.length)
+        return Candidates.at(index_BC, best_BC, log_probs_BWV, self.rules.eos)
 
-    def ended(self, candidates: Candidates) -> list[tuple[int, list[int], list[float]]]:
-        """Returns those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
+    def ended(self, candidates: Candidates) -> Iterator[tuple[int, list[int], list[float]]]:
+        """Yields those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
         best_BW = candidates.log_probs_BC[:, : self.beam]
         b_E, w_E = (candidates.ended_BC[:, : self.beam] & best_BW.isfinite()).nonzero(as_tuple=True)
         if not len(b_E):  # spares reading four tensors from the device
-            return []
+            return
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
         tokens_ET = self.tokens_BWT[b_E, parents_E]
         log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E], last_E[:, None]), 1)
-        found = (self.sentences_B[b_E], self.rules.starts_B[b_E], tokens_ET, log_probs_ET)
-        rows = zip(*(x.tolist() for x in found), strict=True)
-        return [(sentence, tokens[start + 1 :], log_probs[start + 1 :]) for sentence, start, tokens, log_probs in rows]
+        columns = self.sentences_B[b_E], self.rules.starts_B[b_E], tokens_ET, log_probs_ET
+        for sentence, start, tokens, log_probs in zip(*(x.tolist() for x in columns), strict=True):
+            yield sentence, tokens[start + 1 :], log_probs[start + 1 :]
 
     def advance(self, candidates: Candidates) -> Tensor:
         """Continues with the first W of the candidates that do not end; returns what they continue, BW."""
@@ -225,42 +231,25 @@ class _Beams:
         bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
-    def stop(self, done: Sequence[int]) -> None:
-        """Ends the search of the sentences in these places."""
-        self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
-
-    def leave(self, live: set[int], searched: Collection[int], groups: int, done_share: float) -> Tensor | None:
-        """Drops the sentences without a live group if there are enough. Returns the places of the rest, or None.
-
-        Args:
-            searched: the groups in the order of axis B.
-            done_share: the share of sentences without a live group from which on they are dropped.
-        """
-        live_sentences = {group // groups for group in live}
-        chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
-        if len(chosen) > (1 - done_share) * len(searched):
-            return None
-        chosen_B = torch.tensor(chosen, dtype=torch.long, device=self.tokens_BWT.device)
-        self.rules.change(chosen_B)
-        for name in ("sentences_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
-            setattr(self, name, getattr(self, name)[chosen_B])
-        if self.constraints:
-            self.constraints.keep(chosen_B)
-        return chosen_B if groups == 1 else chosen_B[::groups] // groups
-
-    def join(self, others: Self, places_X: Tensor) -> None:
-        """Puts other sentences, which begin now, in these places, which are free or follow the last one."""
+    def joined(self, others: Self, indices_X: Tensor, bos: int) -> Self:
+        """Returns the beams with other sentences, which begin now, at these indices: free ones, or behind the last."""
         count, steps = len(self.sentences_B), self.length - 1
-        order_B = torch.arange(max(count, int(places_X.max()) + 1), device=places_X.device)
-        order_B[places_X] = count + torch.arange(len(places_X), device=places_X.device)
-        self.rules.change(order_B, others.rules, steps)
-        others.tokens_BWT = F.pad(others.tokens_BWT, (steps, 0), value=self.bos)
-        others.history_BWT = F.pad(others.history_BWT, (steps, 0))
-        unneeded = int(self.rules.starts_B.min())
-        self.rules.forget(unneeded)
-        for name in ("sentences_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
-            setattr(self, name, torch.cat((getattr(self, name), getattr(others, name)))[order_B])
-        self.tokens_BWT, self.history_BWT = self.tokens_BWT[:, :, unneeded:], self.history_BWT[:, :, unneeded:]
+        order_B = torch.arange(max(count, int(indices_X.max()) + 1), device=indices_X.device)
+        order_B[indices_X] = count + torch.arange(len(indices_X), device=indices_X.device)
+        others = replace(
+            others,
+            rules=others.rules.later(steps),
+            tokens_BWT=F.pad(others.tokens_BWT, (steps, 0), value=bos),
+            history_BWT=F.pad(others.history_BWT, (steps, 0)),
+        )
+        beams = self.at(order_B, others)
+        unneeded = int(beams.rules.starts_B.min())
+        return replace(
+            beams,
+            rules=beams.rules.later(-unneeded),
+            tokens_BWT=beams.tokens_BWT[:, :, unneeded:],
+            history_BWT=beams.history_BWT[:, :, unneeded:],
+        )
 
 
 class BeamSearch:
@@ -287,18 +276,30 @@ class BeamSearch:
 
     def _begun(self, batch: SearchBatch) -> _Beams:
         """Returns the beams of sentences that are to be searched. They get the next numbers."""
-        groups, first = self.config.beam_groups, self.count
+        groups, first, device = self.config.beam_groups, self.count, batch.max_lengths_B.device
         beam = self.config.beam // groups
-        asked = [wanted for wanted in batch.required for _ in range(groups)]
+        required = [of_sentence for of_sentence in batch.required for _ in range(groups)]
         max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
-        rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
-        possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.ends_B.tolist(), strict=True)]
-        constraints = Constraints(possible, rules, beam) if any(wanted.constraints for wanted in possible) else None
-        for number, (wanted, kept) in enumerate(zip(asked, possible, strict=True), first):
-            self._finished.expect(number, wanted, bool(kept.constraints))
-        self.count += len(asked)
-        self.live.update(range(first, self.count))
-        return _Beams(rules, constraints, beam, batch.bos, first)
+        rules = Rules.of(replace(batch, required=required, max_lengths_B=max_lengths_B))
+        possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
+        is_constrained = [bool(of_sentence.constraints) for of_sentence in possible]
+        constraints = Constraints.of(possible, batch.eos, rules.ends_B - 1, beam) if any(is_constrained) else None
+        self.count += len(required)
+        numbers = range(first, self.count)
+        for number, of_sentence, constrained in zip(numbers, required, is_constrained, strict=True):
+            self._finished.expect(number, of_sentence, constrained)
+        self.live.update(numbers)
+        size = len(required), beam
+        beams = _Beams(
+            rules,
+            constraints,
+            sentences_B=torch.arange(first, self.count, device=device),
+            tokens_BWT=torch.full((*size, 1), batch.bos, dtype=torch.long, device=device),
+            history_BWT=torch.zeros(*size, 1, device=device),
+            log_probs_BW=torch.full(size, -torch.inf, device=device),
+        )
+        beams.log_probs_BW[:, 0] = 0  # all hypotheses of a sentence start alike, so only the first counts
+        return beams
 
     def join(self, cache: Cache, batch: SearchBatch) -> None:
         """Adds sentences, which get the next numbers. Neither they nor others may have required tokens or groups.
@@ -309,48 +310,56 @@ class BeamSearch:
             cache: their state before the first token.
         """
         numbers = self._beams.sentences_B.tolist()
-        free = [b for b, number in enumerate(numbers) if number not in self.live]
-        more = max(0, len(batch.required) - len(free))
-        places = [*free, *range(len(numbers), len(numbers) + more)][: len(batch.required)]
-        places_X = torch.tensor(places, dtype=torch.long, device=batch.max_lengths_B.device)
-        self._beams.join(self._begun(batch), places_X)
-        self._cache = self._cache.join(cache, places_X)
+        free = [b for b, sentence in enumerate(numbers) if sentence not in self.live]
+        indices = [*free, *range(len(numbers), len(numbers) + len(batch.required))][: len(batch.required)]
+        indices_X = torch.tensor(indices, dtype=torch.long, device=batch.max_lengths_B.device)
+        self._beams = self._beams.joined(self._begun(batch), indices_X, batch.bos)
+        self._cache = self._cache.join(cache, indices_X)
 
     def advance(self) -> dict[int, list[TokenHypothesis]]:
         """Makes a step. Returns the hypotheses of each sentence that is done now, by its number."""
         beams, groups = self._beams, self.config.beam_groups
         scores_RV, cache = self._step(beams.tokens_BWT[:, :, -1].flatten(), self._cache)
         candidates = beams.candidates(scores_RV)
-        self._finished.add(beams.ended(candidates))
-        parents_BW = _of_sentences(beams.advance(candidates), groups)
+        for hypothesis in beams.ended(candidates):
+            self._finished.add(*hypothesis)
+        # Which hypotheses are continued, numbered within the sentence instead of within the group.
+        first_X1 = torch.arange(0, self.config.beam, beams.beam, device=scores_RV.device)[:, None]
+        parents_BW = (beams.advance(candidates).unflatten(0, (-1, groups)) + first_X1).flatten(1)
         bounds = beams.bounds(self.config.alpha)
-        done = {number for number in self.live if not bounds[number] > self._finished.to_beat(number)}
+        done = {group for group in self.live if not bounds[group] > self._finished.to_beat(group)}
         self.live -= done
         if done:
-            beams.stop([b for b, number in enumerate(bounds) if number not in self.live])
-        chosen_B = beams.leave(self.live, bounds, groups, self._done_share)
+            ended = [b for b, group in enumerate(bounds) if group not in self.live]
+            beams.log_probs_BW[torch.tensor(ended, device=beams.log_probs_BW.device)] = -torch.inf
+        chosen_B = self._leave(list(bounds))
         self._cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
-        of_sentences = {
-            number // groups: range(number // groups * groups, (number // groups + 1) * groups) for number in done
-        }
+        live_sentences = {group // groups for group in self.live}
+        done_sentences = dict.fromkeys(group // groups for group in done if group // groups not in live_sentences)
         return {
-            number: self._finished.take(of_one)
-            for number, of_one in of_sentences.items()
-            if self.live.isdisjoint(of_one)
+            sentence: self._finished.take(range(sentence * groups, (sentence + 1) * groups))
+            for sentence in done_sentences
         }
+
+    def _leave(self, searched: list[int]) -> Tensor | None:
+        """Drops the sentences without a live group if there are enough. Returns the indices of the rest, or None.
+
+        Args:
+            searched: the groups in the order of axis B.
+        """
+        groups = self.config.beam_groups
+        live_sentences = {group // groups for group in self.live}
+        chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
+        if len(chosen) > (1 - self._done_share) * len(searched):
+            return None
+        chosen_B = torch.tensor(chosen, dtype=torch.long, device=self._beams.tokens_BWT.device)
+        self._beams = self._beams.at(chosen_B)
+        return chosen_B if groups == 1 else chosen_B[::groups] // groups
 
 
 def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first; see `BeamSearch`."""
-    search, found = BeamSearch(step, cache, batch), dict[int, list[TokenHypothesis]]()
+    search, hypotheses = BeamSearch(step, cache, batch), dict[int, list[TokenHypothesis]]()
     while search.live:
-        found |= search.advance()
-    return [found[number] for number in range(len(batch.required))]
-
-
-def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
-    """Returns which hypotheses are continued, numbered within the sentence instead of within the group."""
-    if groups == 1:
-        return parents_BW
-    first_X1 = torch.arange(groups, device=parents_BW.device)[:, None] * parents_BW.shape[1]
-    return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)
+        hypotheses |= search.advance()
+    return [hypotheses[sentence] for sentence in range(len(batch.required))]

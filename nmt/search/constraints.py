@@ -1,133 +1,17 @@
-"""Constraints on outputs: rules for the next token, and phrases that must occur (Post & Vilar 2018, Hu et al. 2019).
+"""Phrases that must occur in an output (Post & Vilar 2018, Hu et al. 2019).
 
-A rule sets the log P of the tokens that it forbids to -inf, and leaves that of the other tokens as the model gives it.
-
-Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, T tokens so far, V vocabulary.
+Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, V vocabulary, A phrases, O tokens of a phrase.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from nmt.search.api import Constraint, Phrase, Required, SearchBatch, contains, meets
-
-
-class Rules:
-    """The rules for the outputs of a batch, which are applied in this order after the user's own scorer.
-
-    A token that one rule forbids stays forbidden. Prefix and phrases may repeat n-grams, and an output may be too short
-    if every other token would repeat one.
-
-    1. Tokens in `never` do not occur.
-    2. No n-gram of pieces occurs twice.
-    3. An output has a minimum length.
-    4. An output of its maximum length ends.
-    5. An output begins with its prefix.
-    """
-
-    def __init__(self, batch: SearchBatch) -> None:
-        self.config, self.eos, self.never, self.scorer = batch.config, batch.eos, batch.never, batch.scorer
-        device = batch.max_lengths_B.device
-        lengths = [len(wanted.prefix) for wanted in batch.required]
-        longest = max(lengths)
-        self.prefix_lengths_B = torch.tensor(lengths, device=device)
-        padded = [[*wanted.prefix, *[batch.eos] * (longest - len(wanted.prefix))] for wanted in batch.required]
-        self.prefixes_BT = torch.tensor(padded, dtype=torch.long, device=device).view(len(padded), longest)
-        self.starts_B = torch.zeros_like(self.prefix_lengths_B)
-        # A prefix is never cut, so an output may have as many tokens as the prefix and EOS.
-        self.ends_B = torch.maximum(batch.max_lengths_B, self.prefix_lengths_B + 1)
-        self._count()
-
-    def _count(self) -> None:
-        # Numbers on the host spare waiting for the device.
-        self.first_end = min(self.ends_B.tolist(), default=0)
-        self.last_start = max(self.starts_B.tolist(), default=0)
-
-    def change(self, order_B: Tensor, others: "Rules | None" = None, step: int = 0) -> None:
-        """Keeps some sentences, in a new order.
-
-        Args:
-            order_B: their places on the present axis B. Places behind it are those of `others`.
-            others: sentences without prefixes that begin at `step`, while those here have no prefixes either.
-        """
-        for name in ("prefix_lengths_B", "prefixes_BT", "starts_B", "ends_B"):
-            value = getattr(self, name)
-            if others is not None:
-                later = step if name in ("starts_B", "ends_B") else 0
-                value = torch.cat((value, getattr(others, name) + later))
-            setattr(self, name, value[order_B])
-        self._count()
-
-    def forget(self, steps: int) -> None:
-        """Counts lengths from a later step on, before which no sentence begins."""
-        self.starts_B, self.ends_B = self.starts_B - steps, self.ends_B - steps
-        self._count()
-
-    def apply(self, log_probs_BWV: Tensor, tokens_BWT: Tensor, needed_BWX: Tensor | None = None) -> None:
-        """Changes the log P of the next token in place.
-
-        Args:
-            tokens_BWT: BOS and the tokens so far; in front of them, BOS for each step before a sentence begins.
-            needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
-        """
-        length = tokens_BWT.shape[2]  # of the output with the next token, because BOS does not count
-        if self.scorer:
-            log_probs_BWV.copy_(self.scorer(tokens_BWT, log_probs_BWV))
-        for token in self.never:
-            log_probs_BWV[:, :, token] = -torch.inf
-        if self.config.no_repeat_ngram:
-            pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, needed_BWX)
-            _block_repeats(log_probs_BWV, pieces_BWT, self.config.no_repeat_ngram, exempt_BWX)
-        if length <= self.last_start + self.config.min_length:
-            is_short_B = length - self.starts_B <= self.config.min_length
-            self._block_end(log_probs_BWV, is_short_B & (self.ends_B > length))
-        if length >= self.first_end:
-            _force(log_probs_BWV, self.ends_B <= length, torch.full_like(self.ends_B, self.eos))
-        if length <= self.prefixes_BT.shape[1]:
-            _force(log_probs_BWV, self.prefix_lengths_B >= length, self.prefixes_BT[:, length - 1])
-
-    def _exempt(self, tokens_BWT: Tensor, needed_BWX: Tensor | None) -> Tensor | None:
-        """Returns the tokens that may repeat an n-gram: those of the prefix and of phrases; None if there are none."""
-        length = tokens_BWT.shape[2]
-        if length > self.prefixes_BT.shape[1]:
-            return needed_BWX
-        prefix_BW1 = self.prefixes_BT[:, length - 1, None, None].expand(-1, tokens_BWT.shape[1], 1)
-        return prefix_BW1 if needed_BWX is None else torch.cat((prefix_BW1, needed_BWX), 2)
-
-    def _block_end(self, log_probs_BWV: Tensor, chosen_B: Tensor) -> None:
-        """Forbids EOS in the chosen sentences, except where all other tokens would repeat an n-gram."""
-        end_BW = log_probs_BWV[:, :, self.eos].clone()
-        blocked_BW = chosen_B[:, None].expand_as(end_BW)
-        log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW, -torch.inf)
-        if self.config.no_repeat_ngram:
-            stuck_BW = log_probs_BWV.amax(2) == -torch.inf
-            log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW & ~stuck_BW, -torch.inf)
-
-
-def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX: Tensor | None) -> None:
-    """Forbids tokens that would complete an n-gram for the second time, unless they are exempt."""
-    if pieces_BWT.shape[2] < n:
-        return
-    exempt_log_probs_BWX = None if exempt_BWX is None else log_probs_BWV.gather(2, exempt_BWX)
-    grams_BWTX = pieces_BWT.unfold(2, n, 1)
-    newest_BW1X = pieces_BWT[:, :, None, pieces_BWT.shape[2] - n + 1 :]
-    same_BWT = (grams_BWTX[..., :-1] == newest_BW1X).all(3)
-    # Adding -inf for a repeated token and 0 for others spares a loop over hypotheses.
-    addends_BWT = torch.zeros_like(same_BWT, dtype=log_probs_BWV.dtype).masked_fill(same_BWT, -torch.inf)
-    log_probs_BWV.scatter_add_(2, grams_BWTX[..., -1], addends_BWT)
-    if exempt_BWX is not None and exempt_log_probs_BWX is not None:
-        log_probs_BWV.scatter_(2, exempt_BWX, exempt_log_probs_BWX)
-
-
-def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:
-    """Forbids all tokens except `tokens_B` in the chosen sentences."""
-    b_X = chosen_B.nonzero()[:, 0]
-    kept_XW = log_probs_BWV[b_X, :, tokens_B[b_X]]
-    log_probs_BWV[b_X] = -torch.inf
-    log_probs_BWV[b_X, :, tokens_B[b_X]] = kept_XW
-
+from nmt.search.api import BySentence, Constraint, Phrase, Required, contains, meets
 
 # If `following` would take more steps, search does not use overlaps to fit phrases into the maximum length.
 _MOST_STEPS = 5000
@@ -199,19 +83,20 @@ def failures(phrase: Phrase) -> list[int]:
     State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search falls
     back to the longest shorter match at the end of the same tokens, which is `failures(phrase)[n]`.
     """
-    found = [0, 0]
+    states = [0, 0]
     for n, token in enumerate(phrase[1:], 1):
-        state = found[n]
+        state = states[n]
         while state and phrase[state] != token:
-            state = found[state]
-        found.append(state + (phrase[state] == token))
-    return found
+            state = states[state]
+        states.append(state + (phrase[state] == token))
+    return states
 
 
 _FAR = 2**31
 
 
-class Constraints:
+@dataclass
+class Constraints(BySentence):
     """The constraints of the sentences being searched, and the states of their hypotheses.
 
     Axis A has the phrases of all constraints, the shortest phrase of each constraint first.
@@ -223,37 +108,37 @@ class Constraints:
         least_BA: tokens of the shortest phrase of each constraint; 0 for its other phrases.
         same_BAX: 1 where two phrases are alternatives of the same constraint, or the same phrase.
         following_BAX: the table of `following`; 0 if there is none.
-        constrained_B: whether the sentence has constraints.
         room_B: most tokens without EOS.
         states_BWA: the state of each phrase.
     """
 
-    def __init__(self, required: Sequence[Required], rules: Rules, beam: int) -> None:
-        self.eos, self.device = rules.eos, rules.ends_B.device
-        constraints = [wanted.constraints for wanted in required]
-        phrases = [list(chain.from_iterable(several)) for several in constraints]
-        owners = [[k for k, alternatives in enumerate(several) for _ in alternatives] for several in constraints]
-        tables = [following(several) for several in constraints]
-        self.phrases_BAO = self._padded([[(*phrase, -1) for phrase in several] for several in phrases], -1)
-        self.failures_BAO = self._padded([[failures(phrase) for phrase in several] for several in phrases], 0)
-        self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
-        size = self.lengths_BA.shape[1]
-        self.same_BAX = self._padded([[[k == own for k in of_one] for own in of_one] for of_one in owners], 0, size)
-        self.least_BA = self.lengths_BA * (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1)
-        rows = [[table[phrase] for phrase in several if table] for table, several in zip(tables, phrases, strict=True)]
-        self.following_BAX = self._padded(rows, 0, size)
-        self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
-        self.room_B = rules.ends_B - 1
-        self.states_BWA = self.lengths_BA[:, None].expand(-1, beam, -1) * 0
+    eos: int
+    phrases_BAO: Tensor
+    failures_BAO: Tensor
+    same_BAX: Tensor
+    following_BAX: Tensor
+    room_B: Tensor
+    states_BWA: Tensor
 
-    def _padded(self, rows: Sequence[Sequence[Sequence[int]]], filling: int, least: int = 0) -> Tensor:
-        """Returns lists of lists of integers as one tensor of three axes; the second has a size of at least `least`."""
-        seconds, thirds = [len(row) for row in rows], [len(items) for row in rows for items in row]
-        x_BXO = torch.full((len(rows), max([least, *seconds]), max([1, *thirds])), filling)
-        for b, row in enumerate(rows):
-            for x, items in enumerate(row):
-                x_BXO[b, x, : len(items)] = torch.tensor(items)
-        return x_BXO.to(self.device)
+    def __post_init__(self) -> None:
+        self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
+        self.least_BA = self.lengths_BA * (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1)
+
+    @classmethod
+    def of(cls, required: Sequence[Required], eos: int, room_B: Tensor, beam: int) -> Self:
+        """Returns the constraints before the first token."""
+        by_sentence, device = [wanted.constraints for wanted in required], room_B.device
+        phrases = [list(chain.from_iterable(constraints)) for constraints in by_sentence]
+        owners = [[k for k, constraint in enumerate(constraints) for _ in constraint] for constraints in by_sentence]
+        same = [[[owner == other for other in of_sentence] for owner in of_sentence] for of_sentence in owners]
+        tables = zip(map(following, by_sentence), phrases, strict=True)
+        rows = [[table[phrase] for phrase in of_sentence if table] for table, of_sentence in tables]
+        phrases_BAO = _padded([[(*phrase, -1) for phrase in of_sentence] for of_sentence in phrases], -1, device)
+        failures_BAO = _padded([[failures(phrase) for phrase in of_sentence] for of_sentence in phrases], 0, device)
+        size = phrases_BAO.shape[1]
+        same_BAX, following_BAX = _padded(same, 0, device, size), _padded(rows, 0, device, size)
+        states_BWA = torch.zeros(len(phrases), beam, size, dtype=torch.long, device=device)
+        return cls(eos, phrases_BAO, failures_BAO, same_BAX, following_BAX, room_B, states_BWA)
 
     def needed(self) -> Tensor:
         """Returns the tokens that continue the phrases, BWA; EOS for a phrase of a met constraint."""
@@ -265,25 +150,25 @@ class Constraints:
         log_probs_BWV[:, :, self.eos].masked_fill_(unmet_BW, -torch.inf)
 
     def deal(
-        self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, places_BC: Tensor, length: int
+        self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, index_BC: Tensor, length: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns the candidates that search keeps, with log P and place, in the order of preference, BC.
+        """Returns the candidates that search keeps, with log P and index, in the order of preference, BC.
 
         Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of all,
         `best_BC`. Candidates from which the constraints cannot be met in time are left out. Sentences without
-        constraints keep `best_BC` and `places_BC`.
+        constraints keep `best_BC` and `index_BC`.
         """
-        values_BX, places_BX = _extended(x_BWV, offsets_BW, places_BC, self.needed())
-        tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]
+        values_BX, index_BX = _extended(x_BWV, offsets_BW, index_BC, self.needed())
+        tokens_BX, parents_BX = index_BX % x_BWV.shape[2], index_BX // x_BWV.shape[2]
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
         values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
         order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), offsets_BW.shape[1])
         order_BC = order_BX[:, : best_BC.shape[1]]
-        constrained_B1 = self.constrained_B[:, None]
+        constrained_B1 = self.lengths_BA.any(1, keepdim=True)
         return (
             torch.where(constrained_B1, values_BX.gather(1, order_BC), best_BC),
-            torch.where(constrained_B1, places_BX.gather(1, order_BC), places_BC),
+            torch.where(constrained_B1, index_BX.gather(1, order_BC), index_BC),
         )
 
     def _moved(self, states_BCA: Tensor, tokens_BC: Tensor) -> Tensor:
@@ -325,11 +210,15 @@ class Constraints:
         """Continues hypotheses `parents_BW` with these tokens."""
         self.states_BWA = self._moved(_rows(self.states_BWA, parents_BW), tokens_BW)
 
-    def keep(self, chosen_B: Tensor) -> None:
-        """Drops all sentences except `chosen_B`."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(self, name, value[chosen_B])
+
+def _padded(rows: Sequence[Sequence[Sequence[int]]], filling: int, device: torch.device, least: int = 0) -> Tensor:
+    """Returns lists of lists of integers as one tensor of three axes; the second has a size of at least `least`."""
+    seconds, thirds = [len(row) for row in rows], [len(items) for row in rows for items in row]
+    x_BXO = torch.full((len(rows), max([least, *seconds]), max([1, *thirds])), filling)
+    for b, row in enumerate(rows):
+        for x, items in enumerate(row):
+            x_BXO[b, x, : len(items)] = torch.tensor(items)
+    return x_BXO.to(device)
 
 
 def _at(table_BAO: Tensor, states_BCA: Tensor) -> Tensor:
@@ -342,15 +231,15 @@ def _rows(states_BWA: Tensor, parents_BC: Tensor) -> Tensor:
     return states_BWA.gather(1, parents_BC[:, :, None].expand(-1, -1, states_BWA.shape[2]))
 
 
-def _extended(x_BWV: Tensor, offsets_BW: Tensor, places_BC: Tensor, needed_BWA: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns log P and places of more candidates, BX; log P is -inf for one that occurs twice."""
+def _extended(x_BWV: Tensor, offsets_BW: Tensor, index_BC: Tensor, needed_BWA: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns log P and indices of more candidates, BX; log P is -inf for one that occurs twice."""
     _, beam, vocabulary = x_BWV.shape
     tokens_BWX = torch.cat((needed_BWA, x_BWV.argmax(2, keepdim=True)), 2)
     first_W1 = torch.arange(beam, device=x_BWV.device)[:, None] * vocabulary
-    places_BX = torch.cat((places_BC, (tokens_BWX + first_W1).flatten(1)), 1).sort(1).values
-    values_BX = x_BWV.flatten(1).gather(1, places_BX) + offsets_BW.gather(1, places_BX // vocabulary)
-    values_BX[:, 1:].masked_fill_(places_BX[:, 1:] == places_BX[:, :-1], -torch.inf)
-    return values_BX, places_BX
+    index_BX = torch.cat((index_BC, (tokens_BWX + first_W1).flatten(1)), 1).sort(1).values
+    values_BX = x_BWV.flatten(1).gather(1, index_BX) + offsets_BW.gather(1, index_BX // vocabulary)
+    values_BX[:, 1:].masked_fill_(index_BX[:, 1:] == index_BX[:, :-1], -torch.inf)
+    return values_BX, index_BX
 
 
 def _dealt(values_BC: Tensor, banks_BC: Tensor, most_B: Tensor, beam: int) -> Tensor:

@@ -9,15 +9,16 @@ V vocabulary, X tokens from the most probable down, E ended samples.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, SearchBatch, Step, TokenHypothesis
+from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis
 from nmt.search.beam import scored
-from nmt.search.constraints import Rules
+from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64
@@ -37,58 +38,56 @@ class _Uniforms:
 
     def next(self) -> Tensor:
         """Returns the numbers of the next position, float64, BW."""
-        block, place = divmod(self.position, _BLOCK)
-        if place == 0:
+        block, column = divmod(self.position, _BLOCK)
+        if column == 0:
             generators = [np.random.default_rng((self.seed, *stream, block)) for stream in self.streams]
             # Row by row, so that the number of samples does not change the numbers of the first ones.
             self.block_BWX = np.array([generator.random((self.samples, _BLOCK)) for generator in generators])
         self.position += 1
-        return torch.from_numpy(self.block_BWX[:, :, place])
+        return torch.from_numpy(self.block_BWX[:, :, column])
 
     def keep(self, chosen: Sequence[int]) -> None:
-        """Drops all sentences except those in these places."""
+        """Drops all sentences except those at these indices."""
         self.streams = [self.streams[b] for b in chosen]
         self.block_BWX = self.block_BWX[list(chosen)]
 
 
-class _Samples:
-    """The samples of the sentences that are not done; sample w of sentence b is row b·W + w."""
+@dataclass
+class _Samples(BySentence):
+    """The samples of the sentences that are not done; sample w of sentence b is row b·W + w.
 
-    def __init__(self, sentences: int, config: SearchConfig, bos: int, device: torch.device) -> None:
-        self.config = config
-        self.sentences_B = torch.arange(sentences, device=device)
-        self.tokens_BWT = torch.full((sentences, config.samples, 1), bos, dtype=torch.long, device=device)
-        # The log P of each token; that of BOS is never read.
-        self.history_BWT = torch.zeros(sentences, config.samples, 1, device=device)
-        self.done_BW = torch.zeros(sentences, config.samples, dtype=torch.bool, device=device)
+    Attributes:
+        sentences_B: the numbers of the sentences.
+        tokens_BWT: BOS and the tokens so far.
+        history_BWT: the log P of each token; that of BOS is never read.
+        done_BW: whether the sample has ended.
+    """
 
-    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, TokenHypothesis]]:
+    rules: Rules
+    sentences_B: Tensor
+    tokens_BWT: Tensor
+    history_BWT: Tensor
+    done_BW: Tensor
+
+    def advance(self, scores_RV: Tensor, uniforms_BW: Tensor) -> list[tuple[int, int, TokenHypothesis]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
-        x_RV = log_probs_BWV.flatten(0, 1)
-        rows = max(1, _NUMBERS_AT_ONCE // x_RV.shape[1])
-        parts = zip(x_RV.split(rows), uniforms_BW.flatten().split(rows), strict=True)
-        tokens_R = torch.cat([_drawn(*part, self.config) for part in parts])
-        tokens_BW1 = tokens_R.view(*uniforms_BW.shape, 1)
+        config = self.rules.config
+        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
+        self.rules.apply(log_probs_BWV, self.tokens_BWT)
+        rows = max(1, _NUMBERS_AT_ONCE // scores_RV.shape[1])
+        chunks = zip(log_probs_BWV.flatten(0, 1).split(rows), uniforms_BW.flatten().split(rows), strict=True)
+        tokens_BW1 = torch.cat([_drawn(*chunk, config) for chunk in chunks]).view(*uniforms_BW.shape, 1)
         log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
         self.tokens_BWT = torch.cat((self.tokens_BWT, tokens_BW1), 2)
         self.history_BWT = torch.cat((self.history_BWT, log_probs_BW1), 2)
         # A sample of NaN probabilities would never draw EOS.
-        ended_BW = ((tokens_BW1 == eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
+        ended_BW = ((tokens_BW1 == self.rules.eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
         self.done_BW |= ended_BW
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        found = [scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
-        return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
-
-    def leave(self) -> list[int] | None:
-        """Drops the sentences whose samples have all ended, once they are many."""
-        chosen = [b for b, done in enumerate(self.done_BW.all(1).tolist()) if not done]
-        if len(chosen) > (1 - DONE_SHARE) * len(self.done_BW):
-            return None
-        for name in ("sentences_B", "tokens_BWT", "history_BWT", "done_BW"):
-            setattr(self, name, getattr(self, name)[chosen])
-        return chosen
+        hypotheses = [scored(tokens, log_probs, config.alpha) for tokens, log_probs in pairs]
+        return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), hypotheses, strict=True))
 
 
 def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
@@ -97,25 +96,29 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that before
     these changes.
     """
-    rules, config, device = Rules(batch), batch.config, batch.max_lengths_B.device
-    uniforms = _Uniforms(config.seed, batch.streams, config.samples)
-    samples = _Samples(len(batch.required), config, batch.bos, device)
-    found: list[dict[int, TokenHypothesis]] = [{} for _ in batch.required]
-    parents_W = torch.arange(config.samples, device=device)
+    device, size = batch.max_lengths_B.device, (len(batch.required), batch.config.samples)
+    uniforms = _Uniforms(batch.config.seed, batch.streams, batch.config.samples)
+    samples = _Samples(
+        Rules.of(batch),
+        sentences_B=torch.arange(size[0], device=device),
+        tokens_BWT=torch.full((*size, 1), batch.bos, dtype=torch.long, device=device),
+        history_BWT=torch.zeros(*size, 1, device=device),
+        done_BW=torch.zeros(size, dtype=torch.bool, device=device),
+    )
+    hypotheses: list[dict[int, TokenHypothesis]] = [{} for _ in batch.required]
+    parents_W = torch.arange(size[1], device=device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
-        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
-        rules.apply(log_probs_BWV, samples.tokens_BWT)
-        for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(device), batch.eos):
-            found[sentence][number] = hypothesis
-        chosen = samples.leave()
-        if chosen:
+        for sentence, w, hypothesis in samples.advance(scores_RV, uniforms.next().to(device)):
+            hypotheses[sentence][w] = hypothesis
+        chosen = [b for b, done in enumerate(samples.done_BW.all(1).tolist()) if not done]
+        if len(chosen) <= (1 - DONE_SHARE) * len(samples.done_BW):
+            chosen_B = torch.tensor(chosen, dtype=torch.long, device=device)
+            samples = samples.at(chosen_B)
             uniforms.keep(chosen)
-            chosen_B = torch.tensor(chosen, device=device)
-            rules.change(chosen_B)
             cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
-    in_order = [[numbered[number] for number in range(config.samples)] for numbered in found]
-    return [several if all(math.isfinite(one.score) for one in several) else [] for several in in_order]
+    in_order = [[of_sentence[w] for w in range(size[1])] for of_sentence in hypotheses]
+    return [several if all(math.isfinite(h.score) for h in several) else [] for several in in_order]
 
 
 def _drawn(log_probs_RV: Tensor, uniforms_R: Tensor, config: SearchConfig) -> Tensor:

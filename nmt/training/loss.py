@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
-from nmt.model.device import LOGIT_ROWS
 from nmt.model.masks import Mask, PackedMask
-from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer, product_dtype
+from nmt.model.packing import compile_layers
+from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer, product_dtype
 from nmt.text.subword import PAD
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class TrainingLoss(nn.Module):
 
     def compile_parts(self) -> None:
         """Makes torch compile the model's layers and the loss when they are first used."""
-        self.model.compile_layers()
+        compile_layers(self.model)
         self._nll_on_gpu = torch.compile(_nll_on_gpu)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -172,7 +172,7 @@ class TrainingLoss(nn.Module):
             # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the
             # attention of the first head of layer --guided-alignment at the position that predicts the piece.
             assert alignments
-            log_weights = _log_weights(cast(MultiHeadAttention, attention), *inputs)
+            log_weights = _log_weights(cast(MultiHeadAttention, attention), *inputs[:3])
             aligned.append(-(log_weights[alignments.indices_L] * alignments.shares_L).sum())
 
         guided: AbstractContextManager[Any] = nullcontext()

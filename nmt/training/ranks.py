@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nmt import console
 from nmt.config import TrainConfig
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
-from nmt.model.device import Runtime, resolve
+from nmt.model.device import Runtime, set_up
 from nmt.resources import share_cores
 from nmt.signals import STOPPING, StopSignals, not_ignored
 
@@ -150,13 +150,13 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
     signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
         with signals as stop:
-            yield World(), resolve(config), stop
+            yield World(), set_up(config), stop
         return
     console.speak_as(int(os.environ["RANK"]))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if config.gpus not in (1, local_size):
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave out --gpus")
-    runtime = resolve(config, int(os.environ.get("LOCAL_RANK", 0)))
+    runtime = set_up(config, int(os.environ.get("LOCAL_RANK", 0)))
     world = _connect(runtime, config.rank_timeout)
     with signals as stop:
         try:

@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from nmt import console
 from nmt.data.loader import MicroBatch
 from nmt.errors import NmtError
-from nmt.model.device import is_out_of_memory
+from nmt.model.out_of_memory import is_out_of_memory
 from nmt.training.state import Setup, TrainState
 
 

@@ -15,8 +15,8 @@ from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, is_native, obstacle_to_compiling
-from nmt.model.packing import obstacle_to_packing
+from nmt.model.device import Runtime, is_native
+from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
 from nmt.model.transformer import matrices
 from nmt.signals import StopSignals
 from nmt.training.graphs import GraphedPass

@@ -15,7 +15,7 @@ from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
 from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
-from nmt.model.device import is_out_of_memory
+from nmt.model.out_of_memory import is_out_of_memory
 from nmt.text.subword import EOS
 from nmt.training.optimizer import learning_rate
 from nmt.training.state import Setup, TrainState, UpdateResult

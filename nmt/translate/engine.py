@@ -53,7 +53,7 @@ class Engine(Protocol):
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
-    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.resolve` for `process`."""
+    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
     if config.engine == "pytorch":
         return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process, vocabulary_map=config.vocabulary_map)
     from nmt.translate.ctranslate2_engine import CTranslate2Engine

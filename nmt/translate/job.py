@@ -47,7 +47,7 @@ class TranslationJob:
         return read_codec(self.models[0])
 
     def load(self, models: Sequence[str], process: int) -> Engine:
-        """Loads the model; see `nmt.model.device.resolve` for `process`."""
+        """Loads the model; see `nmt.model.device.set_up` for `process`."""
         return load_engine(models, self.engine, self.runtime, process)
 
     def unit(self, row: Row, place: Place) -> Unit:
@@ -113,7 +113,7 @@ class RescoringJob:
         return read_codec(self.models[0])
 
     def load(self, models: Sequence[str], process: int) -> Engine:
-        """Loads the model; see `nmt.model.device.resolve` for `process`."""
+        """Loads the model; see `nmt.model.device.set_up` for `process`."""
         return load_engine(models, EngineConfig(), self.runtime, process)
 
     def unit(self, row: Row, place: Place) -> Pair:

@@ -16,7 +16,8 @@ from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, in_halves, resolve
+from nmt.model.device import Runtime, set_up
+from nmt.model.out_of_memory import in_halves
 from nmt.model.transformer import Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
@@ -51,14 +52,14 @@ class PyTorchEngine:
         process: int = 0,
         vocabulary_map: str | None = None,
     ) -> Self:
-        """Loads the model of a checkpoint, or an ensemble of several; see `nmt.model.device.resolve` for `process`.
+        """Loads the model of a checkpoint, or an ensemble of several; see `nmt.model.device.set_up` for `process`.
 
         Raises:
             NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
         runtime = runtime or RuntimeConfig()
         extensions.load(runtime.user_module)  # in a worker process, this is the first time
-        resolved = resolve(runtime, process, shares_gpus=True)
+        resolved = set_up(runtime, process, shares_gpus=True)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
         first_path, first = loaded[0]
         for path, other in loaded[1:]:

@@ -13,7 +13,7 @@ from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import MicroBatch, make_update
 from nmt.model.device import Runtime
-from nmt.model.packing import kernel_works, obstacle_to_packing
+from nmt.model.packing import compile_layers, kernel_works, obstacle_to_packing
 from nmt.training.loss import TrainingLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -65,7 +65,7 @@ def test_packed_batches_give_the_same_loss_and_gradient_as_padded_batches(traine
     for packs in (False, True):
         module = make_loss(trained)
         if packs and compiled:
-            module.model.compile_layers()
+            compile_layers(module.model)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss, _ = module(first_batch(trained, packs=packs).to(torch.device("cuda")))
         found.append((loss.detach(), torch.autograd.grad(loss, module.model.target_embedding.weight)[0]))

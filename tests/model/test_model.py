@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.data.loader import BatchSide, make_side
 from nmt.errors import NmtError
-from nmt.model import transformer
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
-from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
+from nmt.model.attention import Additive, DotProduct, attend
+from nmt.model.cpu_kernels import Dropout, linear, random_mask
 from nmt.model.incremental import start, step
 from nmt.model.masks import Block, Layout, self_attention_mask
 from nmt.model.transformer import (
@@ -308,12 +308,28 @@ def test_positions_follow_the_formula_and_grow() -> None:
     torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 
 
+def count_by_hand(config: ModelConfig, vocab_size: int) -> int:
+    """Returns the number of parameters by the sizes of the paper's matrices (§3)."""
+    attention = config.d_model * config.heads * 2 * (config.d_k + config.d_v)
+    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model
+    if config.attention == "additive":
+        attention += config.heads * config.d_k
+    if config.attention_biases:
+        attention += config.heads * (2 * config.d_k + config.d_v) + config.d_model
+    norm = 2 * config.d_model
+    encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    final_norms = 2 * norm if config.norm == "pre" else 0
+    positions = 2 * (config.learned_positions or 0) * config.d_model
+    embeddings = vocab_size * config.d_model + (vocab_size if config.output_bias else 0)
+    return embeddings + positions + encoder + decoder + final_norms
+
+
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *VARIANTS])
 def test_the_count_of_parameters_is_right(name: str) -> None:
     config = ARCHITECTURES[name] if name in ARCHITECTURES else replace(SMALL, **VARIANTS[name])
-    with torch.device("meta"):
-        made = Transformer(config, 37_000, 37_000, shared=True)
-    assert sum(p.numel() for p in made.parameters()) == parameters(config, 37_000)
+    assert parameters(config, 37_000) == count_by_hand(config, 37_000)
+    assert parameters(config, 37_000, 500) == count_by_hand(config, 37_000) + 500 * config.d_model
 
 
 def test_training_flops_equal_a_count_by_hand() -> None:
@@ -348,7 +364,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: Literal["pre", "post"], monkey
         def forward(self, x: Tensor) -> Tensor:
             return x * next(order)
 
-    monkeypatch.setattr("nmt.model.attention.random_mask", drawn)
+    monkeypatch.setattr("nmt.model.cpu_kernels.random_mask", drawn)
     found = decoded(ours, side(SOURCES[:1]), side(TARGETS[:1]))
     assert probabilities == [0.4, 0.4, 0.2, 0.4, 0.4, 0.4, 0.4, 0.2, 0.4]
     order, theirs = iter(masks), torch_transformer(ours).train()
@@ -387,10 +403,10 @@ def test_large_products_by_onednn_are_right(monkeypatch: pytest.MonkeyPatch, has
     """As on AMD's processors. With gradients, they are torch's own."""
     x, weight, bias = torch.randn(300, 512), torch.randn(600, 512), torch.randn(600)
     expected = (x.double() @ weight.double().T + (bias.double() if has_bias else 0)).float()
-    monkeypatch.setattr(transformer, "prefers_onednn", lambda: True)
+    monkeypatch.setattr("nmt.model.cpu_kernels.prefers_onednn", lambda: True)
     weight.requires_grad_()
-    torch.testing.assert_close(transformer.linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
+    torch.testing.assert_close(linear(x, weight, bias if has_bias else None), expected, atol=1e-3, rtol=0)
     monkeypatch.setattr(F, "linear", lambda *_: pytest.fail("this is not oneDNN"))
     with torch.no_grad():
-        product = transformer.linear(x, weight, bias if has_bias else None)
+        product = linear(x, weight, bias if has_bias else None)
     torch.testing.assert_close(product, expected, atol=1e-3, rtol=0)

@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
-from nmt.model.device import Runtime, obstacle_to_compiling
+from nmt.model.device import Runtime
 from nmt.model.masks import PackedMask
-from nmt.model.packing import kernel_works, obstacle_to_packing
+from nmt.model.packing import compile_layers, kernel_works, obstacle_to_compiling, obstacle_to_packing
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss
@@ -166,7 +166,7 @@ def losses(batches: list[MicroBatch], *, compiled: bool = False) -> Losses:
     torch.manual_seed(0)
     module = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
     if compiled:
-        module.model.compile_layers()
+        compile_layers(module.model)
     found = [module(made)[0] for made in batches]
     return [(loss.detach(), torch.autograd.grad(loss, list(module.parameters()))) for loss in found]
 

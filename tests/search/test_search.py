@@ -130,7 +130,7 @@ def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
         return logits[position.number][last_R], Position(position.number + 1)
 
     limits = torch.full((lines,), len(logits))
-    options = {"required": [Required()] * len(limits), "streams": range(len(limits))}
+    options = {"required": [Required()] * len(limits), "streams": [(i,) for i in range(len(limits))]}
     batch = SearchBatch(max_lengths_B=limits, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
     found = search(step, Position(0), batch)  # type: ignore[arg-type]
     return [sample for samples in found for sample in samples]

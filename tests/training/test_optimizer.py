@@ -17,7 +17,7 @@ import nmt
 from nmt import console
 from nmt.config import ModelConfig, RuntimeConfig, TrainConfig
 from nmt.model import device
-from nmt.model.device import resolve
+from nmt.model.device import set_up
 from nmt.model.transformer import Transformer, matrices
 from nmt.training import optimizer as optimizer_module
 from nmt.training.optimizer import Optimizer, learning_rate
@@ -144,7 +144,7 @@ def test_auto_chooses_fp16_on_gpus_without_bf16(
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)  # noqa: ARG005
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert resolve(RuntimeConfig()).precision == expected
+    assert set_up(RuntimeConfig()).precision == expected
 
 
 class CpuProducts(TorchDispatchMode):
@@ -184,12 +184,12 @@ def test_a_precision_that_the_processor_emulates_gives_a_warning(
     monkeypatch.setattr(device, "is_native", lambda dtype, _: dtype == torch.float32)
     monkeypatch.setattr(device, "_SLOW", 0.0)
     console.warn_once.cache_clear()
-    resolve(RuntimeConfig(device="cpu", precision="bf16"))
+    set_up(RuntimeConfig(device="cpu", precision="bf16"))
     assert re.search(
         r"--precision bf16 is emulated here: a matrix product takes [\d,]+ times as", capsys.readouterr().err
     )
-    resolve(RuntimeConfig(device="cpu"))
-    resolve(RuntimeConfig(device="cpu", precision="bf16"), local_rank=1)  # another worker, whose first one has warned
+    set_up(RuntimeConfig(device="cpu"))
+    set_up(RuntimeConfig(device="cpu", precision="bf16"), local_rank=1)  # another worker, whose first one has warned
     assert not capsys.readouterr().err
 
 

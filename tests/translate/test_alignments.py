@@ -18,7 +18,7 @@ from nmt import NmtError
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.model.architectures import model_config
-from nmt.model.device import Runtime, resolve
+from nmt.model.device import Runtime, set_up
 from nmt.model.transformer import Transformer
 from nmt.pages.attention import attention_of
 from nmt.text.words import NO_WORD, words_of_pieces
@@ -106,7 +106,7 @@ def test_the_last_decoder_layer_aligns() -> None:
         torch.manual_seed(1)
         model = Transformer(config, 312, 312, shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
-        ((*found,),) = alignment_module.align([model], resolve(RUNTIME), [sentence])
+        ((*found,),) = alignment_module.align([model], set_up(RUNTIME), [sentence])
         assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
