@@ -46,27 +46,27 @@ def end_resumably() -> None:
     `__main__` calls this before it imports a command that can be resumed. When the work begins, training installs its
     own handlers, and other commands call `end_as_usual`.
     """
-    for number in not_ignored(STOPPING):
-        signal.signal(number, _end_resumably)
+    for signum in not_ignored(STOPPING):
+        signal.signal(signum, _end_resumably)
 
 
 def end_as_usual() -> None:
     """Makes signals end this process in the usual way again, after `end_resumably`."""
-    _restore([number for number in STOPPING if signal.getsignal(number) is _end_resumably])
+    _restore([signum for signum in STOPPING if signal.getsignal(signum) is _end_resumably])
 
 
-def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
+def not_ignored(signums: tuple[signal.Signals, ...]) -> list[signal.Signals]:
     """Returns the given signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
-    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return [signum for signum in signums if signal.getsignal(signum) is not signal.SIG_IGN]
 
 
 @contextmanager
 def cleaning_up() -> Iterator[None]:
     """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run."""
     caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
-    handled = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
-    for number in handled:
-        signal.signal(number, _exit)
+    handled = [signum for signum in caught if signal.getsignal(signum) is signal.SIG_DFL]
+    for signum in handled:
+        signal.signal(signum, _exit)
     try:
         yield
     finally:
@@ -74,9 +74,9 @@ def cleaning_up() -> Iterator[None]:
 
 
 @contextmanager
-def held(numbers: Iterable[signal.Signals] = STOPPING) -> Iterator[None]:
+def held(signums: Iterable[signal.Signals] = STOPPING) -> Iterator[None]:
     """Delays signals until the block ends. Processes that this thread starts within it never receive them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signums)
     try:
         yield
     finally:
@@ -107,7 +107,7 @@ class StopSignals:
             reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            self._handlers = {number: signal.signal(number, lambda *_: None) for number in not_ignored(STOPPING)}
+            self._handlers = {signum: signal.signal(signum, lambda *_: None) for signum in not_ignored(STOPPING)}
             self._listener = threading.Thread(target=self._listen, args=(reader,), daemon=True, name="nmt-signals")
             self._listener.start()
         return self
@@ -115,41 +115,41 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if self._active:
             signal.set_wakeup_fd(self._wakeup)
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
+            for signum, handler in self._handlers.items():
+                signal.signal(signum, handler)
             os.close(self._writer)
             self._listener.join()  # it ends when it has seen all signals
 
     def _listen(self, reader: int) -> None:
         first = 0.0
-        while number := os.read(reader, 1):
-            if number[0] not in STOPPING:
+        while signum := os.read(reader, 1):
+            if signum[0] not in STOPPING:
                 continue
             if not self.received:
                 self.received, first = True, time.monotonic()
                 self._announce()
             elif time.monotonic() - first > _ONE_SIGNAL_SECONDS:
-                os._exit(128 + number[0])
+                os._exit(128 + signum[0])
         os.close(reader)
 
 
-def end_with_parent(number: signal.Signals) -> None:
+def end_with_parent(signum: signal.Signals) -> None:
     """Makes Linux send this process a signal when the thread that started it ends.
 
     Other systems cannot do this. There, ranks end when they find that a connection between them is broken.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signum)
 
 
-def _exit(number: int, _: FrameType | None) -> NoReturn:
+def _exit(signum: int, _: FrameType | None) -> NoReturn:
     _restore([ending for ending in STOPPING if signal.getsignal(ending) is _exit])
-    raise SystemExit(128 + number)
+    raise SystemExit(128 + signum)
 
 
-def _restore(numbers: list[signal.Signals]) -> None:
-    for number in numbers:
-        signal.signal(number, signal.SIG_DFL)
+def _restore(signums: list[signal.Signals]) -> None:
+    for signum in signums:
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def _end_resumably(_: int, __: FrameType | None) -> NoReturn:

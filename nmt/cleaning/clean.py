@@ -124,8 +124,8 @@ class Summary:
         """Counts the pairs of a shard."""
         self.read[part.shard.segment] += part.shard.rows
         self.histograms.update(part.histograms)
-        for number in np.unique(part.reasons[part.reasons >= 0]).tolist():
-            reason, dropped = REASONS[number], np.flatnonzero(part.reasons == number).tolist()
+        for code in np.unique(part.reasons[part.reasons >= 0]).tolist():
+            reason, dropped = REASONS[code], np.flatnonzero(part.reasons == code).tolist()
             self.counts[part.shard.segment][reason] += len(dropped)
             some = {*self.examples.get(reason, []), *((int(part.hashes[n]), part.rows[n]) for n in dropped)}
             self.examples[reason] = heapq.nsmallest(_EXAMPLES, some)

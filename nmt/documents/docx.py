@@ -237,7 +237,7 @@ class _TextPart:
 
     def _joined(self, content: Sequence[Inline]) -> Iterator[Inline]:
         """Yields the content with adjacent runs of equal properties as one. Code becomes a leaf."""
-        keys = [number if run is None else run.key for number, run in enumerate(map(_run_of, content))]
+        keys = [i if run is None else run.key for i, run in enumerate(map(_run_of, content))]
         for _, pairs in groupby(zip(keys, content, strict=True), key=lambda pair: pair[0]):
             joined = [inline for _, inline in pairs]
             run = _run_of(joined[0])

@@ -85,14 +85,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yields the range of the lines of text of each cue."""
-    times = [number for number, line in enumerate(lines) if _TIMES.match(line)]
-    for number, following in pairwise([*times, len(lines) + 1]):
-        last = number + 1
+    times = [i for i, line in enumerate(lines) if _TIMES.match(line)]
+    for time, following in pairwise([*times, len(lines) + 1]):
+        last = time + 1
         while last < min(following, len(lines)) and lines[last].strip():
             last += 1
         if last == following and lines[last - 1].strip().isdecimal():  # the number of the next cue
             last -= 1
-        yield number + 1, last
+        yield time + 1, last
 
 
 def _utterances(cue: int, lines: Sequence[str]) -> list[_Utterance]:
@@ -178,12 +178,12 @@ def _cut(text: str, goals: Sequence[float]) -> list[str]:
     tags = [tag.span() for tag in _TAG.finditer(text)]
     inside = {i for start, stop in tags for i in range(start, stop)}
     visible = [i for i in range(len(text)) if i not in inside]
-    spaces = [number for number, i in enumerate(visible) if number and _CUT.match(text, i)]
+    spaces = [column for column, i in enumerate(visible) if column and _CUT.match(text, i)]
     texts, start = list[str](), 0
     for left, goal in enumerate(goals, start=1 - len(goals)):
         # Keep a space for each text that follows.
-        possible = [number for number in spaces[: len(spaces) + left] if visible[number] > start]
-        stop = visible[min(possible, key=lambda number: abs(number - goal))] if possible else start
+        possible = [column for column in spaces[: len(spaces) + left] if visible[column] > start]
+        stop = visible[min(possible, key=lambda column: abs(column - goal))] if possible else start
         texts.append(text[start:stop].strip())
         start = stop
     return [*texts, text[start:].strip()]

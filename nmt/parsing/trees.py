@@ -143,10 +143,10 @@ def write_tree(tree: Node) -> str:
     """Returns the tree on one line; an empty string if it has no words."""
     if not tree.children:
         return ""
-    parts = []
+    written = ""
     for item, opens in walk(tree):
         if isinstance(item, Word):
-            parts.append(f" ({item.tag} {escaped(item.text)})")
+            written += f" ({item.tag} {escaped(item.text)})"
         else:
-            parts.append(f" ({item.label}" if opens else ")")
-    return "".join(parts)[1:]
+            written += f" ({item.label}" if opens else ")"
+    return written[1:]

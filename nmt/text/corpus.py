@@ -136,9 +136,8 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *
     """
     diverging = ""
     can_reread = translates and STDIO not in (str(path), str(other))
-    for number, pair in (
-        enumerate(zip(read_lines(path), read_lines(other), strict=False), start=1) if can_reread else ()
-    ):
+    pairs = zip(read_lines(path), read_lines(other), strict=False) if can_reread else ()
+    for number, pair in enumerate(pairs, start=1):
         shorter, longer = sorted(len(line) + 10 for line in pair)
         if longer > 3 * shorter:
             diverging = f", and line {number:,} is the first where one is three times as long as the other"
