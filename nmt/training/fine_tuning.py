@@ -1,6 +1,5 @@
 """Fine-tuning: a training begins with the weights of a checkpoint (--init-from)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,34 +70,30 @@ def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> d
 def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
     """Returns the weights that have a row for each piece, with the checkpoint's rows for the pieces that it has."""
     weights, old = checkpoint.weights, checkpoint.codec
-    target = _by_piece(old.target, weights["target_embedding.weight"])
-    source = _by_piece(old.source, weights.get("source_embedding.weight", weights["target_embedding.weight"]))
-    rows: dict[str, Tensor] = {}
-    if model.output_bias is not None:
-        rows["output_bias"], _ = _rows(codec.target, model.output_bias, _by_piece(old.target, weights["output_bias"]))
-    tables = {"target_embedding.weight": (codec.target, model.target_embedding, target)}
+    target_VD = weights["target_embedding.weight"]
+    target = _by_piece(old.target, target_VD)
+    source = _by_piece(old.source, weights.get("source_embedding.weight", target_VD))
+    tables = {"target_embedding.weight": (codec.target, target)}
     if model.source_embedding is None:
-        tables["target_embedding.weight"] = (codec.target, model.target_embedding, source | target)
+        tables["target_embedding.weight"] = (codec.target, source | target)
     else:
-        tables["source_embedding.weight"] = (codec.source, model.source_embedding, source)
-    for name, (subword, embedding, known) in tables.items():
-        rows[name], new = _rows(subword, embedding.weight, known)
-        pieces = len(subword)
-        console.info(
-            f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
-            + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
-        )
+        tables["source_embedding.weight"] = (codec.source, source)
+    if model.output_bias is not None:
+        tables["output_bias"] = (codec.target, _by_piece(old.target, weights["output_bias"]))
+    rows = {name: model.state_dict()[name].cpu().clone() for name in tables}
+    for name, (subword, known) in tables.items():
+        pieces = subword.vocabulary
+        new = [piece for piece in pieces if piece not in known]  # their rows stay random
+        for i, piece in enumerate(pieces):
+            if piece in known:
+                rows[name][i] = known[piece]
+        if name != "output_bias":
+            console.info(
+                f"{len(pieces) - len(new):,} of {len(pieces):,} pieces have embeddings in {Path(path).name}"
+                + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
+            )
     return rows
 
 
 def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
     return dict(zip(subword.vocabulary, weight, strict=True))
-
-
-def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
-    """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
-    rows, pieces = fresh.detach().cpu().clone(), subword.vocabulary
-    for i, piece in enumerate(pieces):
-        if piece in known:
-            rows[i] = known[piece]
-    return rows, [piece for piece in pieces if piece not in known]
