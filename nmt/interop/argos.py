@@ -16,8 +16,8 @@ from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.errors import NmtError
 from nmt.files import output_file, writing
-from nmt.interop.common import read_bytes
 from nmt.interop.ctranslate2 import specification
+from nmt.interop.foreign_files import read_bytes
 from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.languages import base_language

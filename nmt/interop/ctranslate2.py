@@ -18,7 +18,7 @@ from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
-from nmt.interop.common import SILENT, check_supported
+from nmt.interop.conversion import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines

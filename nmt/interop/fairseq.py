@@ -11,7 +11,9 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.common import Ids, Inert, Settings, Tensors, from_theirs, read_torch_file
+from nmt.interop.conversion import Ids, from_theirs
+from nmt.interop.foreign_files import Inert, read_torch_file
+from nmt.interop.foreign_model import Settings, Tensors
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped

@@ -18,21 +18,9 @@ from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.common import (
-    SPECIAL_PIECES,
-    Ids,
-    Settings,
-    Tensors,
-    check_supported,
-    floats,
-    from_theirs,
-    our_columns,
-    read_bytes,
-    read_json,
-    read_torch_file,
-    to_theirs,
-    unreadable,
-)
+from nmt.interop.conversion import SPECIAL_PIECES, Ids, check_supported, from_theirs, our_columns, to_theirs
+from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
+from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.model.transformer import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig

@@ -23,7 +23,7 @@ from torch import Tensor
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
-from nmt.interop.common import check_supported
+from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface import POSITIONS, check_text, write_settings
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
