@@ -81,10 +81,10 @@ def _check_text(text: TextConfig, origin: str) -> None:
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
     }
-    if found := [name for name, is_there in obstacles.items() if is_there]:
+    if unsupported := [name for name, is_there in obstacles.items() if is_there]:
         raise NmtError(
-            f"Argos Translate cannot prepare text with {' and '.join(found)} as {origin} needs it; train a model with "
-            f"--tokenizer none and --subword bpe, or serve this one with nmt serve"
+            f"Argos Translate cannot prepare text with {' and '.join(unsupported)} as {origin} needs it; train a model "
+            f"with --tokenizer none and --subword bpe, or serve this one with nmt serve"
         )
     if text.tags:
         console.warn(

@@ -103,16 +103,16 @@ _PICKLE = SimpleNamespace(
 )
 
 
-def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Returns the content of a torch file, and the floating-point tensors in it or in one of its parts, in fp32.
+def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Returns the content of a torch file, and the floating-point tensors in it or under a key, in fp32.
 
     Args:
-        part: the key of the part with the tensors; None if the content itself has them.
+        key: the key of the tensors; None if the content itself has them.
     """
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
     try:
         content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
-        return content, floats(content if part is None else content[part])
+        return content, floats(content if key is None else content[key])
     except OSError as error:
         raise unreadable(path, error) from error
     except _ForbiddenError as error:

@@ -71,12 +71,12 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: 
         return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
 
     try:
-        found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
+        outputs = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
         random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
     except Exception:  # Triton raises many types of errors
         return False
     expected = results(exact, torch.float32)
-    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
+    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(outputs, expected, strict=True))
     return are_right and all(bool(x.isfinite().all()) for x in random)
 
 
