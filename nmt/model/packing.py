@@ -86,18 +86,18 @@ def compile_layers(model: Transformer) -> None:
     Layers of padded batches are not compiled, because they would compile anew for many shapes.
     """
     compiled = torch.compile(_forward, dynamic=True)
+
+    def forward(layer: nn.Module, *inputs: Any) -> Tensor:
+        is_packed = any(isinstance(value, PackedMask) for value in inputs)
+        return (compiled if is_packed else _forward)(layer, *inputs)
+
     for layer in (*model.encoder, *model.decoder):
-        layer.forward = partial(_forward_compiled, compiled, layer)
+        layer.forward = partial(forward, layer)
 
 
 def _forward(layer: nn.Module, *inputs: Any) -> Tensor:
     """Returns the layer's output. Compiling this function compiles once for all layers of a kind."""
     return type(layer).forward(layer, *inputs)
-
-
-def _forward_compiled(compiled: Callable[..., Tensor], layer: nn.Module, *inputs: Any) -> Tensor:
-    is_packed = any(isinstance(value, PackedMask) for value in inputs)
-    return (compiled if is_packed else _forward)(layer, *inputs)
 
 
 def obstacle_to_compiling(device: torch.device) -> str | None:
