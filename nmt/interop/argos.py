@@ -16,8 +16,8 @@ from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.errors import NmtError
 from nmt.files import output_file, writing
-from nmt.interop.common import read_bytes
 from nmt.interop.ctranslate2 import specification
+from nmt.interop.foreign_files import read_bytes
 from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.languages import base_language
@@ -81,10 +81,10 @@ def _check_text(text: TextConfig, origin: str) -> None:
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
     }
-    if found := [name for name, is_there in obstacles.items() if is_there]:
+    if unsupported := [name for name, is_there in obstacles.items() if is_there]:
         raise NmtError(
-            f"Argos Translate cannot prepare text with {' and '.join(found)} as {origin} needs it; train a model with "
-            f"--tokenizer none and --subword bpe, or serve this one with nmt serve"
+            f"Argos Translate cannot prepare text with {' and '.join(unsupported)} as {origin} needs it; train a model "
+            f"with --tokenizer none and --subword bpe, or serve this one with nmt serve"
         )
     if text.tags:
         console.warn(

@@ -18,7 +18,7 @@ from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
-from nmt.interop.common import SILENT, check_supported
+from nmt.interop.conversion import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines
@@ -157,8 +157,8 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> An
         spec.decoder.projection.bias = bias
     for side, stack, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
         side.position_encodings.encodings = weights.get(f"{language}_positions.table", positions)
-        for number, layer in enumerate(side.layer):
-            _fill_layer(layer, weights, f"{stack}.{number}")
+        for i, layer in enumerate(side.layer):
+            _fill_layer(layer, weights, f"{stack}.{i}")
         if c.norm == "pre":
             _fill_norm(side.layer_norm, weights, f"{stack}_norm")
     # The exported vocabularies have the order of ours, so that every piece keeps its id.
@@ -178,8 +178,8 @@ def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> Non
     _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual.norm")
     if hasattr(layer, "attention"):
         attention = f"{name}.cross_attention"
-        parts = [f"{attention}.{part}" for part in ("query", "key_value", "output")]
-        _fill(layer.attention.linear, weights, parts)
+        names = [f"{attention}.{name}" for name in ("query", "key_value", "output")]
+        _fill(layer.attention.linear, weights, names)
         _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual.norm")
     inner, outer = f"{name}.feed_forward.inner", f"{name}.feed_forward.outer"
     _fill([layer.ffn.linear_0, layer.ffn.linear_1], weights, [inner, outer])

@@ -11,7 +11,9 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.common import Ids, Inert, Settings, Tensors, from_theirs, read_torch_file
+from nmt.interop.conversion import Ids, from_theirs
+from nmt.interop.foreign_files import Inert, read_torch_file
+from nmt.interop.foreign_model import Settings, Tensors
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
@@ -128,16 +130,16 @@ def import_fairseq(
 
 def _options(content: Mapping[str, Any], path: Path) -> Settings:
     """Returns the options of the model: `args` of old checkpoints, or `cfg` of newer ones."""
-    found = content.get("args")
-    if found is None and isinstance(content.get("cfg"), dict):
-        found = content["cfg"].get("model")
-    if isinstance(found, Inert):
-        found = found.state
-    if not isinstance(found, dict):
+    options = content.get("args")
+    if options is None and isinstance(content.get("cfg"), dict):
+        options = content["cfg"].get("model")
+    if isinstance(options, Inert):
+        options = options.state
+    if not isinstance(options, dict):
         raise NmtError(
             f"{path} does not have the options of a fairseq model (args, or cfg with model); use another file"
         )
-    return Settings(found, path)
+    return Settings(options, path)
 
 
 def _config(options: Settings) -> ModelConfig:
@@ -156,19 +158,19 @@ def _config(options: Settings) -> ModelConfig:
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Returns the tensors with their present names. Old checkpoints number the norms and join some matrices."""
-    found = {}
+    modern = {}
     for name, tensor in tensors.items():
         stack, *rest = name.split(".")
         if stack in _OLD_NORMS and len(rest) == 5 and rest[2] == "layer_norms" and rest[3] in ("0", "1", "2"):
             new = _OLD_NORMS[stack][int(rest[3]) % len(_OLD_NORMS[stack])]
-            found[".".join((stack, *rest[:2], new, rest[4]))] = tensor
+            modern[".".join((stack, *rest[:2], new, rest[4]))] = tensor
         elif rest and rest[-1] in ("in_proj_weight", "in_proj_bias") and tensor.shape[:1] == (3 * config.d_model,):
             prefix = ".".join((stack, *rest[:-1]))
-            for letter, part in zip("qkv", tensor.split(config.d_model), strict=True):
-                found[f"{prefix}.{letter}_proj.{rest[-1].removeprefix('in_proj_')}"] = part
+            for letter, projection in zip("qkv", tensor.split(config.d_model), strict=True):
+                modern[f"{prefix}.{letter}_proj.{rest[-1].removeprefix('in_proj_')}"] = projection
         else:
-            found[name] = tensor
-    return found
+            modern[name] = tensor
+    return modern
 
 
 def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) -> dict[str, Tensor]:

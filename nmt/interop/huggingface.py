@@ -18,21 +18,9 @@ from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.common import (
-    SPECIAL_PIECES,
-    Ids,
-    Settings,
-    Tensors,
-    check_supported,
-    floats,
-    from_theirs,
-    our_columns,
-    read_bytes,
-    read_json,
-    read_torch_file,
-    to_theirs,
-    unreadable,
-)
+from nmt.interop.conversion import SPECIAL_PIECES, Ids, check_supported, from_theirs, our_columns, to_theirs
+from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
+from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.model.transformer import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
@@ -68,10 +56,10 @@ def import_huggingface(folder: str, source_lang: str | None, target_lang: str | 
     return checkpoint
 
 
-def _recorded(settings: Settings, part: str) -> Any:
+def _recorded(settings: Settings, name: str) -> Any:
     """Returns what nmt recorded when it exported the model; None for other models."""
     record = settings.values.get(_RECORD)
-    return record.get(part) if isinstance(record, dict) else None
+    return record.get(name) if isinstance(record, dict) else None
 
 
 def _without_needless(
@@ -272,11 +260,13 @@ def _our_weights(
 def _check_encodings(tensors: Tensors, config: ModelConfig) -> None:
     """Raises an error unless the position encodings in the file, if there are any, are sinusoids."""
     for name in _ENCODINGS:
-        found = tensors.take_if_there(name)
-        if found is None:
+        encodings = tensors.take_if_there(name)
+        if encodings is None:
             continue
-        expected = sinusoids(found.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
-        if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=_ENCODINGS_TOLERANCE):
+        expected = sinusoids(encodings.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
+        if encodings.shape != expected.shape or not torch.allclose(
+            encodings, expected, rtol=0, atol=_ENCODINGS_TOLERANCE
+        ):
             raise NmtError(
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
                 f"use a model with static positions"
@@ -295,12 +285,12 @@ def _with_scale(weights: dict[str, Tensor], config: ModelConfig) -> dict[str, Te
 def _their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the weights of a checkpoint by the names of MarianMT."""
     columns_D = our_columns(config.d_model).argsort()
-    found = to_theirs(config, weights, "model.")
+    tensors = to_theirs(config, weights, "model.")
     names = _SIDES if "source_embedding.weight" in weights else {"target": _SHARED}
     for side, name in names.items():
-        found[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
-    found[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
-    return found
+        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
+    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
+    return tensors
 
 
 # The text processing
@@ -347,8 +337,8 @@ def _vocabulary(path: Path, size: int) -> dict[int, str]:
 
 
 def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, unknown: Any) -> Ids:
-    found = [i for i, piece in pieces.items() if piece == unknown]
-    if not found:
+    unknown_ids = [i for i, piece in pieces.items() if piece == unknown]
+    if not unknown_ids:
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
@@ -361,7 +351,7 @@ def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, u
                 f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
             )
     pad, start, eos = special.values()
-    return Ids((pad, found[0], start, eos), size)
+    return Ids((pad, unknown_ids[0], start, eos), size)
 
 
 def _recorded_text(settings: Settings, langs: Mapping[str, str | None]) -> TextConfig | None:

@@ -62,13 +62,13 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
-    made_from: Any = checkpoint.provenance
-    while "averaged" in made_from:
-        made_from = made_from["last"]
-    made = "converted with nmt from another format" if "imported" in made_from else "trained with nmt"
+    origin_of_weights: Any = checkpoint.provenance
+    while "averaged" in origin_of_weights:
+        origin_of_weights = origin_of_weights["last"]
+    history = "converted with nmt from another format" if "imported" in origin_of_weights else "trained with nmt"
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
-        f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {made}. {again}",
+        f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",
         f"## Use\n\n{use}",
         _LOWER_CAPITALS if text.lower_capitals else "",
         f"## Data\n\n{facts.data}" if facts.data else "",
@@ -92,7 +92,7 @@ def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) ->
 def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
     """Returns the card of a model for ONNX Runtime."""
     text = checkpoint.codec.config
-    parts = [
+    paragraphs = [
         "In Python, with the package `optimum-onnx`:",
         example(text, _ONNX, _GENERATE),
         "In JavaScript, with the package `@huggingface/transformers`, where MODEL is this folder or its name on the "
@@ -100,14 +100,14 @@ def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> s
         f"```js\n{_JAVASCRIPT}\n```",
         _notes(text),
     ]
-    card = model_card(checkpoint, origin, "\n\n".join(parts), facts, size)
+    card = model_card(checkpoint, origin, "\n\n".join(paragraphs), facts, size)
     return _FRONT_MATTER.format(library="transformers.js") + card
 
 
 def _without_folders(value: Any, key: str = "") -> Any:
     """Returns a provenance whose paths are only file names, because a model card is public."""
     if isinstance(value, dict):
-        return {name: _without_folders(found, name) for name, found in value.items()}
+        return {name: _without_folders(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return [_without_folders(item, key) for item in value]
     return Path(value).name if key in _PATHS and isinstance(value, str) else value

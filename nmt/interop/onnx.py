@@ -23,7 +23,7 @@ from torch import Tensor
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
-from nmt.interop.common import check_supported
+from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface import POSITIONS, check_text, write_settings
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
@@ -141,7 +141,7 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
     mask = (source != PAD).astype(np.int64)
     (encoded,) = encoder.run(None, {"input_ids": source, "attention_mask": mask})
     values = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
-    found = []
+    logits = []
     for decoder, ids, cached in zip(decoders, np.split(target, 2, axis=1), (False, True), strict=True):
         values |= {"input_ids": ids, "use_cache_branch": np.array([cached])}
         inputs = {}
@@ -149,9 +149,9 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
             _, heads, _, d_k = declared.shape if declared.name not in values else (0, 0, 0, 0)
             inputs[declared.name] = values.get(declared.name, np.zeros((len(ids), heads, 0, d_k), np.float32))
         outputs = dict(zip((output.name for output in decoder.get_outputs()), decoder.run(None, inputs), strict=True))
-        found.append(outputs.pop("logits"))
+        logits.append(outputs.pop("logits"))
         values |= {name.replace("present", "past_key_values"): value for name, value in outputs.items()}
-    return np.concatenate(found, axis=1)
+    return np.concatenate(logits, axis=1)
 
 
 class _Graph:
@@ -204,9 +204,9 @@ class _Graph:
         scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         return self.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
 
-    def final_norm(self, x: str, stack: str) -> str:
-        """Returns the output of a stack of layers, which has a norm of its own with pre-norm."""
-        return self.norm(x, f"{stack}_norm") if self.config.norm == "pre" else x
+    def norm_before(self, x: str, name: str) -> str:
+        """Returns LayerNorm(x) with pre-norm, otherwise x."""
+        return self.norm(x, name) if self.config.norm == "pre" else x
 
     def size(self, x: str, axis: int) -> str:
         """Returns the size of an axis, as an array of one number."""
@@ -220,11 +220,10 @@ class _Graph:
         return self.op("Add", self.op("Mul", pieces, scale), positions)
 
     def sublayer(self, x: str, name: str, compute: Callable[[str], str]) -> str:
-        """Returns the output of a sublayer and its residual connection, as `nmt.model.transformer.Residual`."""
+        """Returns the output of a sublayer with its residual connection and norm, as in `nmt.model.transformer`."""
         norm = f"{name}_residual.norm"
-        if self.config.norm == "pre":
-            return self.op("Add", x, compute(self.norm(x, norm)))
-        return self.norm(self.op("Add", x, compute(x)), norm)
+        sums = self.op("Add", x, compute(self.norm_before(x, norm)))
+        return sums if self.config.norm == "pre" else self.norm(sums, norm)
 
     def feed_forward(self, x: str, name: str) -> str:
         """Returns the output of a feed-forward network."""
@@ -240,15 +239,15 @@ class _Graph:
         share = self.op("Mul", self.op("Add", erf, self.constant(1.0, np.float32)), self.constant(0.5, np.float32))
         return self.op("Mul", x, share)
 
-    def by_head(self, x: str, parts: int) -> list[str]:
-        """Returns the parts BHTK of a joint product, whose columns have the order part, head, K."""
+    def by_head(self, x: str, projections: int) -> list[str]:
+        """Returns the projections BHTK in a joint product, whose columns have the order projection, head, K."""
         c = self.config
-        shape = self.constant([0, 0, parts * c.heads, c.d_k])
+        shape = self.constant([0, 0, projections * c.heads, c.d_k])
         heads = self.op("Transpose", self.op("Reshape", x, shape), perm=[0, 2, 1, 3])
-        if parts == 1:
+        if projections == 1:
             return [heads]
-        ends = [self.constant([part * c.heads]) for part in range(parts + 1)]
-        return [self.op("Slice", heads, ends[i], ends[i + 1], self.constant([1])) for i in range(parts)]
+        ends = [self.constant([i * c.heads]) for i in range(projections + 1)]
+        return [self.op("Slice", heads, ends[i], ends[i + 1], self.constant([1])) for i in range(projections)]
 
     def attend(self, q: str, k: str, v: str, mask: str, name: str) -> str:
         """Returns the output of attention from queries BHTK to keys and values BHSK, with a mask of numbers to add."""
@@ -279,9 +278,9 @@ class _Encoder(_Graph):
         shared = "source_embedding.weight" not in self.weights
         embedding = self.weight(f"{'target' if shared else 'source'}_embedding.weight")
         x = self.embed(self.op("Gather", embedding, ids), self.constant([0]), self.size(ids, 1))
-        for number in range(self.config.encoder_layers):
-            x = self.layer(x, f"encoder.{number}", mask)
-        self.op("Identity", self.final_norm(x, "encoder"), name="last_hidden_state")
+        for i in range(self.config.encoder_layers):
+            x = self.layer(x, f"encoder.{i}", mask)
+        self.op("Identity", self.norm_before(x, "encoder_norm"), name="last_hidden_state")
         shape = "batch_size", "encoder_sequence_length", self.config.d_model
         self.declare(self.outputs, "last_hidden_state", "FLOAT", *shape)
 
@@ -321,9 +320,9 @@ class _Decoder(_Graph):
         softmax_DV = self.weight("target_embedding.weight", self.weights["target_embedding.weight"].T)
         pieces = self.op("Transpose", self.op("Gather", softmax_DV, self.ids, axis=1), perm=[1, 2, 0])
         x = self.embed(pieces, earlier, end)
-        for number in range(self.config.decoder_layers):
-            x = self.layer(x, number)
-        self._logits(self.final_norm(x, "decoder"), softmax_DV)
+        for i in range(self.config.decoder_layers):
+            x = self.layer(x, i)
+        self._logits(self.norm_before(x, "decoder_norm"), softmax_DV)
 
     def _encoder_output(self) -> str:
         """Declares the encoder output; returns it, or no positions of it if its keys and values are given."""
@@ -348,30 +347,30 @@ class _Decoder(_Graph):
         hidden = self.op("Greater", self.op("Range", zero, last, one), rows)
         return self.op("Where", hidden, self.constant(_HIDDEN, np.float32), self.constant(0.0, np.float32))
 
-    def layer(self, x: str, number: int) -> str:
-        """Returns the output of a layer."""
-        name = f"decoder.{number}"
+    def layer(self, x: str, i: int) -> str:
+        """Returns the output of layer `i`."""
+        name = f"decoder.{i}"
 
         def attend_self(x: str) -> str:
             q, *new = self.by_head(self.linear(x, f"{name}.self_attention.query_key_value"), 3)
-            k, v = (self._cached(number, f"decoder.{kind}", x) for kind, x in zip(_KINDS, new, strict=True))
+            k, v = (self._cached(i, f"decoder.{kind}", x) for kind, x in zip(_KINDS, new, strict=True))
             return self.attend(q, k, v, self.self_mask, f"{name}.self_attention")
 
         def attend_source(x: str) -> str:
             (q,) = self.by_head(self.linear(x, f"{name}.cross_attention.query"), 1)
-            k, v = self._source_keys_values(number)
+            k, v = self._source_keys_values(i)
             return self.attend(q, k, v, self.cross_mask, f"{name}.cross_attention")
 
         x = self.sublayer(x, f"{name}.self_attention", attend_self)
         x = self.sublayer(x, f"{name}.cross_attention", attend_source)
         return self.sublayer(x, f"{name}.feed_forward", lambda x: self.feed_forward(x, f"{name}.feed_forward"))
 
-    def _source_keys_values(self, number: int) -> list[str]:
+    def _source_keys_values(self, layer: int) -> list[str]:
         kinds = [f"encoder.{kind}" for kind in _KINDS]
         if not self.first:
-            return [self.past[f"{number}.{kind}"] for kind in kinds]
-        new = self.by_head(self.linear(self.encoded, f"decoder.{number}.cross_attention.key_value"), 2)
-        return [self._cached(number, kind, x) for kind, x in zip(kinds, new, strict=True)]
+            return [self.past[f"{layer}.{kind}"] for kind in kinds]
+        new = self.by_head(self.linear(self.encoded, f"decoder.{layer}.cross_attention.key_value"), 2)
+        return [self._cached(layer, kind, x) for kind, x in zip(kinds, new, strict=True)]
 
     def _cached(self, layer: int, kind: str, new: str) -> str:
         """Returns earlier and new keys or values, which are also an output."""

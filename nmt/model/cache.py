@@ -38,15 +38,13 @@ class LayerCache:
     """The keys and values of a decoder layer.
 
     Attributes:
-        keys_BHPK, values_BHPU: those of the layer's own positions.
-        source_keys, source_values: those of the encoder output, BHSK and BHSU of each block of sentences.
+        own: those of the layer's own positions, BHPK and BHPU.
+        source: those of the encoder output, BHSK and BHSU of each block of sentences.
         slot: the slot of the newest position.
     """
 
-    keys_BHPK: Tensor
-    values_BHPU: Tensor
-    source_keys: tuple[Tensor, ...]
-    source_values: tuple[Tensor, ...]
+    own: tuple[Tensor, ...]
+    source: tuple[tuple[Tensor, ...], ...]
     slot: int = 0
 
     @classmethod
@@ -58,24 +56,22 @@ class LayerCache:
         """
         # In the form that attention would otherwise convert them to at every step.
         cacheable = widened if keys_values[0].device.type == "cpu" else Tensor.contiguous
-        source = [tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values]
+        source = tuple(tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values)
         sentences = sum(sentences for sentences, _ in blocks)
-        k_BHPK, v_BHPU = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x, *_ in source)
-        return cls(k_BHPK, v_BHPU, source[0], source[1])
+        own = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x, *_ in source)
+        return cls(tuple(own), source)
 
-    def append(self, k_RHK: Tensor, v_RHU: Tensor, mask: Mask) -> tuple[list[Tensor], list[Tensor]]:
-        """Writes the newest keys and values into `slot`; returns all that the mask covers, as one block."""
+    def append(self, k_RHK: Tensor, v_RHU: Tensor, mask: Mask) -> list[list[Tensor]]:
+        """Writes the newest keys and values into `slot`; returns all keys and values in the mask, as one block."""
         assert isinstance(mask, tuple)
         (block,) = mask
-        if block.keys > self.keys_BHPK.shape[2]:
-            self.keys_BHPK, self.values_BHPU = (
-                F.pad(x, (0, 0, 0, 2 * block.keys - x.shape[2])) for x in (self.keys_BHPK, self.values_BHPU)
-            )
+        if (missing := block.keys - self.own[0].shape[2]) > 0:
+            self.own = tuple(F.pad(x, (0, 0, 0, block.keys + missing)) for x in self.own)
         first = self.slot * block.queries
-        for x_BHPK, new_RHK in ((self.keys_BHPK, k_RHK), (self.values_BHPU, v_RHU)):
+        for x_BHPK, new_RHK in zip(self.own, (k_RHK, v_RHU), strict=True):
             (new_BHWK,) = cut(new_RHK, [(block.sentences, block.queries)])
             x_BHPK[:, :, first : first + block.queries] = new_BHWK
-        return [self.keys_BHPK[:, :, : block.keys]], [self.values_BHPU[:, :, : block.keys]]
+        return [[x_BHPK[:, :, : block.keys]] for x_BHPK in self.own]
 
     def keep(self, sentences_B: Tensor, of_blocks: Sequence[Tensor]) -> Self:
         """Returns the cache of some of the sentences.
@@ -83,13 +79,12 @@ class LayerCache:
         Args:
             of_blocks: which sentences of each block are kept; blocks without any are dropped.
         """
-        source_keys, source_values = (
+        source = (
             tuple(x.index_select(0, kept_B) for x, kept_B in zip(blocks, of_blocks, strict=True) if len(kept_B))
-            for blocks in (self.source_keys, self.source_values)
+            for blocks in self.source
         )
         # On a CPU, index_select takes a quarter of the time of an index in brackets.
-        keys_BHPK, values_BHPU = (x.index_select(0, sentences_B) for x in (self.keys_BHPK, self.values_BHPU))
-        return type(self)(keys_BHPK, values_BHPU, source_keys, source_values)
+        return type(self)(tuple(x.index_select(0, sentences_B) for x in self.own), tuple(source))
 
     def join(self, others: Self, indices_X: Tensor, sentences: int, longest: int, unneeded: int) -> Self:
         """Returns a cache of so many sentences, with those of another cache, which begin now, at these indices.
@@ -98,12 +93,13 @@ class LayerCache:
             longest: source positions of the longest sentence.
             unneeded: rows at the beginning that are dropped.
         """
-        source_keys, source_values = (
-            (_joined(_united(blocks), _united(more), indices_X, sentences, longest),)
-            for blocks, more in ((self.source_keys, others.source_keys), (self.source_values, others.source_values))
-        )
-        keys_BHPK, values_BHPU = (_padded(x[:, :, unneeded:], sentences) for x in (self.keys_BHPK, self.values_BHPU))
-        return type(self)(keys_BHPK, values_BHPU, source_keys, source_values)
+        source = []
+        for x_BHSK, others_BHSK in zip(map(_united, self.source), map(_united, others.source), strict=True):
+            width = others_BHSK.shape[2]
+            x_BHSK = _padded(x_BHSK, sentences, width)
+            x_BHSK[indices_X, :, :width] = others_BHSK
+            source.append((x_BHSK[:, :, :longest],))
+        return type(self)(tuple(_padded(x[:, :, unneeded:], sentences) for x in self.own), tuple(source))
 
 
 def _padded(x_BHSK: Tensor, sentences: int, width: int = 0) -> Tensor:
@@ -116,14 +112,6 @@ def _united(blocks: Sequence[Tensor]) -> Tensor:
     """Returns the sentences of all blocks BHSK as one block of the largest width."""
     width = max(x.shape[2] for x in blocks)
     return blocks[0] if len(blocks) == 1 else torch.cat([_padded(x, 0, width) for x in blocks])
-
-
-def _joined(x_BHSK: Tensor, others_BHSK: Tensor, indices_X: Tensor, sentences: int, longest: int) -> Tensor:
-    """Returns a block of so many sentences of this width, with those of another block at these indices."""
-    width = others_BHSK.shape[2]
-    x_BHSK = _padded(x_BHSK, sentences, width)
-    x_BHSK[indices_X, :, :width] = others_BHSK
-    return x_BHSK[:, :, :longest]
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class DecoderCache:
         hypotheses_W = torch.arange(beam, device=device)
         ancestors_BWT[:, :, slot] = hypotheses_W
         visible_BWP = (ancestors_BWT[..., None] == hypotheses_W).flatten(2)
-        bias_B1WP = visible_bias(visible_BWP, self.layers[0].keys_BHPK.dtype)[:, None]
+        bias_B1WP = visible_bias(visible_BWP, self.layers[0].own[0].dtype)[:, None]
         for layer in self.layers:
             layer.slot = slot
         cache = replace(self, ancestors_BWT=ancestors_BWT, length=self.length + 1)
@@ -215,6 +203,6 @@ class DecoderCache:
 
     def _source_bias(self, width: int) -> Tensor:
         """Returns the bias B11S that hides the padding of encoder output of this width."""
-        zero = self.layers[0].source_keys[0].new_zeros(1)
+        zero = self.layers[0].source[0][0].new_zeros(1)
         biases = [zero.expand(b.sentences, 1, 1, b.keys) if b.bias is None else b.bias for b in self.cross_mask]
         return torch.cat([F.pad(x, (0, width - x.shape[3]), value=-torch.inf) for x in biases])

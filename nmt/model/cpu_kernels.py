@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 # Attention as batched matrix products: training on CPUs, and short sentences without gradients.
 
-
-# torch's softmax does not vectorise rows of fewer scores, and takes five times as long.
+# torch's softmax does not vectorise shorter rows, and takes five times as long.
 _VECTOR = 16
 
 
@@ -30,7 +29,7 @@ def product_attention(
             return _ProductAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, scale, dropout)
         q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
         scores = _scores(q, k, bias, scale)
-        weights = torch.softmax(scores, -1, out=scores) if scores.shape[-1] >= _VECTOR else _softmax_(scores)
+        weights = scores.softmax(-1) if scores.shape[-1] >= _VECTOR else _softmax_(scores)
         return (weights @ v).to(v_BHSU.dtype)
 
 
@@ -44,7 +43,10 @@ def _scores(q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None, scale: float) -
 
 
 def _softmax_(scores: Tensor) -> Tensor:
-    """Returns the softmax over the last dimension, in place. Its rounding is that of training, whose losses it sets."""
+    """Returns the softmax over the last dimension, in place.
+
+    Training uses it for rows of all lengths, which costs 1 % of its time. In translation, it would cost 8 %.
+    """
     scores -= scores.amax(-1, keepdim=True)
     scores.exp_()
     scores /= scores.sum(-1, keepdim=True)

@@ -97,7 +97,11 @@ def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = Fa
 
 def precision_of(config: RuntimeConfig) -> str:
     """Returns `bf16`, `fp16` or `fp32`, the precision that the options choose on this machine. Changes no settings."""
-    return _best_precision(device_type(config)) if config.precision == "auto" else config.precision
+    if config.precision != "auto":
+        return config.precision
+    kind = device_type(config)
+    candidates = ("bf16", "fp16", "fp32") if kind == "cuda" else ("bf16", "fp32")
+    return next(name for name in candidates if is_native(_DTYPES[name], kind))
 
 
 def device_type(config: RuntimeConfig) -> str:
@@ -136,11 +140,6 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
         return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
     has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-
-
-def _best_precision(device_type: str) -> str:
-    candidates = ("bf16", "fp16", "fp32") if device_type == "cuda" else ("bf16", "fp32")
-    return next(name for name in candidates if is_native(_DTYPES[name], device_type))
 
 
 @cache

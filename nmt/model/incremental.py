@@ -38,7 +38,7 @@ def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> Decod
     sizes = [(block.sentences, block.width) for block in source.blocks]
     attentions = [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
     layers = tuple(LayerCache.of_source(cross.keys_values(encoded_ND), sizes, beam) for cross in attentions)
-    dtype = layers[0].keys_BHPK.dtype
+    dtype = layers[0].own[0].dtype
     mask = tuple(
         replace(block, queries=beam, bias=None if block.bias is None else block.bias.to(dtype))
         for block in cast(tuple[BlockMask, ...], cross_attention_mask(source, source))

@@ -66,8 +66,8 @@ def _dropped(numbers, seed, query_start, first_query, first_key, heads, DROPOUT:
     """Returns a tile after dropout. A random number depends only on the seed, the query, the head and the key."""
     if DROPOUT > 0:
         rows = (query_start + first_query + tl.arange(0, TILE)).to(tl.int64) * heads + tl.program_id(1)
-        places = (rows[:, None] << 32) + first_key + tl.arange(0, TILE)[None, :]
-        numbers = tl.where(tl.rand(tl.load(seed), places) < DROPOUT, 0.0, numbers / (1 - DROPOUT))
+        counters = (rows[:, None] << 32) + first_key + tl.arange(0, TILE)[None, :]
+        numbers = tl.where(tl.rand(tl.load(seed), counters) < DROPOUT, 0.0, numbers / (1 - DROPOUT))
     return numbers
 
 

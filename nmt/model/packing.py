@@ -71,12 +71,12 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: 
         return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
 
     try:
-        found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
+        outputs = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
         random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
     except Exception:  # Triton raises many types of errors
         return False
     expected = results(exact, torch.float32)
-    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
+    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(outputs, expected, strict=True))
     return are_right and all(bool(x.isfinite().all()) for x in random)
 
 
@@ -86,18 +86,18 @@ def compile_layers(model: Transformer) -> None:
     Layers of padded batches are not compiled, because they would compile anew for many shapes.
     """
     compiled = torch.compile(_forward, dynamic=True)
+
+    def forward(layer: nn.Module, *inputs: Any) -> Tensor:
+        is_packed = any(isinstance(value, PackedMask) for value in inputs)
+        return (compiled if is_packed else _forward)(layer, *inputs)
+
     for layer in (*model.encoder, *model.decoder):
-        layer.forward = partial(_forward_compiled, compiled, layer)
+        layer.forward = partial(forward, layer)
 
 
 def _forward(layer: nn.Module, *inputs: Any) -> Tensor:
     """Returns the layer's output. Compiling this function compiles once for all layers of a kind."""
     return type(layer).forward(layer, *inputs)
-
-
-def _forward_compiled(compiled: Callable[..., Tensor], layer: nn.Module, *inputs: Any) -> Tensor:
-    is_packed = any(isinstance(value, PackedMask) for value in inputs)
-    return (compiled if is_packed else _forward)(layer, *inputs)
 
 
 def obstacle_to_compiling(device: torch.device) -> str | None:

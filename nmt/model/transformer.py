@@ -30,15 +30,6 @@ from nmt.model.masks import Layout, Mask, PackedMask, bound_on, cross_attention_
 # Position encodings (paper §3.5)
 
 
-def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
-    """Returns the encodings of source and target positions: the same sinusoids, or learned ones for each side."""
-    if config.learned_positions is None:
-        sinusoidal = SinusoidalPositions(config)
-        return sinusoidal, sinusoidal
-    size = config.d_model, config.learned_positions
-    return LearnedPositions(*size), LearnedPositions(*size)
-
-
 # The first token of a sentence has this position in fairseq, behind the id of its PAD.
 _FIRST_IN_FAIRSEQ = 2
 
@@ -134,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         if cache is None:
             q_FHK, keys, values = self.projections(x_FD, encoded_ND)
         elif self.cross:
-            q_FHK, keys, values = self._queries(x_FD), cache.source_keys, cache.source_values
+            q_FHK, (keys, values) = self._queries(x_FD), cache.source
         else:
             q_FHK, k_FHK, v_FHU = self.projections(x_FD, None)
             keys, values = cache.append(k_FHK, v_FHU, mask)
@@ -143,18 +134,18 @@ class MultiHeadAttention(nn.Module):
     def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
         """Returns queries FHK, keys GHK and values GHU: of x, or keys and values of the encoder output."""
         if encoded_ND is None:
-            return self._by_head(self.query_key_value(x_FD).split(self.sizes, -1))
+            return self._by_head(self.query_key_value(x_FD), *self.sizes)
         return self._queries(x_FD), *self.keys_values(encoded_ND)
 
     def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
         """Returns keys NHK and values NHU of cross-attention."""
-        return self._by_head(self.key_value(encoded_ND).split(self.sizes[1:], -1))
+        return self._by_head(self.key_value(encoded_ND), *self.sizes[1:])
 
     def _queries(self, x_MD: Tensor) -> Tensor:
-        return self._by_head([self.query(x_MD)])[0]
+        return self.query(x_MD).unflatten(-1, (self.heads, -1))
 
-    def _by_head(self, projections: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(x.unflatten(-1, (self.heads, -1)) for x in projections)
+    def _by_head(self, x_FX: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+        return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in x_FX.split(sizes, -1))
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -270,12 +261,19 @@ class Transformer(nn.Module):
         shared: whether both languages have the same vocabulary.
     """
 
+    source_positions: nn.Module
+    target_positions: nn.Module
+
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> None:
         super().__init__()
         self.config = config
         self.target_embedding = nn.Embedding(target_size, config.d_model)
         self.source_embedding = None if shared else nn.Embedding(source_size, config.d_model)
-        self.source_positions, self.target_positions = position_encodings(config)
+        if config.learned_positions is None:
+            self.source_positions = self.target_positions = SinusoidalPositions(config)
+        else:
+            size = config.d_model, config.learned_positions
+            self.source_positions, self.target_positions = LearnedPositions(*size), LearnedPositions(*size)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))

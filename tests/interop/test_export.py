@@ -32,7 +32,7 @@ from marian import mixed_lines, spm, vocabulary
 from stand_ins import Recipe
 
 import nmt
-from nmt.interop.common import SPECIAL_PIECES
+from nmt.interop.conversion import SPECIAL_PIECES
 from nmt.interop.ctranslate2 import specification
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import Mapped

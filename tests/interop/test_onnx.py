@@ -34,7 +34,7 @@ from tokenizers import Tokenizer
 
 import nmt.checkpoint
 from nmt.interop import onnx
-from nmt.interop.common import SPECIAL_PIECES
+from nmt.interop.conversion import SPECIAL_PIECES
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, Subword

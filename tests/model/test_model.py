@@ -175,7 +175,7 @@ def test_decoding_step_by_step_equals_the_full_pass(beam: int, steps: int, varia
         tokens = [[tokens[b][w] for w in row] for b, row in zip(chosen, parents, strict=True)]
         cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if number == 1 else None)
     if window := config.attention_window:  # the cache drops positions that no later position attends to
-        assert all(layer.keys_BHPK.shape[2] <= 2 * max(window, 16) * beam for layer in cache.layers)
+        assert all(layer.own[0].shape[2] <= 2 * max(window, 16) * beam for layer in cache.layers)
 
 
 def test_a_sentence_of_padding_alone_gives_numbers() -> None:
