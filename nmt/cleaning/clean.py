@@ -279,7 +279,7 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
     """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
-        rows = files.read(shard)
+        rows = [row for row, _ in files.read(shard)]
         for index, row in result.values["changed"]:
             rows[index] = tuple(row)
         of_shard = reasons[first : first + shard.rows]

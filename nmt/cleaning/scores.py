@@ -19,7 +19,7 @@ from nmt.jobs.run import Run
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Executor, local
 from nmt.text.corpus import read_rows
-from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+from nmt.translate.job import RescoringJob, placed, settings_of
 from nmt.translate.lines import Pair, PairFormat
 from nmt.translate.records import Score
 
@@ -83,7 +83,6 @@ def dual_scores(
                     str(output),
                     job,
                     settings=settings_of(here),
-                    shard_rows=shard_rows(job),
                     options=replace(options, shard_lines=None),
                     workers=workers,
                     progress=progress,

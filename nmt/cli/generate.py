@@ -33,7 +33,7 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
-    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
     from nmt.translate.lines import LineFormat
     from nmt.translate.records import TranslatedLine
 
@@ -73,7 +73,6 @@ def generate(
             files.output,
             job,
             settings=settings,
-            shard_rows=shard_rows(job),
             options=options,
             workers=files.workers,
             progress=progress,

@@ -27,7 +27,7 @@ def rescore(
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
     from nmt.training.records import perplexity
-    from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+    from nmt.translate.job import RescoringJob, placed, settings_of
     from nmt.translate.lines import PairFormat
     from nmt.translate.records import ScoredLine
 
@@ -53,7 +53,6 @@ def rescore(
             files.output,
             job,
             settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
-            shard_rows=shard_rows(job),
             options=options,
             workers=files.workers,
             progress=progress,

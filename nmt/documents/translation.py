@@ -19,7 +19,7 @@ from nmt.jobs.source import Memory
 from nmt.jobs.stream import Executor, local
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
 from nmt.translate.lines import LineFormat
 from nmt.translate.records import TranslatedLine, Translation
 
@@ -180,7 +180,6 @@ def translate(
         output=output,
         is_resumable=has_shards(inputs, outputs[0]),
         settings=settings,
-        shard_rows=shard_rows(job),
         options=options,
         workers=files.workers,
         progress=progress,

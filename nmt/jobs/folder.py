@@ -110,10 +110,9 @@ class JobFolder:
                 f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
             )
         for shard in self.plan.shards:
-            yield shard, self._result(shard)
+            yield shard, self._result(self._result_path(shard))
 
-    def _result(self, shard: Shard) -> Result:
-        path = self._result_path(shard)
+    def _result(self, path: Path) -> Result:
         try:
             with path.open("rb") as file:
                 header, content = json.loads(file.readline()), file.read()
@@ -172,7 +171,13 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
     if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = missing_folders(path.parent)
-    _make(path, flag)
+    with writing(path, f"choose another {flag}"):
+        path.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(path))
+    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
+    if foreign or (names - {_WORKING} and _PREPARING not in names):
+        stranger = path / foreign[0] if foreign else path
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
     busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
     waiting = f"waiting for another process, which prepares {path}"
     with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
@@ -193,17 +198,6 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
             if not (options.shard or options.merge or has_begun):
                 _remove(path)
                 remove_empty(missing)
-
-
-def _make(path: Path, flag: str) -> None:
-    """Makes the folder, or checks that the existing one was made by an earlier process."""
-    with writing(path, f"choose another {flag}"):
-        path.mkdir(parents=True, exist_ok=True)
-    names = set(os.listdir(path))
-    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
-    if foreign or (names - {_WORKING} and _PREPARING not in names):
-        stranger = path / foreign[0] if foreign else path
-        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
 
 
 def _opened(path: Path, preparation: Preparation) -> JobFolder:

@@ -27,8 +27,8 @@ from nmt.jobs.stream import (
     Job,
     Outcome,
     Processor,
+    ReadyChunks,
     Result,
-    SizedChunks,
     compute,
     local,
 )
@@ -64,8 +64,16 @@ def _connect(address: str) -> Any:
     """Returns the module ray after connecting it; `auto` starts a cluster of this machine if there is none."""
     for name, value in _VARIABLES.items():
         os.environ.setdefault(name, value)
-    if address != "auto":
-        _check_address(address)
+    if address != "auto":  # Ray itself would try an address that nothing listens at for a quarter of an hour
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or "/" in host:
+            raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise NmtError(
+                f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
+            ) from error
     with importing("ray", "--cluster", "'attention-nmt[ray]'"):
         import ray
         import ray._private.worker as worker
@@ -80,33 +88,15 @@ def _connect(address: str) -> Any:
                 f"--cluster {address} cannot be used ({said:.300}); check the address, and that all machines have the "
                 f"same versions of Ray and Python"
             ) from error
-        _start(ray, quiet)
+        console.info("no Ray cluster runs here; starting one of this machine")
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+        try:
+            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+        except Exception as failure:  # Ray raises a plain Exception, with pages of text
+            raise NmtError(
+                f"Ray could not be started here ({reason(failure)}); start a cluster by ray start --head"
+            ) from failure
     return ray
-
-
-def _start(ray: Any, quiet: dict[str, Any]) -> None:
-    """Starts a cluster of this machine."""
-    console.info("no Ray cluster runs here; starting one of this machine")
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
-    try:
-        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
-    except Exception as error:  # Ray raises a plain Exception, with pages of text
-        raise NmtError(
-            f"Ray could not be started here ({reason(error)}); start a cluster by ray start --head"
-        ) from error
-
-
-def _check_address(address: str) -> None:
-    """Raises NmtError if nothing listens at the address. Ray itself would try for a quarter of an hour."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise NmtError(
-            f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
-        ) from error
 
 
 def has_gpus() -> bool:
@@ -155,6 +145,7 @@ class Worker:
         return self._done(compute(*self._loaded, chunk).result)
 
     def _load(self) -> tuple[Job, Processor]:
+        """Loads the processor of the job from copies of its files."""
         import ray
 
         if self._version != __version__:
@@ -165,7 +156,20 @@ class Worker:
         resources.limit_spinning()
         console.stderr.file = self._messages
         (job,), models = map(ray.get, self._references)
-        processor = _processor(job, models)
+        with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+            # Models of an ensemble may have the same name in different folders.
+            paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(job.models)]
+            for path, content in zip(paths, models, strict=True):
+                content.tofile(path)
+            try:
+                processor = job.load(list(map(str, paths)), 0)
+            except (RuntimeError, MemoryError) as error:
+                if isinstance(error, RuntimeError) and "memory" not in str(error):
+                    raise
+                raise NmtError(
+                    f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines "
+                    f"or more --worker-cores, so that fewer workers share a machine"
+                ) from error
         processor.session().__enter__()  # until the process ends
         return job, processor
 
@@ -176,24 +180,6 @@ class Worker:
         self._messages.seek(0)
         self._messages.truncate()
         return Done(messages, ray.get_runtime_context().get_node_id(), result)
-
-
-def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
-    """Returns the processor of a job whose files have these contents."""
-    with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
-        # Models of an ensemble may have the same name in different folders.
-        paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(job.models)]
-        for path, content in zip(paths, models, strict=True):
-            content.tofile(path)
-        try:
-            return job.load(list(map(str, paths)), 0)
-        except (RuntimeError, MemoryError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error):
-                raise
-            raise NmtError(
-                f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines or "
-                f"more --worker-cores, so that fewer workers share a machine"
-            ) from error
 
 
 _IN_FLIGHT = 2  # chunks of each worker
@@ -210,7 +196,7 @@ class _Handle:
 
 
 class _Driver:
-    def __init__(self, job: Job, chunks: SizedChunks, options: JobConfig, most: int | None) -> None:
+    def __init__(self, job: Job, chunks: ReadyChunks, options: JobConfig, most: int | None) -> None:
         import ray
 
         self._ray, self._most = ray, most
@@ -241,13 +227,20 @@ class _Driver:
     @property
     def _left(self) -> int:
         """The number of chunks that no worker has."""
-        return len(self._again) + len(self._chunks)
+        return len(self._again) + self._chunks.left
 
     def run(self) -> Iterator[Outcome]:
         """Yields what becomes of each chunk."""
         while self._left or any(worker.chunks for worker in self._workers):
             self._follow_machines()
-            self._hand_out()
+            for depth in range(1 if self._suspects else _IN_FLIGHT):
+                for worker in self._workers:
+                    if self._left and worker.machine and len(worker.chunks) <= depth:
+                        chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
+                        assert chunk
+                        task = worker.actor.do.remote(chunk)
+                        worker.chunks[task] = chunk
+                        self._by_task[task] = worker
             for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
                 yield from self._take(task)
 
@@ -284,23 +277,13 @@ class _Driver:
             console.warn_once(f"no machine of the cluster has {needs} for a worker; waiting for one")
         return max(room, 1)
 
-    def _hand_out(self) -> None:
-        for depth in range(1 if self._suspects else _IN_FLIGHT):
-            for worker in self._workers:
-                if self._left and worker.machine and len(worker.chunks) <= depth:
-                    chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
-                    assert chunk
-                    task = worker.actor.do.remote(chunk)
-                    worker.chunks[task] = chunk
-                    self._by_task[task] = worker
-
     def _take(self, task: Any) -> Iterator[Outcome]:
         """Handles a call that has ended."""
         worker = self._by_task[task]
         try:
             done = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
-            yield from self._fail(worker, worker.chunks.get(task), self._why(error))
+            yield from self._fail(worker, worker.chunks.get(task), error)
             return
         del self._by_task[task]
         chunk = worker.chunks.pop(task, None)
@@ -311,21 +294,21 @@ class _Driver:
             self._suspects.discard(chunk.first)
             yield Outcome(chunk, done.result)
 
-    def _why(self, error: Exception) -> str:
-        """Returns why a call has failed. Raises the NmtError of a worker."""
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            if isinstance(error.cause, NmtError):
-                raise error.cause from None
-            return f"{type(error.cause).__name__}: {error.cause}"
-        if isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated the call as often as it may
-            return f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
-        return reason(error)
-
-    def _fail(self, worker: _Handle, chunk: Chunk | None, why: str) -> Iterator[Outcome]:
+    def _fail(self, worker: _Handle, chunk: Chunk | None, error: Any) -> Iterator[Outcome]:
         """Handles a call that has failed. The worker may be unusable, so another one takes its place.
 
         Any chunk in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
+
+        Raises:
+            NmtError: a worker has raised it, or could not load the model.
         """
+        why = reason(error)
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            if isinstance(error.cause, NmtError):
+                raise error.cause from None
+            why = f"{type(error.cause).__name__}: {error.cause}"
+        elif isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated the call as often as it may
+            why = f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
         if not chunk:
             raise NmtError(
                 f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all machines "
@@ -352,7 +335,7 @@ def on_cluster(
     options: JobConfig, job: Job, chunks: Chunks, workers: int | None, progress: console.Progress
 ) -> Generator[Outcome, None, None]:
     """Computes on the cluster that this process is connected to; with the options, a `nmt.jobs.stream.Executor`."""
-    assert isinstance(chunks, SizedChunks)  # a cluster works on shards
+    assert isinstance(chunks, ReadyChunks)  # a cluster works on shards
     what = progress.description
     driver = _Driver(job, chunks, options, workers)
     try:
