@@ -47,7 +47,7 @@ def preprocess(
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
     options = options or JobConfig()
-    text = _text_config(config, like)
+    text = _text_config_of(like, config) if like else text_config(config)
     check_new(config.dest, "--dest")
     columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
     source = Files(_training_files(config), columns + ["--alignments"] * bool(config.alignments))
@@ -98,9 +98,7 @@ def _training_files(config: DataConfig) -> list[list[str]]:
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
 
 
-def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
-    if like is None:
-        return text_config(config)
+def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     there, here = (like.config.source_lang, like.config.target_lang), (config.source_lang, config.target_lang)
     if there != here:
         raise NmtError(
@@ -125,7 +123,7 @@ def _settings(config: DataConfig) -> dict[str, Any]:
 
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
-    """Joins the encoded shards."""
+    """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     sampling = Sampling.of(config, codec)
     counts = sampling.encodings("source"), sampling.encodings("target")
     kept, dropped = [0] * len(config.train), Counter[str]()
@@ -140,24 +138,17 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
-    try:
-        return replace(split.meta, corpora=config.train, dropped=dict(dropped), mixture=_mixture(config, kept))
-    except NmtError:
-        folder.discard()  # the way out is another --train, which is another job
-        raise
-
-
-def _mixture(config: DataConfig, kept: list[int]) -> Mixture | None:
-    """Returns the shares of the corpora in an epoch; None if an epoch has each pair once."""
+    meta = replace(split.meta, corpora=config.train, dropped=dict(dropped))
     weights = config.weight or (1.0,) * len(kept)
     if len(set(weights)) == 1 and config.temperature == 1:
-        return None
+        return meta  # an epoch has each pair once
     if 0 in kept:
+        folder.discard()  # the way out is another --train, which is another job
         raise NmtError(f"all pairs of {config.train[kept.index(0)]} were dropped; leave out this --train")
     mixture = Mixture.of(kept, weights, config.temperature)
     for prefix, pairs, share in zip(config.train, kept, mixture.shares, strict=True):
         console.info(f"{prefix}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
-    return mixture
+    return replace(meta, mixture=mixture)
 
 
 def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> SplitMeta:

@@ -12,7 +12,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of, refuse_inputs
 from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
-from nmt.jobs.stream import Batch, Chunk, Job, Place, Result
+from nmt.jobs.stream import Batch, Chunk, Place, Result
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
@@ -25,7 +25,7 @@ from nmt.translate.units import EncodedSentence, Sentence, Unit, by_sentence, en
 
 
 @dataclass(frozen=True)
-class _ModelJob(Job):
+class _ModelJob:
     """Work of a model, or of an ensemble of several."""
 
     models: tuple[str, ...]
