@@ -100,14 +100,6 @@ class Pairs:
         return hash_of_pairs(first, *second) if second else first
 
 
-def _letters(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda side: -side.letters / np.maximum(side.length - side.spaces, 1))
-
-
-def _script(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda side: -np.where(side.letters, side.in_script / np.maximum(side.letters, 1), 1))
-
-
 def _repeats(line: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
 
@@ -142,33 +134,25 @@ def _other_language(pairs: Pairs) -> np.ndarray:
 
 
 def _has_markup(line: str) -> bool:
-    return ("<" in line or "&" in line or "[[" in line or "{{" in line) and bool(_MARKUP.search(line))
-
-
-def _untranslated(pairs: Pairs) -> np.ndarray:
-    first, second = (side.hash for side in pairs.measures)
-    return (first == second) & (first != 0)
+    return any(start in line for start in ("<", "&", "[[", "{{")) and bool(_MARKUP.search(line))
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
-    differ = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
-    for index in np.flatnonzero(differ):
-        differ[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
-    return differ
-
-
-def _numbers_differ(first: str, second: str) -> bool:
-    """Returns whether each line has a number that the other one lacks.
+    """Returns whether each line of a pair has a number that the other one lacks; [L].
 
     Numbers end at every character that is no digit. 91 and 1991 count as the same number.
     """
-    numbers = [Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in (first, second)]
-    missing, added = numbers[0] - numbers[1], numbers[1] - numbers[0]
 
     def unmatched(numbers: Counter[str], others: Counter[str]) -> bool:
         return any(not any(n.endswith(m) or m.endswith(n) for m in others) for n in numbers)
 
-    return unmatched(missing, added) and unmatched(added, missing)
+    differ = np.logical_and.reduce([pairs.alive, *(side.digits > 0 for side in pairs.measures)])
+    for index in np.flatnonzero(differ):
+        digits = [re.findall(r"\d{1,100}", lines[index]) for lines in pairs.sides]
+        first, second = (Counter(str(int(number)) for number in numbers) for numbers in digits)
+        missing, added = first - second, second - first
+        differ[index] = unmatched(missing, added) and unmatched(added, missing)
+    return differ
 
 
 class Rule(NamedTuple):
@@ -204,9 +188,21 @@ RULES = (
     Rule("control", lambda pairs: pairs.largest(lambda side: side.control)),
     Rule("max_characters", lambda pairs: pairs.largest(lambda side: side.length), _steps(0, 2000, 50)),
     Rule("max_ratio", lambda pairs: length_ratio(*pairs.measures), _steps(1, 5, 0.1), compares=True),
-    Rule("min_letters", _letters, _steps(0, 1, 0.025)),
-    Rule("min_script", _script, _steps(0, 1, 0.025)),
-    Rule("untranslated", _untranslated, compares=True),
+    Rule(
+        "min_letters",
+        lambda pairs: -pairs.largest(lambda side: -side.letters / np.maximum(side.length - side.spaces, 1)),
+        _steps(0, 1, 0.025),
+    ),
+    Rule(
+        "min_script",
+        lambda pairs: -pairs.largest(lambda m: -np.where(m.letters, m.in_script / np.maximum(m.letters, 1), 1)),
+        _steps(0, 1, 0.025),
+    ),
+    Rule(
+        "untranslated",
+        lambda pairs: (pairs.measures[0].hash == pairs.measures[1].hash) & (pairs.measures[0].hash != 0),
+        compares=True,
+    ),
     Rule("numbers", _numbers, compares=True),
     Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
     Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),

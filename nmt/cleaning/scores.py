@@ -95,13 +95,9 @@ def dual_scores(
         directions.append(np.load(output).T)
     (forward, forward_end), (backward, backward_end) = directions
     entropy, end = np.maximum(forward, backward), np.maximum(forward_end, backward_end)
-    return np.exp(-entropy - _WEIGHT_OF_END * end) / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
-
-
-def _ratios(sides: Sequence[str], languages: Sequence[str]) -> np.ndarray:
-    """Returns the ratio of the lengths of each pair; [L]."""
     chunks = in_chunks(read_rows(*sides))
-    return np.concatenate([length_ratio(*map(measure, zip(*rows, strict=True), languages)) for rows in chunks])
+    ratios = [length_ratio(*map(measure, zip(*rows, strict=True), languages)) for rows in chunks]
+    return np.exp(-entropy - _WEIGHT_OF_END * end) / np.concatenate(ratios) ** _WEIGHT_OF_RATIO
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:

@@ -12,7 +12,7 @@ from nmt.cli.flags import flags
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.files import STDIO
+from nmt.files import STDIO, output_file
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
@@ -32,25 +32,22 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
     """
     from nmt.cleaning.clean import clean as run
     from nmt.jobs.ray import connected
+    from nmt.pages.page import page
 
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
+
+    def write_page(summary: Summary) -> None:
+        if config.page is not None:
+            with output_file(config.page, flag="--page") as file:
+                file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
+
     with connected(options) as execute:
-        summary = run(config, options, runtime, lambda summary: _write_page(config, summary), execute)
+        summary = run(config, options, runtime, write_page, execute)
     if summary is not None:
         _show(summary)
         files = [f"{config.dest}.{lang}" for lang in config.languages]
         console.info(f"wrote {', '.join(filter(None, [*files, config.rejected, config.page]))}")
-
-
-def _write_page(config: CleanConfig, summary: "Summary") -> None:
-    if config.page is None:
-        return
-    from nmt.files import output_file
-    from nmt.pages.page import page
-
-    with output_file(config.page, flag="--page") as file:
-        file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
 
 
 def _page_data(summary: "Summary") -> dict[str, Any]:
