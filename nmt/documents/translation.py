@@ -116,9 +116,8 @@ class Documents:
             refuse_inputs(output, [*options.model, *filter(None, [options.glossary])], f"--output {output}")
         self.reports = [self._read(path, output) for path, output in files]
         if not any(report.document for report in self.reports):
-            raise NmtError(
-                self.reports[0].failure if len(files) == 1 else f"{', '.join(paths)}: no file can be translated"
-            )
+            several = f"{', '.join(paths)}: no file can be translated"
+            raise NmtError(self.reports[0].failure if len(files) == 1 else several)
 
     def _read(self, path: str, output: str) -> Report:
         name = name_of(path)
@@ -164,21 +163,20 @@ def translate(
     """
     documents = Documents(paths, files, keeps_phrases=engine.can_require_phrases(search))
     search = replace(search, alignments=documents.sentences.has_markup)
-    outputs = [report.output for report in documents.reports]
-    output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
+    first = documents.reports[0].output
+    output = first if files.output is None or len(documents.reports) == 1 else files.output
     inputs = [*(report.path for report in documents.reports if report.document), *files.model]
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
-    check_files(inputs, outputs[0], options)
+    check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
+    rows = [(text, *phrases) for text, phrases in documents.sentences.translations]
     run = Run(
         job=job,
-        source=Memory(
-            "the text of the documents", [(text, *phrases) for text, phrases in documents.sentences.translations]
-        ),
+        source=Memory("the text of the documents", rows),
         output=output,
-        is_resumable=has_shards(inputs, outputs[0]),
+        is_resumable=has_shards(inputs, first),
         settings=settings,
         options=options,
         workers=files.workers,
