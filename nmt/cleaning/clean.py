@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan, Row, Shard
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Batch, Chunk, Executor, Job, Place, Result, local
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result
 from nmt.text.corpus import parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -135,16 +135,14 @@ class Summary:
 
 def clean(
     config: CleanConfig,
-    options: JobConfig | None = None,
+    execution: Execution | None = None,
     runtime: RuntimeConfig | None = None,
     report: Callable[[Summary], None] = lambda _: None,
-    execute: Executor = local,
 ) -> Summary | None:
     """Writes the pairs of the corpora that the rules and the scores keep.
 
     Args:
-        options, runtime: how pairs are cut into shards, and where the models of --score-with run.
-        execute: what judges and scores pairs.
+        execution, runtime: how pairs are judged and scored, and where the models of --score-with run.
         report: called when all files but the corpora are written. If it fails, the work is kept.
 
     Returns:
@@ -154,7 +152,8 @@ def clean(
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
-    options = options or JobConfig()
+    execution = execution or Execution()
+    options = execution.options
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
@@ -163,7 +162,7 @@ def clean(
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
-                finish_shards(job, preparation.source, folder, options, workers, progress, execute)
+                finish_shards(job, preparation.source, folder, replace(execution, workers=workers), progress)
         if options.shard:
             return None
         if not folder.plan.rows:
@@ -175,7 +174,7 @@ def clean(
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(folder, reasons, summary, runtime or RuntimeConfig(), options, execute)
+            _score(folder, reasons, summary, runtime or RuntimeConfig(), execution)
         _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
@@ -273,12 +272,7 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
 
 
 def _score(
-    folder: JobFolder,
-    reasons: np.ndarray,
-    summary: Summary,
-    runtime: RuntimeConfig,
-    options: JobConfig,
-    execute: Executor,
+    folder: JobFolder, reasons: np.ndarray, summary: Summary, runtime: RuntimeConfig, execution: Execution
 ) -> None:
     """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
@@ -294,8 +288,8 @@ def _score(
         with _opened([("--dest", str(path)) for path in sides]) as opened:
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [], config)
-    where = folder.data, runtime, options, config.workers, execute
-    scores = dual_scores(config.score_with, list(map(str, sides)), config.languages, *where)
+    files = list(map(str, sides))
+    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")

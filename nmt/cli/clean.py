@@ -42,8 +42,8 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
             with output_file(config.page, flag="--page") as file:
                 file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
 
-    with connected(options) as execute:
-        summary = run(config, options, runtime, write_page, execute)
+    with connected(options, config.workers) as execution:
+        summary = run(config, execution, runtime, write_page)
     if summary is not None:
         _show(summary)
         files = [f"{config.dest}.{lang}" for lang in config.languages]

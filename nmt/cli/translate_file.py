@@ -47,8 +47,8 @@ def translate_file(
 
     check_format(files.format)
     engine.check_phrases(search, {"--glossary": files.glossary})
-    with connected(options) as execute, console.Progress("translate", None, "sentence") as progress:
-        reports = translate(documents, files, search, options, runtime, engine, progress, execute)
+    with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
+        reports = translate(documents, files, search, runtime, engine, execution, progress)
     if options.shard is None:
         _show(reports)
     if failed := sum(report.document is None for report in reports):

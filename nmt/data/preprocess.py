@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__, console
-from nmt.config import DataConfig, JobConfig
+from nmt.config import DataConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import check, make_codec, raw_pairs, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
@@ -24,7 +24,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Executor, local
+from nmt.jobs.stream import Execution
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import is_regular, parallel_paths
@@ -32,21 +32,19 @@ from nmt.text.corpus import is_regular, parallel_paths
 _SHARD_PAIRS = 50_000
 
 
-def preprocess(
-    config: DataConfig, options: JobConfig | None = None, like: TextCodec | None = None, execute: Executor = local
-) -> None:
+def preprocess(config: DataConfig, execution: Execution | None = None, like: TextCodec | None = None) -> None:
     """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
 
     Args:
-        options: how the training text is cut into shards.
+        execution: how the training text is encoded.
         like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
-        execute: what encodes the training text.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
-    options = options or JobConfig()
+    execution = execution or Execution()
+    options = execution.options
     text = _text_config_of(like, config) if like else text_config(config)
     check_new(config.dest, "--dest")
     columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
@@ -69,11 +67,11 @@ def preprocess(
             limits = config.max_length, config.max_length_ratio
             seed = config.seed if config.augment else None
             job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
-            workers = config.workers
             if not options.cluster:
                 workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
+                execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                finish_shards(job, source, folder, options, workers, progress, execute)
+                finish_shards(job, source, folder, execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}

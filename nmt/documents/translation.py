@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
-from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.config import DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files, has_shards
 from nmt.jobs.source import Memory
-from nmt.jobs.stream import Executor, local
+from nmt.jobs.stream import Execution
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
 from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
@@ -149,11 +149,10 @@ def translate(
     paths: Sequence[str],
     files: DocumentFiles,
     search: SearchConfig,
-    options: JobConfig,
     runtime: RuntimeConfig,
     engine: EngineConfig,
+    execution: Execution,
     progress: console.Progress,
-    execute: Executor = local,
 ) -> list[Report]:
     """Translates documents. Returns what became of each. With --shard, no document is written.
 
@@ -161,6 +160,7 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
+    options = execution.options
     documents = Documents(paths, files, keeps_phrases=engine.can_require_phrases(search))
     search = replace(search, alignments=documents.sentences.has_markup)
     first = documents.reports[0].output
@@ -172,17 +172,8 @@ def translate(
     check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
     rows = [(text, *phrases) for text, phrases in documents.sentences.translations]
-    run = Run(
-        job=job,
-        source=Memory("the text of the documents", rows),
-        output=output,
-        is_resumable=has_shards(inputs, first),
-        settings=settings,
-        options=options,
-        workers=files.workers,
-        progress=progress,
-        execute=execute,
-    )
+    source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
+    run = Run(job, source, output, is_resumable, settings, execution, progress)
     with run.records() as records:
         if records is not None:
             documents.write(TranslatedLine.of(record).translations[0] for record in records)

@@ -19,19 +19,7 @@ import numpy as np
 from nmt import __version__, console, resources
 from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
-from nmt.jobs.stream import (
-    ATTEMPTS,
-    Chunk,
-    Chunks,
-    Executor,
-    Job,
-    Outcome,
-    Processor,
-    ReadyChunks,
-    Result,
-    compute,
-    local,
-)
+from nmt.jobs.stream import ATTEMPTS, Chunk, Chunks, Execution, Job, Outcome, Processor, ReadyChunks, Result, compute
 from nmt.signals import STOPPING
 
 _CONNECT_SECONDS = 5.0
@@ -42,20 +30,20 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 
 @contextmanager
-def connected(options: JobConfig) -> Iterator[Executor]:
+def connected(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
     """Connects this process to the cluster of --cluster until the block ends.
 
-    Yields what computes jobs: the cluster, or without --cluster this machine.
+    Yields how jobs are computed: on the cluster, or without --cluster on this machine.
     """
     if options.cluster is None:
-        yield local
+        yield Execution(options, workers)
         return
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     ray = _connect(options.cluster)
     for number, handler in handlers.items():  # Ray has its own
         signal.signal(number, handler)
     try:
-        yield partial(on_cluster, options)
+        yield Execution(options, workers, partial(on_cluster, options))
     finally:
         ray.shutdown()
 

@@ -13,14 +13,14 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.source import CHUNK_UNITS, Files, Source, chunks_of
-from nmt.jobs.stream import Chunk, Executor, Job, Outcome, ReadyChunks, in_order, local
+from nmt.jobs.stream import Chunk, Execution, Job, Outcome, ReadyChunks, in_order
 from nmt.signals import end_as_usual
 
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
 _CPU_SHARD = 10**11
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Run:
     """A job with its input, its output, and what computes it.
 
@@ -36,17 +36,23 @@ class Run:
     output: str
     is_resumable: bool
     settings: Mapping[str, Any]
-    options: JobConfig
-    workers: int | None
+    execution: Execution
     progress: console.Progress
-    execute: Executor = local
 
     @classmethod
-    def of_files(cls, files: Files, output: str, job: Job, **others: Any) -> Self:
+    def of_files(
+        cls,
+        job: Job,
+        files: Files,
+        output: str,
+        settings: Mapping[str, Any],
+        execution: Execution,
+        progress: console.Progress,
+    ) -> Self:
         """Returns the run of a job on lines of files; it is resumable if all files allow that."""
         has_folder = os.path.isdir(os.path.dirname(os.path.realpath(output)))  # if not, opening the output says so
         is_resumable = has_folder and has_shards([*files.paths, *job.models], output)
-        return cls(job=job, source=files, output=output, is_resumable=is_resumable, **others)
+        return cls(job, files, output, is_resumable, settings, execution, progress)
 
     @property
     def inputs(self) -> list[str]:
@@ -62,9 +68,10 @@ class Run:
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
+        options, workers, executor = self.execution.options, self.execution.workers, self.execution.executor
         if not self.is_resumable:
             end_as_usual()
-            outcomes = self.execute(self.job, chunks_of(self.source, self.job.unit), self.workers, self.progress)
+            outcomes = executor(self.job, chunks_of(self.source, self.job.unit), workers, self.progress)
             with closing(outcomes):
                 yield in_order(outcomes)
             return
@@ -72,13 +79,13 @@ class Run:
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             source=self.source,
-            shard_rows=self.options.shard_lines or _shard_rows(self.job),
+            shard_rows=options.shard_lines or _shard_rows(self.job),
             settings=models | dict(self.settings),
         )
-        with job_folder(self.output, "--output", preparation, self.options) as folder:
-            if not self.options.merge:
-                finish_shards(self.job, self.source, folder, self.options, self.workers, self.progress, self.execute)
-            if self.options.shard:
+        with job_folder(self.output, "--output", preparation, options) as folder:
+            if not options.merge:
+                finish_shards(self.job, self.source, folder, self.execution, self.progress)
+            if options.shard:
                 yield None
                 return
             yield (record for _, result in folder.results() for record in result.values)
@@ -121,15 +128,10 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
 
 
 def finish_shards(
-    job: Job,
-    source: Source,
-    folder: JobFolder,
-    options: JobConfig,
-    workers: int | None,
-    progress: console.Progress,
-    execute: Executor,
+    job: Job, source: Source, folder: JobFolder, execution: Execution, progress: console.Progress
 ) -> None:
     """Does all shards of the job that are not finished, or those of the part that --shard names."""
+    options = execution.options
     part, parts = options.part
     todo = folder.todo(part, parts)
     rows = sum(shard.rows for shard in folder.plan.shards[part::parts])
@@ -145,7 +147,7 @@ def finish_shards(
     chunks = (
         Chunk(shard.first, list(starmap(job.unit, source.read(shard))), shard.first - shard.start - 1) for shard in todo
     )
-    with closing(execute(job, ReadyChunks(chunks, len(todo)), workers, progress)) as outcomes:
+    with closing(execution.executor(job, ReadyChunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
         for outcome in outcomes:
             shard = shards[outcome.chunk.first]
             if outcome.result is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nmt import console
+from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
@@ -217,6 +218,21 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
             for unfinished in [unfinished for unfinished in in_flight if not unfinished.left]:
                 in_flight.remove(unfinished)
                 yield unfinished.outcome(job, codec)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How jobs are computed.
+
+    Attributes:
+        options: how a job is cut into shards, and which of them are done.
+        workers: how many; None for as many as fit.
+        executor: what computes the chunks.
+    """
+
+    options: JobConfig = field(default_factory=JobConfig)
+    workers: int | None = None
+    executor: Executor = local
 
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:

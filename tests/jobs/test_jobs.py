@@ -33,7 +33,7 @@ from nmt.jobs.folder import Preparation, job_folder
 from nmt.jobs.plan import make_plan
 from nmt.jobs.run import Run
 from nmt.jobs.source import ArrivingChunks, Files
-from nmt.jobs.stream import Result
+from nmt.jobs.stream import Execution, Result
 from nmt.text.corpus import read_rows
 
 Words = list[str | Path]  # of a command
@@ -442,9 +442,9 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"])
-    options = {"settings": {}, "options": JobConfig(shard_lines=6), "workers": 2}
+    execution = Execution(JobConfig(shard_lines=6), 2)
     with Progress("double", None, "number") as progress:
-        Run.of_files(files, str(folder / "out"), job, progress=progress, **options).write("{}\n".format)
+        Run.of_files(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
 
 
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
