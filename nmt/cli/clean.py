@@ -37,7 +37,7 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
 
-    def write_page(summary: Summary) -> None:
+    def write_page(summary: "Summary") -> None:
         if config.page is not None:
             with output_file(config.page, flag="--page") as file:
                 file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))

@@ -204,7 +204,17 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     if saved := _read_manifest(path):
         plan = preparation.source.plan(preparation.shard_rows, Plan.from_dict(saved["plan"]))
-        _check(path, saved["settings"], preparation.settings_with(plan))
+        then, now = saved["settings"], preparation.settings_with(plan)
+        for name in dict.fromkeys([*then, *now]):
+            if name in then and name in now and then[name] == now[name]:
+                continue
+            difference = f"{name} was {'not ' if name in now else ''}given"
+            if name in then and name in now:
+                difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+            raise NmtError(
+                f"{path} belongs to an unfinished job of another command, in which {difference}; start that command "
+                f"again, or delete the folder"
+            )
         return JobFolder(path, plan)
     _remove_work(path)
     for name in (_SHARDS, _DATA):
@@ -228,20 +238,6 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NmtError(f"{path / _MANIFEST} is damaged ({error}); delete {path} and start again") from error
-
-
-def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for name in dict.fromkeys([*then, *now]):
-        if name not in then or name not in now:
-            difference = f"{name} was {'not ' if name in now else ''}given"
-        elif then[name] != now[name]:
-            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-        else:
-            continue
-        raise NmtError(
-            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
-            f"or delete the folder"
-        )
 
 
 def _as_text(value: Any) -> str:

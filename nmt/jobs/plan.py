@@ -148,12 +148,11 @@ def thinned(lines: Sequence[int], shard_rows: int) -> int:
 
 def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
     """Returns the files of a segment, and the offset of each `every`-th line in each; [shards, files]."""
-    files: list[File] = []
-    offsets = []
+    files, offsets = list[File](), []
     for path in paths:
-        file, of_file = _read(path, every, None if files else progress)
+        file, starts = _read(path, every, None if files else progress)
         files.append(file)
-        offsets.append(of_file)
+        offsets.append(starts)
         if file.lines != files[0].lines:
             raise NmtError(unequal(paths[0], files[0].lines, path, file.lines, translates=len(files) == 2))
     return tuple(files), np.stack(offsets, axis=1)

@@ -106,7 +106,7 @@ class Done(NamedTuple):
 
     messages: str
     machine: str
-    result: Result | None = None
+    result: Result | None
 
 
 class Worker:
@@ -117,20 +117,20 @@ class Worker:
     """
 
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
-        """Keeps what `load` needs."""
         self._version, self._references = version, (job, models)
         self._loaded: tuple[Job, Processor] | None = None
         self._messages = StringIO()
 
-    def load(self) -> Done:
-        """Loads the model."""
-        self._loaded = self._load()
-        return self._done()
+    def do(self, chunk: Chunk | None) -> Done:
+        """Does a chunk. Without one, only loads the model, as Ray may have started this process for one that died."""
+        import ray
 
-    def do(self, chunk: Chunk) -> Done:
-        """Does a chunk."""
-        self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
-        return self._done(compute(*self._loaded, chunk).result)
+        self._loaded = self._loaded or self._load()
+        result = compute(*self._loaded, chunk).result if chunk else None
+        messages = self._messages.getvalue()
+        self._messages.seek(0)
+        self._messages.truncate()
+        return Done(messages, ray.get_runtime_context().get_node_id(), result)
 
     def _load(self) -> tuple[Job, Processor]:
         """Loads the processor of the job from copies of its files."""
@@ -160,14 +160,6 @@ class Worker:
                 ) from error
         processor.session().__enter__()  # until the process ends
         return job, processor
-
-    def _done(self, result: Result | None = None) -> Done:
-        import ray
-
-        messages = self._messages.getvalue()
-        self._messages.seek(0)
-        self._messages.truncate()
-        return Done(messages, ray.get_runtime_context().get_node_id(), result)
 
 
 _IN_FLIGHT = 2  # chunks of each worker
@@ -253,7 +245,7 @@ class _Driver:
         for _ in range(min(room, self._most or room, unfinished) - len(self._workers)):
             worker = _Handle(self._start_worker())
             self._workers.append(worker)
-            self._by_task[worker.actor.load.remote()] = worker
+            self._by_task[worker.actor.do.remote(None)] = worker
 
     def _room(self, machines: Sequence[dict[str, float]]) -> int:
         """Returns how many workers fit on machines with these resources, but at least one, for which Ray then waits."""

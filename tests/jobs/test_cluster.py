@@ -52,7 +52,7 @@ DIED = UnavailableError()
 
 class Call:
     def __init__(self, actor: Any, method: str, *arguments: Any) -> None:
-        self.actor, self.shard = actor, (arguments[0].first - 1) // 2 if arguments else None
+        self.actor, self.shard = actor, (arguments[0].first - 1) // 2 if arguments[0] else None
         self.run = lambda worker: getattr(worker, method)(*arguments)
 
 
@@ -87,7 +87,7 @@ class FakeRay:
     def _start(self, cls: Any, options: dict[str, int], *arguments: Any) -> Any:
         assert (options["max_restarts"], options["max_task_retries"]) == (-1, 2)
         actor = Mock(**options, machine="", worker=None, is_dead=False, console=Console(), new=partial(cls, *arguments))
-        actor.load.remote, actor.do.remote = partial(Call, actor, "load"), partial(Call, actor, "do")
+        actor.do.remote = partial(Call, actor, "do")
         self.actors.append(actor)
         return actor
 
