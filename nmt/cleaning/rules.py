@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,10 +62,14 @@ class Language:
             if label not in self._identifier.known:
                 raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
 
-    def other(self, line: str, side: int) -> float:
-        """Returns the probability of the most likely language, or 0 if that is the language of the side."""
-        ((label, probability),) = self._identifier.likeliest(line, 1)
-        return 0.0 if label == self._labels[side] else probability
+    def others(self, pairs: "Pairs") -> np.ndarray:
+        """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
+        probabilities = np.zeros(len(pairs.alive))
+        for lines, measures, own in zip(pairs.sides, pairs.measures, self._labels, strict=True):
+            for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
+                ((label, probability),) = self._identifier.likeliest(lines[index], 1)
+                probabilities[index] = max(probabilities[index], 0.0 if label == own else probability)
+        return probabilities
 
 
 class Pairs:
@@ -74,10 +78,11 @@ class Pairs:
     Attributes:
         sides: the lines of each language.
         measures: the measures of each language.
+        language: the `Language` that detects text in others; None if that rule is off.
         alive: which pairs no rule has dropped yet; bool, [L].
     """
 
-    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Language | None) -> None:
+    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Any) -> None:
         self.sides, self.language = sides, language
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
@@ -122,15 +127,6 @@ def _coded(line: str) -> str:
             is_long = len(word) >= _LONG_WORD and word.isalpha()
             codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
     return "".join(map(codes.__getitem__, words)) if len(codes) < len(words) else ""
-
-
-def _other_language(pairs: Pairs) -> np.ndarray:
-    assert pairs.language  # otherwise the rule is off
-    probabilities = np.zeros(len(pairs.alive))
-    for side, (lines, measures) in enumerate(zip(pairs.sides, pairs.measures, strict=True)):
-        for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
-            probabilities[index] = max(probabilities[index], pairs.language.other(lines[index], side))
-    return probabilities
 
 
 def _has_markup(line: str) -> bool:
@@ -206,7 +202,7 @@ RULES = (
     Rule("numbers", _numbers, compares=True),
     Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
     Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),
-    Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
+    Rule("max_other_language", lambda pairs: pairs.language.others(pairs), _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.
 EMPTY, ENCODING, EXCLUDED, COPIES, SCORE = "empty", "encoding", "exclude", "max_copies", "min_score"

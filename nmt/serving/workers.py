@@ -106,7 +106,7 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
         submits = [
             pools.enter_context(
-                worker_pool(partial(_Worker, models, engine, runtime, process), 1, _ATTEMPTS, preload=__name__)
+                worker_pool(partial(_ModelWorker, models, engine, runtime, process), 1, _ATTEMPTS, preload=__name__)
             )
             for process in range(workers)
         ]
@@ -115,7 +115,7 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         yield submits
 
 
-class _Worker:
+class _ModelWorker:
     """Applies operations, and keeps the searches that sentences can join.
 
     It uses the GPU with the number of its process, or shares one if there are fewer.

@@ -106,14 +106,14 @@ class PyTorchEngine:
         def warn(count: int) -> None:
             console.warn(f"memory ran out with {count:,} sentences at once, which are now translated in two halves")
 
-        hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
+        by_index: dict[int, list[TokenHypothesis]] = {}
         with self.session():
             for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.device)):
                 chosen = [sentences[i] for i in batch]
-                searched = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
-                for i, of_sentence in zip(batch, searched, strict=True):
-                    hypotheses[i] = of_sentence
-        return self.translations(sentences, hypotheses, search, log_probs=log_probs)
+                hypotheses = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
+                by_index |= zip(batch, hypotheses, strict=True)
+        in_order = [by_index[i] for i in range(len(sentences))]
+        return self.translations(sentences, in_order, search, log_probs=log_probs)
 
     def _search(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches all sentences together."""
