@@ -90,13 +90,10 @@ def _show(summary: "Summary") -> None:
         table.add_column(name, justify="right", no_wrap=True)
     total = sum(summary.read)
 
-    def add(name: str, numbers: list[int]) -> None:
-        of_corpora = map("{:,}".format, numbers if corpora else [])
-        table.add_row(name, *of_corpora, f"{sum(numbers):,}", f"{sum(numbers) / total:.1%}")
-
-    for reason in REASONS:
-        if any(counts[reason] for counts in summary.counts):
-            add(reason_in_words(reason, summary.config), [counts[reason] for counts in summary.counts])
-    add("kept", summary.kept)
+    rows = {reason_in_words(reason, summary.config): [n[reason] for n in summary.counts] for reason in REASONS}
+    for name, counts in (rows | {"kept": summary.kept}).items():
+        if any(counts) or name == "kept":
+            of_corpora = map("{:,}".format, counts if corpora else [])
+            table.add_row(name, *of_corpora, f"{sum(counts):,}", f"{sum(counts) / total:.1%}")
     outputs = summary.config.rejected, summary.config.page
     Console(width=max(Console().width, 100), stderr=STDIO in outputs).print(table)

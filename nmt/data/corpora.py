@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, TypeVar
 
 from nmt import console
 from nmt.config import DataConfig
@@ -103,8 +103,7 @@ def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
         corpora: the paths of each corpus. The first is the source, and the second is the target.
     """
     for paths in corpora:
-        for source, target in read_rows(*paths[:2]):
-            yield source, target, "", ""
+        yield from ((source, target, "", "") for source, target in read_rows(*paths[:2]))
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
@@ -198,11 +197,11 @@ def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword, text.tags)
         return TextCodec(text, model, model)
+    both: tuple[Side, Side] = ("source", "target")
     if config.joint_vocab:
-        model = _train_model(config, text, plan, ("source", "target"))
+        model = _train_model(config, text, plan, both)
         return TextCodec(text, model, model)
-    source, target = (_train_model(config, text, plan, (side,)) for side in get_args(Side))
-    return TextCodec(text, source, target)
+    return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
 
 
 def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:

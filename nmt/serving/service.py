@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
@@ -108,10 +108,9 @@ def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str,
     for model in models.values():
         direct.setdefault(model.pair, (model,))
     paths = dict(direct)
-    for (source, middle), first in direct.items() if pivot else ():
-        for (other, target), second in direct.items():
-            if middle == other and source != target:
-                paths.setdefault((source, target), first + second)
+    for ((source, middle), first), ((other, target), second) in product(direct.items(), repeat=2) if pivot else ():
+        if middle == other and source != target:
+            paths.setdefault((source, target), first + second)
     return paths
 
 
