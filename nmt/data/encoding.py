@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -97,33 +97,32 @@ class EncodedPairs(NamedTuple):
     dropped: Counter[str]
 
 
+@dataclass(frozen=True)
 class Encoder(Processor):
     """Encodes pairs, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
 
     The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
+
+    Attributes:
+        augment: the seed of --augment, or None.
     """
 
-    def __init__(
-        self,
-        codec: TextCodec,
-        limits: tuple[int, float] | None = None,
-        sampling: Sampling | None = None,
-        augment: int | None = None,
-    ) -> None:
-        """`augment` is the seed of --augment, or None."""
-        self.codec, self._limits, self._sampling, self._augment = codec, limits, sampling or Sampling(), augment
+    codec: TextCodec
+    limits: tuple[int, float] | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    augment: int | None = None
 
     def __call__(self, pairs: RawPairs) -> EncodedPairs:
         """Returns the encoded pairs that are kept."""
-        codec, sampling = self.codec, self._sampling
-        if self._augment is not None:
-            pairs = augmented_pairs(pairs, self._augment, codec.config)
+        codec, sampling = self.codec, self.sampling
+        if self.augment is not None:
+            pairs = augmented_pairs(pairs, self.augment, codec.config)
         pairs = pairs._replace(target=cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
-        if self._limits:
-            longest, ratio = self._limits
+        if self.limits:
+            longest, ratio = self.limits
             kept, dropped = filter_pairs(source, target, tags, longest, ratio)
         alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], len(tags[i])) for i in kept]
         source = sampling.encode("source", codec, pairs, kept, source, longest - max(map(len, tags)))

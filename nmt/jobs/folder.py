@@ -202,7 +202,16 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
 
 def _opened(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
-    if saved := _read_manifest(path):
+    file = path / _MANIFEST
+    try:
+        saved: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if saved.pop("sha256") != digest_of_json(saved):
+            raise ValueError("checksum mismatch")
+    except FileNotFoundError:
+        saved = {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NmtError(f"{file} is damaged ({error}); delete {path} and start again") from error
+    if saved:
         plan = preparation.source.plan(preparation.shard_rows, Plan.from_dict(saved["plan"]))
         then, now = saved["settings"], preparation.settings_with(plan)
         for name in dict.fromkeys([*then, *now]):
@@ -223,21 +232,9 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
     plan = preparation.source.plan(preparation.shard_rows, None)
     preparation.prepare(path / _DATA, plan)
     manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict()}
-    with replaced_file(path / _MANIFEST, _ADVICE) as file:
-        file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
+    with replaced_file(file, _ADVICE) as output:
+        output.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
     return JobFolder(path, plan)
-
-
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    try:
-        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest.pop("sha256") != digest_of_json(manifest):
-            raise ValueError("checksum mismatch")
-        return manifest
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NmtError(f"{path / _MANIFEST} is damaged ({error}); delete {path} and start again") from error
 
 
 def _as_text(value: Any) -> str:

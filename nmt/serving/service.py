@@ -102,18 +102,6 @@ def fitted(search: SearchConfig, path: Path) -> SearchConfig:
     return replace(search, max_length_offset=longer, max_source_length=min(search.max_source_length, longest))
 
 
-def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
-    """Returns the models for each pair of languages. Models that were given earlier are preferred."""
-    direct: dict[tuple[str, str], Path] = {}
-    for model in models.values():
-        direct.setdefault(model.pair, (model,))
-    paths = dict(direct)
-    for ((source, middle), first), ((other, target), second) in product(direct.items(), repeat=2) if pivot else ():
-        if middle == other and source != target:
-            paths.setdefault((source, target), first + second)
-    return paths
-
-
 _GREEDY = SearchConfig(beam=1)
 # Characters of text that take less time than a thread needs to begin.
 _SHORT = 1000
@@ -176,7 +164,14 @@ class Service:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {path} another name")
             self.glossaries[name] = Glossary.read(path)
-        self.paths = _paths_of(models, config.pivot)
+        # The models for each pair of languages. Models that were given earlier are preferred.
+        direct: dict[tuple[str, str], Path] = {}
+        for model in models.values():
+            direct.setdefault(model.pair, (model,))
+        self.paths = dict(direct)
+        for first, second in product(direct, repeat=2) if config.pivot else ():
+            if first[1] == second[0] and first[0] != second[1]:
+                self.paths.setdefault((first[0], second[1]), direct[first] + direct[second])
         self.languages = sorted({language for model in models.values() for language in model.pair})
 
     @cached_property
