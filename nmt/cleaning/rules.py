@@ -31,10 +31,6 @@ def _misread(encoding: str) -> str:
 _BROKEN = re.compile("|".join(map(_misread, ("latin-1", "cp1252", "cp1250", "cp1251", "mac_roman", "cp437"))))
 
 
-def _looks_broken(line: str) -> bool:
-    return not line.isascii() and bool(_BROKEN.search(line))
-
-
 # A letter that an encoding lacked became a question mark.
 _LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
@@ -276,12 +272,12 @@ class Cleaner(Processor):
         return pairs, reasons, histograms
 
     def _is_broken(self, line: str) -> bool:
-        is_lossy = "?" in line and "://" not in line and bool(_LOST.search(line))
-        return is_lossy or (_looks_broken(line) and self._is_bad(line))
+        is_lossy = "?" in line and "://" not in line and _LOST.search(line)
+        return bool(is_lossy) or (not line.isascii() and bool(_BROKEN.search(line)) and self._is_bad(line))
 
     def changed(self, line: str) -> str:
         """Returns the line as it is written."""
-        if self.config.encoding == "mend" and _looks_broken(line):
+        if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
             line = self._mend(line)
         for form in self.config.normalize:
             if form == "spaces":

@@ -47,8 +47,15 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     options = execution.options
     text = _text_config_of(like, config) if like else text_config(config)
     check_new(config.dest, "--dest")
-    columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
-    source = Files(_training_files(config), columns + ["--alignments"] * bool(config.alignments))
+    for path in config.alignments:
+        if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
+            raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
+    langs = config.source_lang, config.target_lang
+    segments = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
+    columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
+    for files, path in zip(segments, config.alignments, strict=False):
+        files.append(path)
+    source = Files(segments, columns)
 
     def prepare(folder: Path, plan: Plan) -> None:
         check(config, plan)
@@ -84,16 +91,6 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
             folder.is_complete = True
         folder.finish()
     _summarise(config, codec, done)
-
-
-def _training_files(config: DataConfig) -> list[list[str]]:
-    """Returns the source file, the target file and perhaps the alignments of each training corpus."""
-    for path in config.alignments:
-        if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
-            raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
-    langs = config.source_lang, config.target_lang
-    files = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
-    return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
 
 
 def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
