@@ -79,11 +79,14 @@ class Unit:
         return parse(self.source, self.markup) if self.markup else []
 
     @property
+    def marked_texts(self) -> list[MarkedText]:
+        """The marked texts of a unit with markup."""
+        return [part for part in self.content if isinstance(part, MarkedText)]
+
+    @property
     def lines(self) -> list[str]:
         """The lines of plain text, or the marked texts without their markup."""
-        if self.markup is None:
-            return self.source.split("\n")
-        return [text.source for text in self.content if isinstance(text, MarkedText)]
+        return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
     def sentences(self, codec: TextCodec, split: Split, *, keeps_phrases: bool = True) -> list[Sentence]:
         """Returns the sentences of the unit. Blank lines have none.
@@ -96,7 +99,7 @@ class Unit:
             return [Sentence(0, self.source, self.phrases)]
         phrases: Sequence[Sequence[str]] = [()] * len(self.lines)
         if self.markup and keeps_phrases:
-            phrases = [text.phrases for text in self.content if isinstance(text, MarkedText)]
+            phrases = [text.phrases for text in self.marked_texts]
         return [
             Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
             for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
