@@ -122,10 +122,10 @@ class Worker:
         self._messages = StringIO()
 
     def do(self, chunk: Chunk | None) -> Done:
-        """Does a chunk. Without one, only loads the model, as Ray may have started this process for one that died."""
+        """Does a chunk; without one, only loads the model."""
         import ray
 
-        self._loaded = self._loaded or self._load()
+        self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
         result = compute(*self._loaded, chunk).result if chunk else None
         messages = self._messages.getvalue()
         self._messages.seek(0)
