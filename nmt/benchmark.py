@@ -31,8 +31,8 @@ from nmt.data.loader import updates
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
-from nmt.jobs.source import ReadChunks
-from nmt.jobs.stream import in_order, local
+from nmt.jobs.source import in_chunks
+from nmt.jobs.stream import ReadyChunks, in_order, local
 from nmt.model.device import Runtime, set_up
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
@@ -211,7 +211,7 @@ def benchmark_translation(
     seconds, pieces = [], []
     # As many lines as there are in a pass are sorted by length together.
     silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
-    with closing(local(job, ReadChunks(units, len(lines)), workers, silent)) as outcomes:
+    with closing(local(job, ReadyChunks(in_chunks(units, len(lines))), workers, silent)) as outcomes:
         stream = in_order(outcomes)
         list(islice(stream, len(lines)))
         for _ in range(trials):

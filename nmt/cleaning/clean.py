@@ -9,7 +9,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan, Row, Shard
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Batch, Chunk, Executor, Job, Place, Result, local
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result
 from nmt.text.corpus import parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -60,37 +61,31 @@ class CleaningJob(Job):
     excluded: np.ndarray
 
     def load(self, _models: Sequence[str], _process: int) -> Cleaner:
-        """Returns the rules."""
         return Cleaner(self.config, self.excluded)
 
     def unit(self, row: Row, _: Place) -> Row:
-        """Returns the lines of a pair."""
         return row
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
-        """Yields the pairs of a chunk, some at a time."""
         first = chunk.first
         for rows in in_chunks(chunk.units):
             yield Batch(range(first, first + len(rows)), rows)
             first += len(rows)
 
     def compute(self, cleaner: Cleaner, rows: Sequence[Row]) -> Judged:
-        """Returns the results of the rules for the pairs."""
         pairs, reasons, histograms = cleaner([list(side) for side in zip(*rows, strict=True)])
         texts = list(zip(*pairs.sides, strict=True))
         changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
         return Judged(reasons, pairs.hashes, changed, histograms)
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Judged]]) -> Result:
-        """Returns the results of the rules for a chunk."""
         in_order = sorted(done, key=lambda each: each[0].units[0])
         changed, histograms = dict[int, Row](), Counter[str]()
         for batch, judged in in_order:
             changed |= {batch.units[n] - chunk.first: row for n, row in judged.changed.items()}
             histograms.update(judged.histograms)
         arrays = {
-            "reasons": np.concatenate([judged.reasons for _, judged in in_order]),
-            "hashes": np.concatenate([judged.hashes for _, judged in in_order]),
+            name: np.concatenate([getattr(judged, name) for _, judged in in_order]) for name in ("reasons", "hashes")
         }
         return Result({"changed": list(changed.items()), "histograms": histograms}, arrays)
 
@@ -140,16 +135,14 @@ class Summary:
 
 def clean(
     config: CleanConfig,
-    options: JobConfig | None = None,
+    execution: Execution | None = None,
     runtime: RuntimeConfig | None = None,
     report: Callable[[Summary], None] = lambda _: None,
-    execute: Executor = local,
 ) -> Summary | None:
     """Writes the pairs of the corpora that the rules and the scores keep.
 
     Args:
-        options, runtime: how pairs are cut into shards, and where the models of --score-with run.
-        execute: what judges and scores pairs.
+        execution, runtime: how pairs are judged and scored, and where the models of --score-with run.
         report: called when all files but the corpora are written. If it fails, the work is kept.
 
     Returns:
@@ -159,15 +152,17 @@ def clean(
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
-    options = options or JobConfig()
-    outputs = _outputs(config)
+    execution = execution or Execution()
+    options = execution.options
+    outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
+    outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
     preparation = _prepared(config, options, outputs)
     with job_folder(config.dest, "--dest", preparation, options) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
-                finish_shards(job, preparation.source, folder, options, workers, progress, execute)
+                finish_shards(job, preparation.source, folder, replace(execution, workers=workers), progress)
         if options.shard:
             return None
         if not folder.plan.rows:
@@ -179,7 +174,7 @@ def clean(
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options, execute)
+            _score(folder, reasons, summary, runtime or RuntimeConfig(), execution)
         _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
@@ -188,8 +183,9 @@ def clean(
 def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]) -> Preparation:
     """Checks what can be checked before the text is read; returns how the job begins."""
     segments = [_paths(prefix, config) for prefix in config.train]
-    read = [path for prefix in (*config.train, *config.exclude) for path in _paths(prefix, config)]
-    _check_outputs(config, outputs, [*read, *(config.score_with or ())])
+    excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
+    models = config.score_with or ()
+    _check_outputs(config, outputs, [*chain.from_iterable(segments), *excluded, *models])
     if config.score_with:
         if options.shard or options.merge:
             raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
@@ -202,10 +198,13 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
             if len(files) == 2 and files[0].lines:
                 warn_of_text(*files, config.languages)
 
+    files = ("dest", "rejected", "page", "workers")
+    values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
+    digests = {f"content of {path}": digest_of(path) for path in [*excluded, *models]}
     return Preparation(
         source=Files(segments, [f"--train text in {lang}" for lang in config.languages]),
         shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings=_settings(config),
+        settings={"version of nmt": __version__, **values, **digests},
         prepare=prepare,
     )
 
@@ -213,12 +212,6 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
 def _paths(prefix: str, config: CleanConfig) -> list[str]:
     source, target = parallel_paths(prefix, config.source_lang, config.target_lang or config.source_lang)
     return [str(source), str(target)][: len(config.languages)]
-
-
-def _outputs(config: CleanConfig) -> list[tuple[str, str]]:
-    """Returns the flag and the path of each file to write: first those of the languages."""
-    rejected = [("--rejected", config.rejected)] if config.rejected is not None else []
-    return [*(("--dest", f"{config.dest}.{lang}") for lang in config.languages), *rejected]
 
 
 def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inputs: Sequence[str]) -> None:
@@ -256,15 +249,6 @@ def _excluded(config: CleanConfig) -> np.ndarray:
     return different[different != 0]
 
 
-def _settings(config: CleanConfig) -> dict[str, Any]:
-    """Returns the settings that affect the result."""
-    files = ("dest", "rejected", "page", "workers")
-    values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
-    paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
-    digests = {f"content of {path}": digest_of(path) for path in [*paths, *(config.score_with or ())]}
-    return {"version of nmt": __version__, **values, **digests}
-
-
 class _JudgedShard(NamedTuple):
     """A shard after all shards were judged: its rows with their text changed, and their final reasons."""
 
@@ -279,7 +263,7 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
     """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
-        rows = files.read(shard)
+        rows = [row for row, _ in files.read(shard)]
         for index, row in result.values["changed"]:
             rows[index] = tuple(row)
         of_shard = reasons[first : first + shard.rows]
@@ -288,17 +272,12 @@ def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
 
 
 def _score(
-    config: CleanConfig,
-    folder: JobFolder,
-    reasons: np.ndarray,
-    summary: Summary,
-    runtime: RuntimeConfig,
-    options: JobConfig,
-    execute: Executor,
+    folder: JobFolder, reasons: np.ndarray, summary: Summary, runtime: RuntimeConfig, execution: Execution
 ) -> None:
     """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
 
+    config = summary.config
     assert config.score_with
     kept = np.flatnonzero(reasons < 0)
     if not len(kept):
@@ -310,8 +289,7 @@ def _score(
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [], config)
     files = list(map(str, sides))
-    where = runtime, options, config.workers, execute
-    scores = dual_scores(config.score_with, files, config.languages, folder.data, *where)
+    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")

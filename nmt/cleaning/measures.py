@@ -6,7 +6,6 @@ Shapes: L lines, C characters of all lines with a line break after each.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -28,23 +27,12 @@ _LANGUAGES_OF_SCRIPT = {
     "CJK": "ja ko yue zh", "OTHER": "",
 }  # fmt: skip
 _CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_LANGUAGES_OF_SCRIPT, start=_FIRST_SCRIPT)}
-_CODES = 0x110000
 _UNSEEN = 255
 _NEWLINE = ord("\n")
 
 
-@cache
-def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the class and the hashed key of each code point, for `_classify` to fill in."""
-    return np.full(_CODES, _UNSEEN, np.uint8), np.zeros(_CODES, np.uint64)
-
-
-def _classify(codes_C: np.ndarray) -> None:
-    """Fills in the tables for code points. To do so for all of Unicode takes a second."""
-    classes, keys = _tables()
-    codes = np.unique(codes_C)
-    classes[codes], keys[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
-    keys[codes] = hashed(keys[codes]) * (keys[codes] > 0)
+# The class and the hashed key of each code point that was seen. To compute those of all of Unicode takes a second.
+_CLASSES, _KEYS = np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.uint64)
 
 
 def _class_and_key(code: int) -> tuple[int, int]:
@@ -101,10 +89,10 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
     text = "".join(f"{line}\n" for line in lines)
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
-    classes, keys = _tables()
-    if (unseen_C := classes[codes_C] == _UNSEEN).any():
-        _classify(codes_C[unseen_C])
-    classes_C = classes[codes_C]
+    if len(codes := np.unique(codes_C[_CLASSES[codes_C] == _UNSEEN])):
+        _CLASSES[codes], _KEYS[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
+        _KEYS[codes] = hashed(_KEYS[codes]) * (_KEYS[codes] > 0)
+    classes_C = _CLASSES[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
     starts_L = np.concatenate(([0], ends_L[:-1] + 1))
     lengths_L = ends_L - starts_L
@@ -125,14 +113,14 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
         control=count(classes_C == _CONTROL),
         in_script=count(of_language_C),
         digits=count(classes_C == _DIGIT),
-        hash=_hashes(keys[codes_C], starts_L),
+        hash=_hashes(_KEYS[codes_C], starts_L),
     )
 
 
 def length_ratio(source: Measures, target: Measures) -> np.ndarray:
     """Returns how many times longer the longer side of each pair is, after 10 are added to both widths; [L]."""
-    ratio = (source.width + 10) / (target.width + 10)
-    return np.maximum(ratio, (target.width + 10) / (source.width + 10))
+    source_L, target_L = source.width + 10, target.width + 10
+    return np.maximum(source_L / target_L, target_L / source_L)
 
 
 def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,6 @@ def _misread(encoding: str) -> str:
 
 # Text that matches is looked at more closely, because that takes 20 times as long.
 _BROKEN = re.compile("|".join(map(_misread, ("latin-1", "cp1252", "cp1250", "cp1251", "mac_roman", "cp437"))))
-
-
-def _looks_broken(line: str) -> bool:
-    return not line.isascii() and bool(_BROKEN.search(line))
 
 
 # A letter that an encoding lacked became a question mark.
@@ -62,10 +58,14 @@ class Language:
             if label not in self._identifier.known:
                 raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
 
-    def other(self, line: str, side: int) -> float:
-        """Returns the probability of the most likely language, or 0 if that is the language of the side."""
-        ((label, probability),) = self._identifier.likeliest(line, 1)
-        return 0.0 if label == self._labels[side] else probability
+    def others(self, pairs: "Pairs") -> np.ndarray:
+        """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
+        probabilities = np.zeros(len(pairs.alive))
+        for lines, measures, own in zip(pairs.sides, pairs.measures, self._labels, strict=True):
+            for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
+                ((label, probability),) = self._identifier.likeliest(lines[index], 1)
+                probabilities[index] = max(probabilities[index], 0.0 if label == own else probability)
+        return probabilities
 
 
 class Pairs:
@@ -74,10 +74,11 @@ class Pairs:
     Attributes:
         sides: the lines of each language.
         measures: the measures of each language.
+        language: the `Language` that detects text in others; None if that rule is off.
         alive: which pairs no rule has dropped yet; bool, [L].
     """
 
-    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Language | None) -> None:
+    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Any) -> None:
         self.sides, self.language = sides, language
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
@@ -98,14 +99,6 @@ class Pairs:
         """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
         first, *second = (side.hash for side in self.measures)
         return hash_of_pairs(first, *second) if second else first
-
-
-def _letters(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda side: -side.letters / np.maximum(side.length - side.spaces, 1))
-
-
-def _script(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda side: -np.where(side.letters, side.in_script / np.maximum(side.letters, 1), 1))
 
 
 def _repeats(line: str) -> bool:
@@ -132,43 +125,26 @@ def _coded(line: str) -> str:
     return "".join(map(codes.__getitem__, words)) if len(codes) < len(words) else ""
 
 
-def _other_language(pairs: Pairs) -> np.ndarray:
-    assert pairs.language  # otherwise the rule is off
-    probabilities = np.zeros(len(pairs.alive))
-    for side, (lines, measures) in enumerate(zip(pairs.sides, pairs.measures, strict=True)):
-        for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
-            probabilities[index] = max(probabilities[index], pairs.language.other(lines[index], side))
-    return probabilities
-
-
 def _has_markup(line: str) -> bool:
-    return ("<" in line or "&" in line or "[[" in line or "{{" in line) and bool(_MARKUP.search(line))
-
-
-def _untranslated(pairs: Pairs) -> np.ndarray:
-    first, second = (side.hash for side in pairs.measures)
-    return (first == second) & (first != 0)
+    return any(start in line for start in ("<", "&", "[[", "{{")) and bool(_MARKUP.search(line))
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
-    differ = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
-    for index in np.flatnonzero(differ):
-        differ[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
-    return differ
-
-
-def _numbers_differ(first: str, second: str) -> bool:
-    """Returns whether each line has a number that the other one lacks.
+    """Returns whether each line of a pair has a number that the other one lacks; [L].
 
     Numbers end at every character that is no digit. 91 and 1991 count as the same number.
     """
-    numbers = [Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in (first, second)]
-    missing, added = numbers[0] - numbers[1], numbers[1] - numbers[0]
 
     def unmatched(numbers: Counter[str], others: Counter[str]) -> bool:
         return any(not any(n.endswith(m) or m.endswith(n) for m in others) for n in numbers)
 
-    return unmatched(missing, added) and unmatched(added, missing)
+    differ = np.logical_and.reduce([pairs.alive, *(side.digits > 0 for side in pairs.measures)])
+    for index in np.flatnonzero(differ):
+        digits = [re.findall(r"\d{1,100}", lines[index]) for lines in pairs.sides]
+        first, second = (Counter(str(int(number)) for number in numbers) for numbers in digits)
+        missing, added = first - second, second - first
+        differ[index] = unmatched(missing, added) and unmatched(added, missing)
+    return differ
 
 
 class Rule(NamedTuple):
@@ -204,13 +180,25 @@ RULES = (
     Rule("control", lambda pairs: pairs.largest(lambda side: side.control)),
     Rule("max_characters", lambda pairs: pairs.largest(lambda side: side.length), _steps(0, 2000, 50)),
     Rule("max_ratio", lambda pairs: length_ratio(*pairs.measures), _steps(1, 5, 0.1), compares=True),
-    Rule("min_letters", _letters, _steps(0, 1, 0.025)),
-    Rule("min_script", _script, _steps(0, 1, 0.025)),
-    Rule("untranslated", _untranslated, compares=True),
+    Rule(
+        "min_letters",
+        lambda pairs: -pairs.largest(lambda side: -side.letters / np.maximum(side.length - side.spaces, 1)),
+        _steps(0, 1, 0.025),
+    ),
+    Rule(
+        "min_script",
+        lambda pairs: -pairs.largest(lambda m: -np.where(m.letters, m.in_script / np.maximum(m.letters, 1), 1)),
+        _steps(0, 1, 0.025),
+    ),
+    Rule(
+        "untranslated",
+        lambda pairs: (pairs.measures[0].hash == pairs.measures[1].hash) & (pairs.measures[0].hash != 0),
+        compares=True,
+    ),
     Rule("numbers", _numbers, compares=True),
     Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
     Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),
-    Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
+    Rule("max_other_language", lambda pairs: pairs.language.others(pairs), _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.
 EMPTY, ENCODING, EXCLUDED, COPIES, SCORE = "empty", "encoding", "exclude", "max_copies", "min_score"
@@ -284,12 +272,12 @@ class Cleaner(Processor):
         return pairs, reasons, histograms
 
     def _is_broken(self, line: str) -> bool:
-        is_lossy = "?" in line and "://" not in line and bool(_LOST.search(line))
-        return is_lossy or (_looks_broken(line) and self._is_bad(line))
+        is_lossy = "?" in line and "://" not in line and _LOST.search(line)
+        return bool(is_lossy) or (not line.isascii() and bool(_BROKEN.search(line)) and self._is_bad(line))
 
     def changed(self, line: str) -> str:
         """Returns the line as it is written."""
-        if self.config.encoding == "mend" and _looks_broken(line):
+        if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
             line = self._mend(line)
         for form in self.config.normalize:
             if form == "spaces":

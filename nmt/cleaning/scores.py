@@ -11,15 +11,15 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.cleaning.measures import length_ratio, measure
-from nmt.config import JobConfig, RuntimeConfig
+from nmt.config import RuntimeConfig
 from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
 from nmt.jobs.run import Run
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Executor, local
+from nmt.jobs.stream import Execution
 from nmt.text.corpus import read_rows
-from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+from nmt.translate.job import RescoringJob, placed, settings_of
 from nmt.translate.lines import Pair, PairFormat
 from nmt.translate.records import Score
 
@@ -55,9 +55,7 @@ def dual_scores(
     languages: Sequence[str],
     folder: Path,
     runtime: RuntimeConfig,
-    options: JobConfig,
-    workers: int | None,
-    execute: Executor = local,
+    execution: Execution,
 ) -> np.ndarray:
     """Returns a score between 0 and 1 for each line of two files, float64.
 
@@ -70,7 +68,8 @@ def dual_scores(
         models: checkpoints of the forward and the backward direction.
         folder: the numbers of each model are kept here, so that interrupted work resumes.
     """
-    directions, here = [], placed(runtime, options)
+    execution = replace(execution, options=replace(execution.options, shard_lines=None))
+    directions, here = [], placed(runtime, execution.options)
     # Numbers that were computed with another precision, for example, are not used.
     digest = digest_of_json(settings_of(here))
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
@@ -78,17 +77,8 @@ def dual_scores(
         if not output.exists():
             job = _EntropyJob((model,), here, format=PairFormat("files"))
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
-                run = Run.of_files(
-                    Files([files], ["--source", "--target"]),
-                    str(output),
-                    job,
-                    settings=settings_of(here),
-                    shard_rows=shard_rows(job),
-                    options=replace(options, shard_lines=None),
-                    workers=workers,
-                    progress=progress,
-                    execute=execute,
-                )
+                source = Files([files], ["--source", "--target"])
+                run = Run.of_files(job, source, str(output), settings_of(here), execution, progress)
                 with run.records() as records, replaced_file(output, "start the same command again") as file:
                     content = BytesIO()
                     np.save(content, np.array(list(records or ())).reshape(-1, 2))
@@ -96,13 +86,9 @@ def dual_scores(
         directions.append(np.load(output).T)
     (forward, forward_end), (backward, backward_end) = directions
     entropy, end = np.maximum(forward, backward), np.maximum(forward_end, backward_end)
-    return np.exp(-entropy - _WEIGHT_OF_END * end) / _ratios(sides, languages) ** _WEIGHT_OF_RATIO
-
-
-def _ratios(sides: Sequence[str], languages: Sequence[str]) -> np.ndarray:
-    """Returns the ratio of the lengths of each pair; [L]."""
     chunks = in_chunks(read_rows(*sides))
-    return np.concatenate([length_ratio(*map(measure, zip(*rows, strict=True), languages)) for rows in chunks])
+    ratios = [length_ratio(*map(measure, zip(*rows, strict=True), languages)) for rows in chunks]
+    return np.exp(-entropy - _WEIGHT_OF_END * end) / np.concatenate(ratios) ** _WEIGHT_OF_RATIO
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:

@@ -12,7 +12,7 @@ from nmt.cli.flags import flags
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.files import STDIO
+from nmt.files import STDIO, output_file
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
@@ -32,25 +32,22 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
     """
     from nmt.cleaning.clean import clean as run
     from nmt.jobs.ray import connected
+    from nmt.pages.page import page
 
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
-    with connected(options) as execute:
-        summary = run(config, options, runtime, lambda summary: _write_page(config, summary), execute)
+
+    def write_page(summary: "Summary") -> None:
+        if config.page is not None:
+            with output_file(config.page, flag="--page") as file:
+                file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
+
+    with connected(options, config.workers) as execution:
+        summary = run(config, execution, runtime, write_page)
     if summary is not None:
         _show(summary)
         files = [f"{config.dest}.{lang}" for lang in config.languages]
         console.info(f"wrote {', '.join(filter(None, [*files, config.rejected, config.page]))}")
-
-
-def _write_page(config: CleanConfig, summary: "Summary") -> None:
-    if config.page is None:
-        return
-    from nmt.files import output_file
-    from nmt.pages.page import page
-
-    with output_file(config.page, flag="--page") as file:
-        file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
 
 
 def _page_data(summary: "Summary") -> dict[str, Any]:
@@ -93,13 +90,10 @@ def _show(summary: "Summary") -> None:
         table.add_column(name, justify="right", no_wrap=True)
     total = sum(summary.read)
 
-    def add(name: str, numbers: list[int]) -> None:
-        of_corpora = map("{:,}".format, numbers if corpora else [])
-        table.add_row(name, *of_corpora, f"{sum(numbers):,}", f"{sum(numbers) / total:.1%}")
-
-    for reason in REASONS:
-        if any(counts[reason] for counts in summary.counts):
-            add(reason_in_words(reason, summary.config), [counts[reason] for counts in summary.counts])
-    add("kept", summary.kept)
+    rows = {reason_in_words(reason, summary.config): [n[reason] for n in summary.counts] for reason in REASONS}
+    for name, counts in (rows | {"kept": summary.kept}).items():
+        if any(counts) or name == "kept":
+            of_corpora = map("{:,}".format, counts if corpora else [])
+            table.add_row(name, *of_corpora, f"{sum(counts):,}", f"{sum(counts) / total:.1%}")
     outputs = summary.config.rejected, summary.config.page
     Console(width=max(Console().width, 100), stderr=STDIO in outputs).print(table)

@@ -33,7 +33,7 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
-    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
     from nmt.translate.lines import LineFormat
     from nmt.translate.records import TranslatedLine
 
@@ -58,7 +58,7 @@ def generate(
         return lines.written(line, search.outputs)
 
     with (
-        connected(options) as execute,
+        connected(options, files.workers) as execution,
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
@@ -68,17 +68,7 @@ def generate(
         glossary = None if files.glossary is None else Glossary.read(files.glossary)
         search = replace(search, alignments=True) if files.html else search
         job = TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary)
-        Run.of_files(
-            source,
-            files.output,
-            job,
-            settings=settings,
-            shard_rows=shard_rows(job),
-            options=options,
-            workers=files.workers,
-            progress=progress,
-            execute=execute,
-        ).write(text)
+        Run.of_files(job, source, files.output, settings, execution, progress).write(text)
     if unmet:
         console.warn(
             f"the translations of {console.counted(len(unmet), 'line')} lack constraints or terms (the first is "

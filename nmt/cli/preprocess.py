@@ -17,5 +17,5 @@ def preprocess(config: DataConfig, options: JobConfig) -> None:
     from nmt.data.preprocess import preprocess as run
     from nmt.jobs.ray import connected
 
-    with connected(options) as execute:
-        run(config, options, read_codec(config.like) if config.like else None, execute)
+    with connected(options, config.workers) as execution:
+        run(config, execution, read_codec(config.like) if config.like else None)

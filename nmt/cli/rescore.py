@@ -27,7 +27,7 @@ def rescore(
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
     from nmt.training.records import perplexity
-    from nmt.translate.job import RescoringJob, placed, settings_of, shard_rows
+    from nmt.translate.job import RescoringJob, placed, settings_of
     from nmt.translate.lines import PairFormat
     from nmt.translate.records import ScoredLine
 
@@ -45,20 +45,11 @@ def rescore(
         totals["log_prob"] += sum(score.log_prob for score in line.scores)
         return lines.written(line)
 
-    with connected(options) as execute, console.Progress("rescore", None, "line") as progress:
+    with connected(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
         job = RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines)
-        is_written = Run.of_files(
-            source,
-            files.output,
-            job,
-            settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
-            shard_rows=shard_rows(job),
-            options=options,
-            workers=files.workers,
-            progress=progress,
-            execute=execute,
-        ).write(text)
+        settings = settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names}
+        is_written = Run.of_files(job, source, files.output, settings, execution, progress).write(text)
     if is_written:
         per_piece = perplexity(-totals["log_prob"] / max(totals["pieces"], 1))
         console.info(

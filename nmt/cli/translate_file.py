@@ -1,6 +1,6 @@
 """`nmt translate-file` translates documents."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,9 +11,6 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-
-if TYPE_CHECKING:
-    from nmt.documents.translation import Report
 
 # A row of the table, which may have a message, stays on one line.
 _WIDTH = 10_000
@@ -47,22 +44,18 @@ def translate_file(
 
     check_format(files.format)
     engine.check_phrases(search, {"--glossary": files.glossary})
-    with connected(options) as execute, console.Progress("translate", None, "sentence") as progress:
-        reports = translate(documents, files, search, options, runtime, engine, progress, execute)
+    with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
+        reports = translate(documents, files, search, runtime, engine, execution, progress)
     if options.shard is None:
-        _show(reports)
+        table = Table(box=None, pad_edge=False)
+        for name in ("file", "sentences", "left as they are"):
+            table.add_column(name, justify="right" if name == "sentences" else "left")
+        for path, _, document, sentences, failure in reports:
+            skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
+            left = escape(console.visible(", ".join(skipped)))
+            table.add_row(escape(console.visible(path)), f"{sentences:,}" if document else "", left)
+        Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
     if failed := sum(report.document is None for report in reports):
         raise NmtError(
             f"{failed:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why"
         )
-
-
-def _show(reports: "list[Report]") -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("file", "sentences", "left as they are"):
-        table.add_column(name, justify="right" if name == "sentences" else "left")
-    for path, _, document, sentences, failure in reports:
-        skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
-        left = escape(console.visible(", ".join(skipped)))
-        table.add_row(escape(console.visible(path)), f"{sentences:,}" if document else "", left)
-    Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)

@@ -7,10 +7,10 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, TypeVar
 
 from nmt import console
-from nmt.config import DataConfig, Tokenizer
+from nmt.config import DataConfig
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.jobs.plan import File, Plan, make_plan
@@ -62,9 +62,8 @@ def check(config: DataConfig, plan: Plan) -> None:
                 f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
             )
         warn_of_text(source, target, langs)
-    if config.alignments:
-        for paths in plan.paths:
-            _check_alignments(*paths)
+    for paths in plan.paths if config.alignments else ():
+        _check_alignments(*paths)
 
 
 def warn_of_text(source: File, target: File, langs: Sequence[str]) -> None:
@@ -88,12 +87,12 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
             alignments = parse_pharaoh(line)
         except ValueError as error:
             raise NmtError(f"{path}, line {number}: {error}; give links such as 0-0 1-2") from error
-        words = [len(text.split()) for text in (source, target)]
-        for link in alignments:
-            if link[0] >= words[0] or link[1] >= words[1]:
+        source_words, target_words = len(source.split()), len(target.split())
+        for i, j in alignments:
+            if i >= source_words or j >= target_words:
                 raise NmtError(
-                    f"{path}, line {number} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
-                    f"and {words[1]} words, counted from 0 and separated by spaces; align the raw text"
+                    f"{path}, line {number} links word {i} to word {j}, but the sentences have {source_words} and "
+                    f"{target_words} words, counted from 0 and separated by spaces; align the raw text"
                 )
 
 
@@ -104,8 +103,7 @@ def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
         corpora: the paths of each corpus. The first is the source, and the second is the target.
     """
     for paths in corpora:
-        for source, target in read_rows(*paths[:2]):
-            yield source, target, "", ""
+        yield from ((source, target, "", "") for source, target in read_rows(*paths[:2]))
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
@@ -165,14 +163,18 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
+    tokenizers = []
     for lang in (config.source_lang, config.target_lang):
         if config.lower_capitals and has_dotless_i(lang):
             raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
+        language = base_language(lang)
+        is_moses = config.tokenizer == "moses" or (config.tokenizer == "auto" and language in MOSES)
+        tokenizers.append(f"moses-{language}" if is_moses else "none")
     return TextConfig(
         source_lang=config.source_lang,
         target_lang=config.target_lang,
-        source_tokenizer=_tokenizer(config.tokenizer, config.source_lang),
-        target_tokenizer=_tokenizer(config.tokenizer, config.target_lang),
+        source_tokenizer=tokenizers[0],
+        target_tokenizer=tokenizers[1],
         normalize_punctuation=config.normalize_punctuation,
         lowercase=config.lowercase,
         lower_capitals=config.lower_capitals,
@@ -180,12 +182,6 @@ def text_config(config: DataConfig) -> TextConfig:
         joint_vocab=config.joint_vocab,
         tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
     )
-
-
-def _tokenizer(choice: Tokenizer, lang: str) -> str:
-    """Returns the tokeniser of a language, as TextConfig names it."""
-    language = base_language(lang)
-    return f"moses-{language}" if choice == "moses" or (choice == "auto" and language in MOSES) else "none"
 
 
 def show_tokenizers(text: TextConfig) -> None:
@@ -199,32 +195,31 @@ def show_tokenizers(text: TextConfig) -> None:
 def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
     """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
     if config.subword_model:
-        model = _load_model(config.subword_model, config.subword)
-        if unknown := [tag for tag in text.tags if model.ids([tag]) == [UNK]]:
-            raise NmtError(f"--subword-model {config.subword_model} has no piece {unknown[0]}; leave out --tag")
+        model = _load_model(config.subword_model, config.subword, text.tags)
         return TextCodec(text, model, model)
+    both: tuple[Side, Side] = ("source", "target")
     if config.joint_vocab:
-        model = _train_model(config, text, plan, ("source", "target"))
+        model = _train_model(config, text, plan, both)
         return TextCodec(text, model, model)
-    source, target = (_train_model(config, text, plan, (side,)) for side in get_args(Side))
-    return TextCodec(text, source, target)
+    return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
 
 
-def _load_model(path: str, kind: str) -> Subword:
+def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:
+    flag = f"--subword-model {path}"
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
-    model = Subword.from_bytes(data, kind, f"--subword-model {path}")
+        raise NmtError(f"{flag} cannot be read ({error.strerror}); check the path") from error
+    model = Subword.from_bytes(data, kind, flag)
     # The pieces of any model can be segmented greedily, as wordpiece does.
     if kind == "bpe" and model.has_probabilities:
-        raise NmtError(f"--subword-model {path} is a unigram model; give --subword unigram")
+        raise NmtError(f"{flag} is a unigram model; give --subword unigram")
     if kind == "unigram" and not model.has_probabilities:
-        raise NmtError(f"--subword-model {path} is not a unigram model; leave out --subword unigram")
+        raise NmtError(f"{flag} is not a unigram model; leave out --subword unigram")
     if not model.has_bytes:
-        console.warn(
-            f"--subword-model {path} was trained without byte_fallback; characters that have no piece will be lost"
-        )
+        console.warn(f"{flag} was trained without byte_fallback; characters that have no piece will be lost")
+    if unknown := [tag for tag in tags if model.ids([tag]) == [UNK]]:
+        raise NmtError(f"{flag} has no piece {unknown[0]}; leave out --tag")
     return model
 
 
@@ -238,22 +233,20 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
-        lines = chain.from_iterable(prepared)
+        lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
         tags = text.tags if "source" in sides else ()
-        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols), tags)
+        return Subword.train(lines, config.subword, config.vocab_size, symbols, tags)
 
 
-def _read_symbols(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    symbols = list(read_lines(path))
-    seen: set[str] = set()
-    for number, symbol in enumerate(symbols, start=1):
-        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in seen:
-            place = f"--symbols {path}, line {number}"
-            raise NmtError(f"{place}: {symbol!r} is not a single new word; write one new word on each line")
-        seen.add(symbol)
-    return symbols
+def _read_symbols(path: str) -> list[str]:
+    symbols: dict[str, None] = {}
+    for line, symbol in enumerate(read_lines(path), start=1):
+        if symbol.split() != [symbol] or symbol in symbols:
+            raise NmtError(
+                f"--symbols {path}, line {line}: {symbol!r} is not a single new word; write one new word on each line"
+            )
+        symbols[symbol] = None
+    return list(symbols)
 
 
 def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[RawPairs], list[str]]:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +20,7 @@ from nmt.text.codec import Side, TextCodec
 from nmt.text.words import parse_pharaoh
 
 Ids = list[int]
+_SIDES = ("source", "target", "alignments")
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,8 @@ class Sampling:
         if side not in self.sides:
             return [plain[i] for i in kept]
         lines = pairs.source if side == "source" else pairs.target
-        seeds = [
-            [hash_of(self.seed, pairs.first + i, side == "target", number) for number in range(self.count)]
-            for i in kept
-        ]
+        is_target, encodings = side == "target", range(self.count)
+        seeds = [[hash_of(self.seed, pairs.first + i, is_target, n) for n in encodings] for i in kept]
         sampled = codec.sample(side, [lines[i] for i in kept], self.strength, seeds)
         return [
             ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
@@ -98,63 +97,55 @@ class EncodedPairs(NamedTuple):
     dropped: Counter[str]
 
 
+@dataclass(frozen=True)
 class Encoder(Processor):
     """Encodes pairs, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
 
     The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
+
+    Attributes:
+        augment: the seed of --augment, or None.
     """
 
-    def __init__(
-        self,
-        codec: TextCodec,
-        limits: tuple[int, float] | None = None,
-        sampling: Sampling | None = None,
-        augment: int | None = None,
-    ) -> None:
-        """`augment` is the seed of --augment, or None."""
-        self.codec, self._limits, self._sampling, self._augment = codec, limits, sampling or Sampling(), augment
+    codec: TextCodec
+    limits: tuple[int, float] | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    augment: int | None = None
 
     def __call__(self, pairs: RawPairs) -> EncodedPairs:
         """Returns the encoded pairs that are kept."""
-        codec, sampling = self.codec, self._sampling
-        if self._augment is not None:
-            pairs = augmented_pairs(pairs, self._augment, codec.config)
+        codec, sampling = self.codec, self.sampling
+        if self.augment is not None:
+            pairs = augmented_pairs(pairs, self.augment, codec.config)
         pairs = pairs._replace(target=cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
-        if self._limits:
-            longest, ratio = self._limits
+        if self.limits:
+            longest, ratio = self.limits
             kept, dropped = filter_pairs(source, target, tags, longest, ratio)
-        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i]) for i in kept]
+        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], len(tags[i])) for i in kept]
         source = sampling.encode("source", codec, pairs, kept, source, longest - max(map(len, tags)))
         target = sampling.encode("target", codec, pairs, kept, target, longest)
-        source, alignments = _tagged([tags[i] for i in kept], source, alignments, sampling.encodings("source"))
+        if any(tags):
+            count = sampling.encodings("source")
+            source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
         return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
 
 
-def _tagged(
-    tags: list[list[int]], source: list[list[int]], alignments: list[list[int]], encodings: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the source encodings with the tags of the sentences before them, and alignments that count the tags."""
-    if not any(tags):
-        return source, alignments
-    linked = [
-        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)]
-        for tag, numbers in zip(tags, alignments, strict=True)
-    ]
-    return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
+def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, tags: int) -> Ids:
+    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair.
 
-
-def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: list[int], target: list[int]) -> list[int]:
-    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
+    Args:
+        tags: how many tags come before the source pieces.
+    """
     if not pairs.alignments[pair]:
         return []
     source_words = codec.source_words(pairs.source[pair], source)
     target_words = codec.target_words(pairs.target[pair], target)
     linked = set(parse_pharaoh(pairs.alignments[pair]))
-    pieces = product(enumerate(source_words), enumerate(target_words))
+    pieces = product(enumerate(source_words, tags), enumerate(target_words))
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
@@ -169,10 +160,8 @@ class EncodingJob(Job):
     augment: int | None = None
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
-        """Returns the encoder."""
-        return Encoder(
-            TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling, self.augment
-        )
+        codec = TextCodec.from_dict(self.codec_values, "the codec of this run")
+        return Encoder(codec, self.limits, self.sampling, self.augment)
 
     def unit(self, row: Row, place: Place) -> Record:
         """Returns the pair of a row with its alignment and its tag."""
@@ -180,19 +169,17 @@ class EncodingJob(Job):
         return row[0], row[1], alignments, self.tags[place.segment] if self.tags else ""
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
-        """Yields the pairs of a chunk, some at a time."""
         for pairs in raw_pairs(chunk.units, first=chunk.first - 1):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:
-        """Returns the encoded pairs that are kept."""
         return encoder(pairs)
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, EncodedPairs]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""
         encoded = [pairs for _, pairs in sorted(done, key=lambda each: each[0].work.first)]
         arrays, dropped = {}, Counter[str]()
-        for side in ("source", "target", "alignments"):
+        for side in _SIDES:
             arrays[side] = np.concatenate([getattr(pairs, side).tokens for pairs in encoded])
             arrays[f"lengths of {side}"] = np.concatenate([getattr(pairs, side).lengths for pairs in encoded])
         for pairs in encoded:
@@ -202,5 +189,4 @@ class EncodingJob(Job):
 
 def flats_of(result: Result) -> list[Flat]:
     """Returns the source, the target and the alignments in the result of a shard."""
-    sides = ("source", "target", "alignments")
-    return [Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in sides]
+    return [Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__, console
-from nmt.config import DataConfig, JobConfig
+from nmt.config import DataConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import check, make_codec, raw_pairs, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
@@ -24,7 +24,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
-from nmt.jobs.stream import Executor, local
+from nmt.jobs.stream import Execution
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import is_regular, parallel_paths
@@ -32,25 +32,30 @@ from nmt.text.corpus import is_regular, parallel_paths
 _SHARD_PAIRS = 50_000
 
 
-def preprocess(
-    config: DataConfig, options: JobConfig | None = None, like: TextCodec | None = None, execute: Executor = local
-) -> None:
+def preprocess(config: DataConfig, execution: Execution | None = None, like: TextCodec | None = None) -> None:
     """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
 
     Args:
-        options: how the training text is cut into shards.
+        execution: how the training text is encoded.
         like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
-        execute: what encodes the training text.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
-    options = options or JobConfig()
-    text = _text_config(config, like)
+    execution = execution or Execution()
+    options = execution.options
+    text = _text_config_of(like, config) if like else text_config(config)
     check_new(config.dest, "--dest")
-    columns = [f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
-    source = Files(_training_files(config), columns + ["--alignments"] * bool(config.alignments))
+    for path in config.alignments:
+        if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
+            raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
+    langs = config.source_lang, config.target_lang
+    segments = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
+    columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
+    for files, path in zip(segments, config.alignments, strict=False):
+        files.append(path)
+    source = Files(segments, columns)
 
     def prepare(folder: Path, plan: Plan) -> None:
         check(config, plan)
@@ -69,11 +74,11 @@ def preprocess(
             limits = config.max_length, config.max_length_ratio
             seed = config.seed if config.augment else None
             job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
-            workers = config.workers
             if not options.cluster:
                 workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
+                execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                finish_shards(job, source, folder, options, workers, progress, execute)
+                finish_shards(job, source, folder, execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}
@@ -88,19 +93,7 @@ def preprocess(
     _summarise(config, codec, done)
 
 
-def _training_files(config: DataConfig) -> list[list[str]]:
-    """Returns the source file, the target file and perhaps the alignments of each training corpus."""
-    for path in config.alignments:
-        if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
-            raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
-    langs = config.source_lang, config.target_lang
-    files = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
-    return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
-
-
-def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
-    if like is None:
-        return text_config(config)
+def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     there, here = (like.config.source_lang, like.config.target_lang), (config.source_lang, config.target_lang)
     if there != here:
         raise NmtError(
@@ -125,7 +118,7 @@ def _settings(config: DataConfig) -> dict[str, Any]:
 
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
-    """Joins the encoded shards."""
+    """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     sampling = Sampling.of(config, codec)
     counts = sampling.encodings("source"), sampling.encodings("target")
     kept, dropped = [0] * len(config.train), Counter[str]()
@@ -140,24 +133,17 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
-    try:
-        return replace(split.meta, corpora=config.train, dropped=dict(dropped), mixture=_mixture(config, kept))
-    except NmtError:
-        folder.discard()  # the way out is another --train, which is another job
-        raise
-
-
-def _mixture(config: DataConfig, kept: list[int]) -> Mixture | None:
-    """Returns the shares of the corpora in an epoch; None if an epoch has each pair once."""
+    meta = replace(split.meta, corpora=config.train, dropped=dict(dropped))
     weights = config.weight or (1.0,) * len(kept)
     if len(set(weights)) == 1 and config.temperature == 1:
-        return None
+        return meta  # an epoch has each pair once
     if 0 in kept:
+        folder.discard()  # the way out is another --train, which is another job
         raise NmtError(f"all pairs of {config.train[kept.index(0)]} were dropped; leave out this --train")
     mixture = Mixture.of(kept, weights, config.temperature)
     for prefix, pairs, share in zip(config.train, kept, mixture.shares, strict=True):
         console.info(f"{prefix}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
-    return mixture
+    return replace(meta, mixture=mixture)
 
 
 def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> SplitMeta:

@@ -124,13 +124,10 @@ class Sentences:
 
     def add(self, document: Document) -> int:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
-        count = 0
-        for passage in document.passages:
-            self.has_markup |= passage.markup is not None
-            for sentence in self._of(passage.unit):
-                self.translations[sentence.text, sentence.phrases] = None
-                count += 1
-        return count
+        sentences = [sentence for passage in document.passages for sentence in self._of(passage.unit)]
+        self.has_markup |= any(passage.markup is not None for passage in document.passages)
+        self.translations |= {(sentence.text, sentence.phrases): None for sentence in sentences}
+        return len(sentences)
 
     def _of(self, unit: Unit) -> list[Sentence]:
         return unit.sentences(self._source, "sentences", keeps_phrases=self._keeps_phrases)

@@ -2,28 +2,27 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
-from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.config import DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files, has_shards
 from nmt.jobs.source import Memory
-from nmt.jobs.stream import Executor, local
+from nmt.jobs.stream import Execution
+from nmt.text.codec import TextConfig
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files, shard_rows
+from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
 from nmt.translate.lines import LineFormat
-from nmt.translate.records import TranslatedLine, Translation
-
-_ADVICE = "correct that and start the same command again"
+from nmt.translate.records import TranslatedLine
 
 
 class Report(NamedTuple):
@@ -97,64 +96,28 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
                 yield os.path.join(path, name), os.path.join(output, name)
 
 
-class Documents:
-    """The documents in files, and the translation of their sentences.
-
-    Args:
-        options: with the flags of the command.
-        keeps_phrases: as for `nmt.translate.units.Unit.sentences`.
-    """
-
-    def __init__(self, paths: Sequence[str], options: DocumentFiles, *, keeps_phrases: bool) -> None:
-        codec = read_codec(options.model[0])
-        self._options, self._config = options, codec.config
-        self.sentences = Sentences(codec, codec, keeps_phrases=keeps_phrases)
-        with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
-            import sentencex  # noqa: F401
-        files = _files(paths, options.output, options.format, codec.config.target_lang)
-        for _, output in files:
-            refuse_inputs(output, [*options.model, *filter(None, [options.glossary])], f"--output {output}")
-        self.reports = [self._read(path, output) for path, output in files]
-        if not any(report.document for report in self.reports):
-            raise NmtError(
-                self.reports[0].failure if len(files) == 1 else f"{', '.join(paths)}: no file can be translated"
-            )
-
-    def _read(self, path: str, output: str) -> Report:
-        name = name_of(path)
-        options = ReadOptions(name, self._config.source_lang, self._config.target_lang, self._options.all)
-        try:
-            data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
-            document = read_document(data, self._options.format or format_of(name), options)
-            return Report(path, output, document, self.sentences.add(document))
-        except NmtError as error:
-            return Report(path, output, None, failure=str(error))
-        except OSError as error:
-            return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
-
-    def write(self, translations: Iterable[Translation]) -> None:
-        """Writes the documents with the translations of the sentences."""
-        by_sentence = self.sentences.translations
-        by_sentence.update(zip(by_sentence, translations, strict=True))
-        for _, output, document, *_ in self.reports:
-            if document:
-                content = self.sentences.written(document)
-                folder = Path(output).parent
-                with writing(folder, _ADVICE):
-                    folder.mkdir(parents=True, exist_ok=True)
-                with output_file(output) as out:
-                    out.write(content)
+def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, config: TextConfig) -> Report:
+    """Reads a document, and adds its sentences."""
+    name = name_of(path)
+    options = ReadOptions(name, config.source_lang, config.target_lang, files.all)
+    try:
+        data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
+        document = read_document(data, files.format or format_of(name), options)
+        return Report(path, output, document, sentences.add(document))
+    except NmtError as error:
+        return Report(path, output, None, failure=str(error))
+    except OSError as error:
+        return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
 
 
 def translate(
     paths: Sequence[str],
     files: DocumentFiles,
     search: SearchConfig,
-    options: JobConfig,
     runtime: RuntimeConfig,
     engine: EngineConfig,
+    execution: Execution,
     progress: console.Progress,
-    execute: Executor = local,
 ) -> list[Report]:
     """Translates documents. Returns what became of each. With --shard, no document is written.
 
@@ -162,31 +125,40 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    documents = Documents(paths, files, keeps_phrases=engine.can_require_phrases(search))
-    search = replace(search, alignments=documents.sentences.has_markup)
-    outputs = [report.output for report in documents.reports]
-    output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
-    inputs = [*(report.path for report in documents.reports if report.document), *files.model]
+    options, codec = execution.options, read_codec(files.model[0])
+    sentences = Sentences(codec, codec, keeps_phrases=engine.can_require_phrases(search))
+    with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
+        import sentencex  # noqa: F401
+    outputs = _files(paths, files.output, files.format, codec.config.target_lang)
+    for _, output in outputs:
+        refuse_inputs(output, [*files.model, *filter(None, [files.glossary])], f"--output {output}")
+    reports = [_read(path, output, files, sentences, codec.config) for path, output in outputs]
+    documents = [(report, report.document) for report in reports if report.document]
+    if not documents:
+        several = f"{', '.join(paths)}: no file can be translated"
+        raise NmtError(reports[0].failure if len(reports) == 1 else several)
+    search = replace(search, alignments=sentences.has_markup)
+    first = reports[0].output
+    output = first if files.output is None or len(reports) == 1 else files.output
+    inputs = [*(report.path for report, _ in documents), *files.model]
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
-    check_files(inputs, outputs[0], options)
+    check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
-    run = Run(
-        job=job,
-        source=Memory(
-            "the text of the documents", [(text, *phrases) for text, phrases in documents.sentences.translations]
-        ),
-        output=output,
-        is_resumable=has_shards(inputs, outputs[0]),
-        settings=settings,
-        shard_rows=shard_rows(job),
-        options=options,
-        workers=files.workers,
-        progress=progress,
-        execute=execute,
-    )
+    rows = [(text, *phrases) for text, phrases in sentences.translations]
+    source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
+    run = Run(job, source, output, is_resumable, settings, execution, progress)
     with run.records() as records:
-        if records is not None:
-            documents.write(TranslatedLine.of(record).translations[0] for record in records)
-    return documents.reports
+        if records is None:
+            return reports
+        translations = (TranslatedLine.of(record).translations[0] for record in records)
+        sentences.translations.update(zip(sentences.translations, translations, strict=True))
+        for report, document in documents:
+            content = sentences.written(document)
+            folder = Path(report.output).parent
+            with writing(folder, "correct that and start the same command again"):
+                folder.mkdir(parents=True, exist_ok=True)
+            with output_file(report.output) as out:
+                out.write(content)
+    return reports

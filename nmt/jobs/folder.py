@@ -110,10 +110,9 @@ class JobFolder:
                 f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
             )
         for shard in self.plan.shards:
-            yield shard, self._result(shard)
+            yield shard, self._result(self._result_path(shard))
 
-    def _result(self, shard: Shard) -> Result:
-        path = self._result_path(shard)
+    def _result(self, path: Path) -> Result:
         try:
             with path.open("rb") as file:
                 header, content = json.loads(file.readline()), file.read()
@@ -172,7 +171,13 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
     if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = missing_folders(path.parent)
-    _make(path, flag)
+    with writing(path, f"choose another {flag}"):
+        path.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(path))
+    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
+    if foreign or (names - {_WORKING} and _PREPARING not in names):
+        stranger = path / foreign[0] if foreign else path
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
     busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
     waiting = f"waiting for another process, which prepares {path}"
     with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
@@ -195,22 +200,30 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
                 remove_empty(missing)
 
 
-def _make(path: Path, flag: str) -> None:
-    """Makes the folder, or checks that the existing one was made by an earlier process."""
-    with writing(path, f"choose another {flag}"):
-        path.mkdir(parents=True, exist_ok=True)
-    names = set(os.listdir(path))
-    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
-    if foreign or (names - {_WORKING} and _PREPARING not in names):
-        stranger = path / foreign[0] if foreign else path
-        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
-
-
 def _opened(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
-    if saved := _read_manifest(path):
+    file = path / _MANIFEST
+    try:
+        saved: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if saved.pop("sha256") != digest_of_json(saved):
+            raise ValueError("checksum mismatch")
+    except FileNotFoundError:
+        saved = {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NmtError(f"{file} is damaged ({error}); delete {path} and start again") from error
+    if saved:
         plan = preparation.source.plan(preparation.shard_rows, Plan.from_dict(saved["plan"]))
-        _check(path, saved["settings"], preparation.settings_with(plan))
+        then, now = saved["settings"], preparation.settings_with(plan)
+        for name in dict.fromkeys([*then, *now]):
+            if name in then and name in now and then[name] == now[name]:
+                continue
+            difference = f"{name} was {'not ' if name in now else ''}given"
+            if name in then and name in now:
+                difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+            raise NmtError(
+                f"{path} belongs to an unfinished job of another command, in which {difference}; start that command "
+                f"again, or delete the folder"
+            )
         return JobFolder(path, plan)
     _remove_work(path)
     for name in (_SHARDS, _DATA):
@@ -219,35 +232,9 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
     plan = preparation.source.plan(preparation.shard_rows, None)
     preparation.prepare(path / _DATA, plan)
     manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict()}
-    with replaced_file(path / _MANIFEST, _ADVICE) as file:
-        file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
+    with replaced_file(file, _ADVICE) as output:
+        output.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
     return JobFolder(path, plan)
-
-
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    try:
-        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest.pop("sha256") != digest_of_json(manifest):
-            raise ValueError("checksum mismatch")
-        return manifest
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NmtError(f"{path / _MANIFEST} is damaged ({error}); delete {path} and start again") from error
-
-
-def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for name in dict.fromkeys([*then, *now]):
-        if name not in then or name not in now:
-            difference = f"{name} was {'not ' if name in now else ''}given"
-        elif then[name] != now[name]:
-            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-        else:
-            continue
-        raise NmtError(
-            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
-            f"or delete the folder"
-        )
 
 
 def _as_text(value: Any) -> str:

@@ -128,10 +128,20 @@ class Plan:
 
 def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: Progress | None = None) -> Plan:
     """Returns the plan for files, which are read once."""
-    indexed = [_indexed(paths, shard_rows, progress) for paths in segments]
-    thinning = thinned([files[0].lines for files, _ in indexed], shard_rows)
-    offsets = np.concatenate([offsets[::thinning] for _, offsets in indexed])
-    return Plan(tuple(files for files, _ in indexed), shard_rows * thinning, offsets)
+    plan: list[tuple[File, ...]] = []
+    offsets = []  # of each segment: [shards, files]
+    for paths in segments:
+        files, starts = list[File](), []
+        for path in paths:
+            file, starts_of_file = _read(path, shard_rows, None if files else progress)
+            files.append(file)
+            starts.append(starts_of_file)
+            if file.lines != files[0].lines:
+                raise NmtError(unequal(paths[0], files[0].lines, path, file.lines, translates=len(files) == 2))
+        plan.append(tuple(files))
+        offsets.append(np.stack(starts, axis=1))
+    thinning = thinned([files[0].lines for files in plan], shard_rows)
+    return Plan(tuple(plan), shard_rows * thinning, np.concatenate([starts[::thinning] for starts in offsets]))
 
 
 def thinned(lines: Sequence[int], shard_rows: int) -> int:
@@ -144,19 +154,6 @@ def thinned(lines: Sequence[int], shard_rows: int) -> int:
     while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
         factor *= 2
     return factor
-
-
-def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
-    """Returns the files of a segment, and the offset of each `every`-th line in each; [shards, files]."""
-    files: list[File] = []
-    offsets = []
-    for path in paths:
-        file, of_file = _read(path, every, None if files else progress)
-        files.append(file)
-        offsets.append(of_file)
-        if file.lines != files[0].lines:
-            raise NmtError(unequal(paths[0], files[0].lines, path, file.lines, translates=len(files) == 2))
-    return tuple(files), np.stack(offsets, axis=1)
 
 
 def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.ndarray]:

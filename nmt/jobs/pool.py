@@ -60,11 +60,8 @@ def worker_pool(
         Exception: whatever the task raises.
     """
     processes, numbers, thread = _Processes(make_task, preload), count(), threading.local()
-
-    def begin() -> None:
-        thread.number = next(numbers)
-
-    threads = ThreadPoolExecutor(workers, "nmt-worker", begin)  # each thread waits for one process
+    # Each thread waits for one process.
+    threads = ThreadPoolExecutor(workers, "nmt-worker", lambda: setattr(thread, "number", next(numbers)))
     try:
         yield lambda chunk: threads.submit(lambda: processes.do(thread.number, chunk, attempts))
     finally:
@@ -109,7 +106,13 @@ class _Processes:
         """Returns the task's result for a chunk from worker `number`; raises as `worker_pool`."""
         for _ in range(attempts):
             try:
-                channel = self._connected(number)
+                with _CHANGING:
+                    if self._ended:
+                        break
+                    # Between chunks, a worker says nothing. What can be read is the end of a dead one's connection.
+                    if number not in self._running or self._running[number][1].poll():
+                        self._running[number] = _started(self._make_task, number, self._preload)
+                    channel = self._running[number][1]
                 channel.send(chunk)
                 succeeded, result = channel.recv()
             except (EOFError, OSError):  # the worker or the fork server has died, perhaps within a message
@@ -118,15 +121,6 @@ class _Processes:
                 return result
             raise result
         raise WorkerDiedError
-
-    def _connected(self, number: int) -> Connection:
-        with _CHANGING:
-            if self._ended:
-                raise WorkerDiedError
-            # Between chunks, a worker says nothing. What can be read then is the end of the connection of a dead one.
-            if number not in self._running or self._running[number][1].poll():
-                self._running[number] = _started(self._make_task, number, self._preload)
-            return self._running[number][1]
 
     def end(self) -> None:
         """Ends all workers and waits for their end. None can be started any more."""
@@ -172,7 +166,13 @@ def _safe_start() -> Iterator[None]:
 def _work(channel: Connection, make_task: bytes, number: int, environment: dict[str, str]) -> None:
     """Answers every chunk with (True, result) or (False, error), until the connection is closed or the parent ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _use(environment)
+    os.environ.clear()  # that of the fork server may be from another pool
+    os.environ.update(environment)
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and threads.isdecimal():
+        import torch
+
+        torch.set_num_threads(int(threads))
     task: Task | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while True:
@@ -195,14 +195,3 @@ def _end_with_parent() -> None:
     assert parent
     connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _use(environment: dict[str, str]) -> None:
-    """Replaces the environment of the fork server, which may be from another pool, by that of the parent."""
-    os.environ.clear()
-    os.environ.update(environment)
-    threads = environment.get("OMP_NUM_THREADS", "")
-    if "torch" in sys.modules and threads.isdecimal():
-        import torch
-
-        torch.set_num_threads(int(threads))

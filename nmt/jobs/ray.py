@@ -19,19 +19,7 @@ import numpy as np
 from nmt import __version__, console, resources
 from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
-from nmt.jobs.stream import (
-    ATTEMPTS,
-    Chunk,
-    Chunks,
-    Executor,
-    Job,
-    Outcome,
-    Processor,
-    Result,
-    SizedChunks,
-    compute,
-    local,
-)
+from nmt.jobs.stream import ATTEMPTS, Chunk, Chunks, Execution, Job, Outcome, Processor, ReadyChunks, Result, compute
 from nmt.signals import STOPPING
 
 _CONNECT_SECONDS = 5.0
@@ -42,20 +30,20 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 
 @contextmanager
-def connected(options: JobConfig) -> Iterator[Executor]:
+def connected(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
     """Connects this process to the cluster of --cluster until the block ends.
 
-    Yields what computes jobs: the cluster, or without --cluster this machine.
+    Yields how jobs are computed: on the cluster, or without --cluster on this machine.
     """
     if options.cluster is None:
-        yield local
+        yield Execution(options, workers)
         return
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     ray = _connect(options.cluster)
     for number, handler in handlers.items():  # Ray has its own
         signal.signal(number, handler)
     try:
-        yield partial(on_cluster, options)
+        yield Execution(options, workers, partial(on_cluster, options))
     finally:
         ray.shutdown()
 
@@ -64,8 +52,16 @@ def _connect(address: str) -> Any:
     """Returns the module ray after connecting it; `auto` starts a cluster of this machine if there is none."""
     for name, value in _VARIABLES.items():
         os.environ.setdefault(name, value)
-    if address != "auto":
-        _check_address(address)
+    if address != "auto":  # Ray itself would try an address that nothing listens at for a quarter of an hour
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or "/" in host:
+            raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise NmtError(
+                f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
+            ) from error
     with importing("ray", "--cluster", "'attention-nmt[ray]'"):
         import ray
         import ray._private.worker as worker
@@ -80,33 +76,15 @@ def _connect(address: str) -> Any:
                 f"--cluster {address} cannot be used ({said:.300}); check the address, and that all machines have the "
                 f"same versions of Ray and Python"
             ) from error
-        _start(ray, quiet)
+        console.info("no Ray cluster runs here; starting one of this machine")
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+        try:
+            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+        except Exception as failure:  # Ray raises a plain Exception, with pages of text
+            raise NmtError(
+                f"Ray could not be started here ({reason(failure)}); start a cluster by ray start --head"
+            ) from failure
     return ray
-
-
-def _start(ray: Any, quiet: dict[str, Any]) -> None:
-    """Starts a cluster of this machine."""
-    console.info("no Ray cluster runs here; starting one of this machine")
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
-    try:
-        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
-    except Exception as error:  # Ray raises a plain Exception, with pages of text
-        raise NmtError(
-            f"Ray could not be started here ({reason(error)}); start a cluster by ray start --head"
-        ) from error
-
-
-def _check_address(address: str) -> None:
-    """Raises NmtError if nothing listens at the address. Ray itself would try for a quarter of an hour."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise NmtError(
-            f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
-        ) from error
 
 
 def has_gpus() -> bool:
@@ -128,7 +106,7 @@ class Done(NamedTuple):
 
     messages: str
     machine: str
-    result: Result | None = None
+    result: Result | None
 
 
 class Worker:
@@ -139,22 +117,23 @@ class Worker:
     """
 
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
-        """Keeps what `load` needs."""
         self._version, self._references = version, (job, models)
         self._loaded: tuple[Job, Processor] | None = None
         self._messages = StringIO()
 
-    def load(self) -> Done:
-        """Loads the model."""
-        self._loaded = self._load()
-        return self._done()
+    def do(self, chunk: Chunk | None) -> Done:
+        """Does a chunk; without one, only loads the model."""
+        import ray
 
-    def do(self, chunk: Chunk) -> Done:
-        """Does a chunk."""
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
-        return self._done(compute(*self._loaded, chunk).result)
+        result = compute(*self._loaded, chunk).result if chunk else None
+        messages = self._messages.getvalue()
+        self._messages.seek(0)
+        self._messages.truncate()
+        return Done(messages, ray.get_runtime_context().get_node_id(), result)
 
     def _load(self) -> tuple[Job, Processor]:
+        """Loads the processor of the job from copies of its files."""
         import ray
 
         if self._version != __version__:
@@ -165,35 +144,22 @@ class Worker:
         resources.limit_spinning()
         console.stderr.file = self._messages
         (job,), models = map(ray.get, self._references)
-        processor = _processor(job, models)
+        with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+            # Models of an ensemble may have the same name in different folders.
+            paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(job.models)]
+            for path, content in zip(paths, models, strict=True):
+                content.tofile(path)
+            try:
+                processor = job.load(list(map(str, paths)), 0)
+            except (RuntimeError, MemoryError) as error:
+                if isinstance(error, RuntimeError) and "memory" not in str(error):
+                    raise
+                raise NmtError(
+                    f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines "
+                    f"or more --worker-cores, so that fewer workers share a machine"
+                ) from error
         processor.session().__enter__()  # until the process ends
         return job, processor
-
-    def _done(self, result: Result | None = None) -> Done:
-        import ray
-
-        messages = self._messages.getvalue()
-        self._messages.seek(0)
-        self._messages.truncate()
-        return Done(messages, ray.get_runtime_context().get_node_id(), result)
-
-
-def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
-    """Returns the processor of a job whose files have these contents."""
-    with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
-        # Models of an ensemble may have the same name in different folders.
-        paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(job.models)]
-        for path, content in zip(paths, models, strict=True):
-            content.tofile(path)
-        try:
-            return job.load(list(map(str, paths)), 0)
-        except (RuntimeError, MemoryError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error):
-                raise
-            raise NmtError(
-                f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines or "
-                f"more --worker-cores, so that fewer workers share a machine"
-            ) from error
 
 
 _IN_FLIGHT = 2  # chunks of each worker
@@ -210,7 +176,7 @@ class _Handle:
 
 
 class _Driver:
-    def __init__(self, job: Job, chunks: SizedChunks, options: JobConfig, most: int | None) -> None:
+    def __init__(self, job: Job, chunks: ReadyChunks, options: JobConfig, most: int | None) -> None:
         import ray
 
         self._ray, self._most = ray, most
@@ -241,13 +207,20 @@ class _Driver:
     @property
     def _left(self) -> int:
         """The number of chunks that no worker has."""
-        return len(self._again) + len(self._chunks)
+        return len(self._again) + self._chunks.left
 
     def run(self) -> Iterator[Outcome]:
         """Yields what becomes of each chunk."""
         while self._left or any(worker.chunks for worker in self._workers):
             self._follow_machines()
-            self._hand_out()
+            for depth in range(1 if self._suspects else _IN_FLIGHT):
+                for worker in self._workers:
+                    if self._left and worker.machine and len(worker.chunks) <= depth:
+                        chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
+                        assert chunk
+                        task = worker.actor.do.remote(chunk)
+                        worker.chunks[task] = chunk
+                        self._by_task[task] = worker
             for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
                 yield from self._take(task)
 
@@ -272,7 +245,7 @@ class _Driver:
         for _ in range(min(room, self._most or room, unfinished) - len(self._workers)):
             worker = _Handle(self._start_worker())
             self._workers.append(worker)
-            self._by_task[worker.actor.load.remote()] = worker
+            self._by_task[worker.actor.do.remote(None)] = worker
 
     def _room(self, machines: Sequence[dict[str, float]]) -> int:
         """Returns how many workers fit on machines with these resources, but at least one, for which Ray then waits."""
@@ -284,23 +257,13 @@ class _Driver:
             console.warn_once(f"no machine of the cluster has {needs} for a worker; waiting for one")
         return max(room, 1)
 
-    def _hand_out(self) -> None:
-        for depth in range(1 if self._suspects else _IN_FLIGHT):
-            for worker in self._workers:
-                if self._left and worker.machine and len(worker.chunks) <= depth:
-                    chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
-                    assert chunk
-                    task = worker.actor.do.remote(chunk)
-                    worker.chunks[task] = chunk
-                    self._by_task[task] = worker
-
     def _take(self, task: Any) -> Iterator[Outcome]:
         """Handles a call that has ended."""
         worker = self._by_task[task]
         try:
             done = self._ray.get(task)
         except self._ray.exceptions.RayError as error:
-            yield from self._fail(worker, worker.chunks.get(task), self._why(error))
+            yield from self._fail(worker, worker.chunks.get(task), error)
             return
         del self._by_task[task]
         chunk = worker.chunks.pop(task, None)
@@ -311,21 +274,21 @@ class _Driver:
             self._suspects.discard(chunk.first)
             yield Outcome(chunk, done.result)
 
-    def _why(self, error: Exception) -> str:
-        """Returns why a call has failed. Raises the NmtError of a worker."""
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            if isinstance(error.cause, NmtError):
-                raise error.cause from None
-            return f"{type(error.cause).__name__}: {error.cause}"
-        if isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated the call as often as it may
-            return f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
-        return reason(error)
-
-    def _fail(self, worker: _Handle, chunk: Chunk | None, why: str) -> Iterator[Outcome]:
+    def _fail(self, worker: _Handle, chunk: Chunk | None, error: Any) -> Iterator[Outcome]:
         """Handles a call that has failed. The worker may be unusable, so another one takes its place.
 
         Any chunk in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
+
+        Raises:
+            NmtError: a worker has raised it, or could not load the model.
         """
+        why = reason(error)
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            if isinstance(error.cause, NmtError):
+                raise error.cause from None
+            why = f"{type(error.cause).__name__}: {error.cause}"
+        elif isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated the call as often as it may
+            why = f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
         if not chunk:
             raise NmtError(
                 f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all machines "
@@ -352,7 +315,7 @@ def on_cluster(
     options: JobConfig, job: Job, chunks: Chunks, workers: int | None, progress: console.Progress
 ) -> Generator[Outcome, None, None]:
     """Computes on the cluster that this process is connected to; with the options, a `nmt.jobs.stream.Executor`."""
-    assert isinstance(chunks, SizedChunks)  # a cluster works on shards
+    assert isinstance(chunks, ReadyChunks)  # a cluster works on shards
     what = progress.description
     driver = _Driver(job, chunks, options, workers)
     try:

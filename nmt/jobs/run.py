@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Self
 
 from nmt import console
@@ -11,13 +12,15 @@ from nmt.config import JobConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.plan import Shard
-from nmt.jobs.source import Files, Source, chunks_of
-from nmt.jobs.stream import Chunk, Executor, Job, Outcome, Place, in_order, local
+from nmt.jobs.source import CHUNK_UNITS, Files, Source, chunks_of
+from nmt.jobs.stream import Chunk, Execution, Job, Outcome, ReadyChunks, in_order
 from nmt.signals import end_as_usual
 
+# On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
+_CPU_SHARD = 10**11
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Run:
     """A job with its input, its output, and what computes it.
 
@@ -26,7 +29,6 @@ class Run:
         is_resumable: whether the results of finished shards are kept, so that the same command resumes the job.
         settings: what the output depends on besides the input and the models, by name. A job is resumed only if they
             are the same.
-        shard_rows: how many rows a shard has, unless --shard-lines says it.
     """
 
     job: Job
@@ -34,18 +36,23 @@ class Run:
     output: str
     is_resumable: bool
     settings: Mapping[str, Any]
-    shard_rows: int
-    options: JobConfig
-    workers: int | None
+    execution: Execution
     progress: console.Progress
-    execute: Executor = local
 
     @classmethod
-    def of_files(cls, files: Files, output: str, job: Job, **others: Any) -> Self:
+    def of_files(
+        cls,
+        job: Job,
+        files: Files,
+        output: str,
+        settings: Mapping[str, Any],
+        execution: Execution,
+        progress: console.Progress,
+    ) -> Self:
         """Returns the run of a job on lines of files; it is resumable if all files allow that."""
         has_folder = os.path.isdir(os.path.dirname(os.path.realpath(output)))  # if not, opening the output says so
         is_resumable = has_folder and has_shards([*files.paths, *job.models], output)
-        return cls(job=job, source=files, output=output, is_resumable=is_resumable, **others)
+        return cls(job, files, output, is_resumable, settings, execution, progress)
 
     @property
     def inputs(self) -> list[str]:
@@ -61,9 +68,10 @@ class Run:
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
+        options, workers, executor = self.execution.options, self.execution.workers, self.execution.executor
         if not self.is_resumable:
             end_as_usual()
-            outcomes = self.execute(self.job, chunks_of(self.source, self.job.unit), self.workers, self.progress)
+            outcomes = executor(self.job, chunks_of(self.source, self.job.unit), workers, self.progress)
             with closing(outcomes):
                 yield in_order(outcomes)
             return
@@ -71,13 +79,13 @@ class Run:
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             source=self.source,
-            shard_rows=self.options.shard_lines or self.shard_rows,
+            shard_rows=options.shard_lines or _shard_rows(self.job),
             settings=models | dict(self.settings),
         )
-        with job_folder(self.output, "--output", preparation, self.options) as folder:
-            if not self.options.merge:
-                finish_shards(self.job, self.source, folder, self.options, self.workers, self.progress, self.execute)
-            if self.options.shard:
+        with job_folder(self.output, "--output", preparation, options) as folder:
+            if not options.merge:
+                finish_shards(self.job, self.source, folder, self.execution, self.progress)
+            if options.shard:
                 yield None
                 return
             yield (record for _, result in folder.results() for record in result.values)
@@ -104,6 +112,12 @@ def has_shards(inputs: Sequence[str], output: str) -> bool:
     return from_files and output not in ("", STDIO) and is_replaceable(output)
 
 
+def _shard_rows(job: Job) -> int:
+    """Returns how many lines a shard has by default: CHUNK_UNITS, or fewer for a large model on a CPU."""
+    size = sum(os.path.getsize(path) for path in job.models if os.path.isfile(path))
+    return CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, _CPU_SHARD // max(size, 1)))
+
+
 def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
     """Raises NmtError if an option needs a job with shards, but these files allow none."""
     if options.needs_shards and not has_shards(inputs, output):
@@ -113,37 +127,11 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
 
 
-class _ShardChunks:
-    """The chunks of shards."""
-
-    def __init__(self, job: Job, source: Source, shards: Sequence[Shard]) -> None:
-        self._job, self._source, self._shards = job, source, iter(shards)
-        self._left = len(shards)
-
-    def __len__(self) -> int:
-        return self._left
-
-    def take(self, *, wait: bool = True) -> Chunk | None:  # noqa: ARG002 (files never make one wait)
-        shard = next(self._shards, None)
-        if shard is None:
-            return None
-        self._left -= 1
-        file = self._source.name_of(shard.segment)
-        rows = enumerate(self._source.read(shard), start=shard.start + 1)
-        units = [self._job.unit(row, Place(file, line, shard.segment)) for line, row in rows]
-        return Chunk(shard.first, units, shard.first - shard.start - 1)
-
-
 def finish_shards(
-    job: Job,
-    source: Source,
-    folder: JobFolder,
-    options: JobConfig,
-    workers: int | None,
-    progress: console.Progress,
-    execute: Executor,
+    job: Job, source: Source, folder: JobFolder, execution: Execution, progress: console.Progress
 ) -> None:
     """Does all shards of the job that are not finished, or those of the part that --shard names."""
+    options = execution.options
     part, parts = options.part
     todo = folder.todo(part, parts)
     rows = sum(shard.rows for shard in folder.plan.shards[part::parts])
@@ -156,7 +144,10 @@ def finish_shards(
         return
     shards = {shard.first: shard for shard in todo}
     failures: list[Outcome] = []
-    with closing(execute(job, _ShardChunks(job, source, todo), workers, progress)) as outcomes:
+    chunks = (
+        Chunk(shard.first, list(starmap(job.unit, source.read(shard))), shard.first - shard.start - 1) for shard in todo
+    )
+    with closing(execution.executor(job, ReadyChunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
         for outcome in outcomes:
             shard = shards[outcome.chunk.first]
             if outcome.result is not None:

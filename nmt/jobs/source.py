@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
@@ -14,7 +14,7 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.files import digest_of_json
 from nmt.jobs.plan import File, Plan, Row, Shard, make_plan, thinned
-from nmt.jobs.stream import Chunk, Chunks, Place
+from nmt.jobs.stream import Chunk, Chunks, Place, ReadyChunks
 from nmt.text.corpus import decoded_lines, is_regular, name_of, opened, read_rows, reading
 
 # Most units in a chunk if the job has no shards, and the most lines of a default shard.
@@ -29,11 +29,8 @@ class Source(Protocol):
         columns: what each column of the rows is, for messages.
     """
 
-    @property
-    def paths(self) -> list[str]: ...
-
-    @property
-    def columns(self) -> Sequence[str]: ...
+    paths: Sequence[str]
+    columns: Sequence[str]
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
         """Yields all rows in order, and where each is from."""
@@ -41,46 +38,30 @@ class Source(Protocol):
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
         """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
 
-    def read(self, shard: Shard) -> list[Row]:
-        """Returns the rows of a shard."""
-
-    def name_of(self, segment: int) -> str:
-        """Returns what messages call a segment."""
+    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
+        """Returns the rows of a shard, and where each is from."""
 
 
-class Files:
+class Files(Source):
     """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read."""
 
     def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> None:
-        self.segments, self.columns = segments, columns
-        self._segment, self._files = -1, list[IO[bytes]]()
-        self._open = ExitStack()
-
-    @property
-    def paths(self) -> list[str]:
-        """The files of all segments."""
-        return list(chain.from_iterable(self.segments))
+        self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
+        self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
-        """Yields all rows in order, and where each is from."""
         for segment, files in enumerate(self.segments):
             for line, row in enumerate(read_rows(*files), start=1):
                 yield row, Place(name_of(files[0]), line, segment)
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
-        """Returns the shards. If `saved` is a plan of these files, and they have not changed, it is returned."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
         if saved is not None and paths == saved.paths and not saved.changed:
             return saved
         with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, shard_rows, progress)
 
-    def name_of(self, segment: int) -> str:
-        """Returns the path of the first file of a segment."""
-        return os.path.abspath(self.segments[segment][0])
-
-    def read(self, shard: Shard) -> list[Row]:
-        """Returns the rows of a shard."""
+    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
         paths = list(map(os.path.abspath, self.segments[shard.segment]))
         if shard.segment != self._segment:
             self._open.close()
@@ -92,59 +73,45 @@ class Files:
             rows = list(islice(zip(*sides, strict=False), shard.rows))
         if len(rows) < shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
-        return rows
+        return [(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
 
 
-class Memory:
+class Memory(Source):
     """Rows in memory."""
 
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
         self._name, self._rows = name, rows
-        self.paths: list[str] = []
-        self.columns = [name]
+        self.paths, self.columns = (), (name,)
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
-        """Yields all rows in order, and where each is from."""
-        for number, row in enumerate(self._rows, start=1):
-            yield row, Place(self._name, number)
+        return ((row, Place(self._name, line)) for line, row in enumerate(self._rows, start=1))
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:  # noqa: ARG002 (there is no file to read again)
-        """Returns the shards."""
         file = File(self._name, len(self._rows), None, digest_of_json(self._rows))
         shard_rows *= thinned([len(self._rows)], shard_rows)
         return Plan(((file,),), shard_rows, np.zeros((-(-len(self._rows) // shard_rows), 1), np.int64))
 
-    def name_of(self, segment: int) -> str:  # noqa: ARG002 (there is one)
-        """Returns what messages call the rows."""
-        return self._name
-
-    def read(self, shard: Shard) -> list[Row]:
-        """Returns the rows of a shard."""
-        return list(self._rows[shard.start : shard.start + shard.rows])
+    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
+        return list(islice(self.rows(), shard.start, shard.start + shard.rows))
 
 
 def chunks_of(source: Source, unit: Callable[[Row, Place], Any]) -> Chunks:
     """Returns the units of a source in chunks. From a pipe, a chunk has only the lines that have arrived."""
     units = (unit(row, place) for row, place in source.rows())
     if all(map(is_regular, source.paths)):
-        return ReadChunks(units, CHUNK_UNITS)
+        return ReadyChunks(in_chunks(units, CHUNK_UNITS))
     return ArrivingChunks(units, CHUNK_UNITS)
 
 
-class ReadChunks:
-    """The units of files, `size` at once."""
-
-    def __init__(self, units: Iterator[Any], size: int) -> None:
-        self._units, self._size, self._first = units, size, 1
-
-    def take(self, *, wait: bool) -> Chunk | None:  # noqa: ARG002 (a file never makes one wait)
-        """Returns the next chunk; None after the last."""
-        units = list(islice(self._units, self._size))
-        self._first += len(units)
-        return Chunk(self._first - len(units), units) if units else None
+def in_chunks(units: Iterator[Any], size: int) -> Iterator[Chunk]:
+    """Yields units, `size` at once."""
+    first = 1
+    while chunk := list(islice(units, size)):
+        yield Chunk(first, chunk)
+        first += len(chunk)
 
 
-class ArrivingChunks:
+class ArrivingChunks(Chunks):
     """The units of a pipe or a terminal: those that have arrived, at most `size` at once."""
 
     def __init__(self, units: Iterator[Any], size: int) -> None:
@@ -164,21 +131,18 @@ class ArrivingChunks:
         self._queue.put(end)
 
     def take(self, *, wait: bool) -> Chunk | None:
-        """Returns the next chunk: an empty one if no unit has arrived and `wait` is false; None after the last."""
         units: list[Any] = []
-        while len(units) < self._size:
-            try:
+        with suppress(queue.Empty):
+            while len(units) < self._size:
                 item = self._queue.get(block=wait and not units)
-            except queue.Empty:
-                break
-            if isinstance(item, list):
-                units += item
-                continue
-            self._queue.put(item)  # for the next call
-            if units:
-                break
-            if item is not None:
-                raise item
-            return None
+                if isinstance(item, list):
+                    units += item
+                    continue
+                self._queue.put(item)  # for the next call
+                if units:
+                    break
+                if item is not None:
+                    raise item
+                return None
         self._first += len(units)
         return Chunk(self._first - len(units), units)

@@ -9,11 +9,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nmt import console
+from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
@@ -58,12 +59,15 @@ class Chunks(Protocol):
         """Returns the next chunk: an empty one if no unit has arrived and `wait` is false; None after the last."""
 
 
-@runtime_checkable
-class SizedChunks(Chunks, Protocol):
-    """The chunks of an input that can be counted."""
+class ReadyChunks(Chunks):
+    """Chunks that never make one wait. `left` is how many were not taken, if they were counted."""
 
-    def __len__(self) -> int:
-        """Returns the number of chunks that were not taken."""
+    def __init__(self, chunks: Iterator[Chunk], left: int = 0) -> None:
+        self._chunks, self.left = chunks, left
+
+    def take(self, *, wait: bool) -> Chunk | None:  # noqa: ARG002
+        self.left -= 1
+        return next(self._chunks, None)
 
 
 class Batch(NamedTuple):
@@ -208,14 +212,27 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 unfinished, batch = running.pop(future)
-                if isinstance(future.exception(), WorkerDiedError):
-                    unfinished.lost = batch.units
-                    unfinished.add(batch, None)
-                else:
-                    unfinished.add(batch, future.result())
+                is_lost = isinstance(future.exception(), WorkerDiedError)
+                unfinished.lost = batch.units if is_lost else unfinished.lost
+                unfinished.add(batch, None if is_lost else future.result())
             for unfinished in [unfinished for unfinished in in_flight if not unfinished.left]:
                 in_flight.remove(unfinished)
                 yield unfinished.outcome(job, codec)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How jobs are computed.
+
+    Attributes:
+        options: how a job is cut into shards, and which of them are done.
+        workers: how many; None for as many as fit.
+        executor: what computes the chunks.
+    """
+
+    options: JobConfig = field(default_factory=JobConfig)
+    workers: int | None = None
+    executor: Executor = local
 
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:

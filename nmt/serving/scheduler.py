@@ -184,13 +184,13 @@ class Scheduler:
             self._tokens_in_batches -= sum(entry.item.tokens for entry in call.batch)
             if failed and len(call.batch) > 1:
                 await self._alone(worker, call.batch)
-                return
-            for entry, result in zip(call.batch, [answer] if failed else answer, strict=True):
-                _give(entry, result)
+            else:
+                for entry, value in zip(call.batch, [answer] if failed else answer, strict=True):
+                    _give(entry, value)
             return
         items = worker.running.get(call.operation, {})
-        for key, result in () if failed else answer.done.items():
-            _give(items.pop(key), result)
+        for key, value in () if failed else answer.done.items():
+            _give(items.pop(key), value)
         # A worker that has died, and was replaced, does not know the items of earlier calls.
         lost = [items.pop(key) for key in call.keys & items.keys() if failed or key not in answer.running]
         if not items:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
@@ -67,40 +67,24 @@ class ServedModel:
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
     """Returns the model of each checkpoint, by name."""
     models: dict[str, ServedModel] = {}
-    for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
-        model = _load(name, path)
-        if model.name in models:
-            raise NmtError(
-                f"{path} and {models[model.name].path} are both called {model.name}; give --model NAME={path}"
-            )
-        models[model.name] = model
+    for given, path in [*(_named(value, "--model", "CHECKPOINT") for value in named), *(("", p) for p in checkpoints)]:
+        config, codec = read_model(path)
+        name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
+        if name in models:
+            raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
+        parameters = parameter_count(config, codec)
+        models[name] = ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models
 
 
-def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[str, str]:
-    name, equals, path = given.partition("=")
-    if not (name and equals and path and name.isprintable()):
-        raise NmtError(f"{form}, but is {given!r:.80}")
+def _named(value: str, flag: str, kind: str) -> tuple[str, str]:
+    """Returns the name and the path of a flag."""
+    name, _, path = value.partition("=")
+    if not (name and path and name.isprintable()):
+        raise NmtError(f"{flag} must be NAME={kind}, but is {value!r:.80}")
     return name, path
-
-
-def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
-    """Returns the glossary of each NAME=FILE, by name."""
-    glossaries: dict[str, Glossary] = {}
-    for name, path in (_named(given, "--glossary must be NAME=FILE") for given in named):
-        if name in glossaries:
-            raise NmtError(f"two glossaries are called {name}; give {path} another name")
-        glossaries[name] = Glossary.read(path)
-    return glossaries
-
-
-def _load(name: str | None, path: str) -> ServedModel:
-    config, codec = read_model(path)
-    name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
-    parameters = parameter_count(config, codec)
-    return ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
 
 
 # Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
@@ -116,19 +100,6 @@ def fitted(search: SearchConfig, path: Path) -> SearchConfig:
     longer = min(search.max_length_offset, positions // 2)
     longest = positions - max(longer + 1, WIDTH_MULTIPLE)  # EOS and padding need positions, too
     return replace(search, max_length_offset=longer, max_source_length=min(search.max_source_length, longest))
-
-
-def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
-    """Returns the models for each pair of languages. Models that were given earlier are preferred."""
-    direct: dict[tuple[str, str], Path] = {}
-    for model in models.values():
-        direct.setdefault(model.pair, (model,))
-    paths = dict(direct)
-    for (source, middle), first in direct.items() if pivot else ():
-        for (other, target), second in direct.items():
-            if middle == other and source != target:
-                paths.setdefault((source, target), first + second)
-    return paths
 
 
 _GREEDY = SearchConfig(beam=1)
@@ -163,15 +134,17 @@ class Translated:
         return self.unit.translated(self.sentences, chosen, self.path[-1].codec)
 
     def answer(self, pieces: bool) -> schema.Translation:
-        """Returns what the answer says about the text."""
-        sentences = [
-            schema.Sentence(
-                line=sentence.line,
-                source=sentence.text,
-                hypotheses=[_hypothesis(translation, self.path[-1].codec, pieces) for translation in ranked],
-            )
-            for sentence, ranked in zip(self.sentences, self.translations, strict=True)
-        ]
+        """Returns what the answer says about the text; with `pieces`, also about the pieces of its translations."""
+        sentences = []
+        for sentence, ranked in zip(self.sentences, self.translations, strict=True):
+            hypotheses = [schema.Hypothesis(**translation.fields()) for translation in ranked]
+            for hypothesis, translation in zip(hypotheses, ranked, strict=True):
+                if not pieces:
+                    hypothesis.log_prob = hypothesis.pieces = hypothesis.log_probs = None
+                elif translation.alignment is not None:
+                    codec = self.path[-1].codec
+                    hypothesis.segments, hypothesis.words = codec.target_segments(translation.text, translation.pieces)
+            sentences.append(schema.Sentence(line=sentence.line, source=sentence.text, hypotheses=hypotheses))
         detected = self.detected.language if self.detected else None
         return schema.Translation(text=self.text(), sentences=sentences, detected=detected)
 
@@ -186,8 +159,19 @@ class Service:
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
         self.can_require_phrases = engine.can_require_phrases
-        self.glossaries = _glossaries(config.glossary)
-        self.paths = _paths_of(models, config.pivot)
+        self.glossaries: dict[str, Glossary] = {}
+        for name, path in (_named(value, "--glossary", "FILE") for value in config.glossary):
+            if name in self.glossaries:
+                raise NmtError(f"two glossaries are called {name}; give {path} another name")
+            self.glossaries[name] = Glossary.read(path)
+        # The models for each pair of languages. Models that were given earlier are preferred.
+        direct: dict[tuple[str, str], Path] = {}
+        for model in models.values():
+            direct.setdefault(model.pair, (model,))
+        self.paths = dict(direct)
+        for first, second in product(direct, repeat=2) if config.pivot else ():
+            if first[1] == second[0] and first[0] != second[1]:
+                self.paths.setdefault((first[0], second[1]), direct[first] + direct[second])
         self.languages = sorted({language for model in models.values() for language in model.pair})
 
     @cached_property
@@ -249,14 +233,12 @@ class Service:
 
     def _model(self, name: str | None) -> ServedModel:
         """Returns the model that a request names, or the only one."""
-        if name is None and len(self.models) == 1:
-            return next(iter(self.models.values()))
-        if name is None:
-            names = ", ".join(self.models)
+        names = ", ".join(self.models)
+        if name is None and len(self.models) > 1:
             raise NmtError(f"model is missing; name one of {names}, or give source_lang and target_lang")
-        if name not in self.models:
-            raise HTTPException(404, f"there is no model {name!r:.60}; this server has {', '.join(self.models)}")
-        return self.models[name]
+        if name is not None and name not in self.models:
+            raise HTTPException(404, f"there is no model {name!r:.60}; this server has {names}")
+        return self.models[name or names]
 
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> Path:
         """Returns the models for a request: the model that it names, or those for its languages."""
@@ -286,11 +268,10 @@ class Service:
         glossary = self.glossary(body.glossary)
         keeps_phrases = self.can_require_phrases(search)
         split: Split = "sentences" if body.split else "lines"
-
-        def cut() -> list[list[Sentence]]:
-            return [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units]
-
-        sentences = await _done([unit.source for unit in units], cut)
+        sentences = await _done(
+            [unit.source for unit in units],
+            lambda: [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units],
+        )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:
             way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
@@ -317,8 +298,8 @@ class Service:
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""
         if name is not None and name not in self.glossaries:
-            known = ", ".join(self.glossaries) or "none"
-            raise HTTPException(404, f"there is no glossary {name!r:.60}; this server has {known}")
+            names = ", ".join(self.glossaries) or "none"
+            raise HTTPException(404, f"there is no glossary {name!r:.60}; this server has {names}")
         return self.glossaries[name] if name else None
 
     async def _search(
@@ -375,16 +356,6 @@ class Service:
 async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
     """Returns the result of work on texts. Work on long ones is done in a thread, so that other requests go on."""
     return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
-
-
-def _hypothesis(translation: Translation, codec: TextCodec, pieces: bool) -> schema.Hypothesis:
-    """Returns what the answer says about a translation; with `pieces`, also about its pieces."""
-    answer = schema.Hypothesis(**translation.fields())
-    if not pieces:
-        answer.log_prob = answer.pieces = answer.log_probs = None
-    elif translation.alignment is not None:
-        answer.segments, answer.words = codec.target_segments(translation.text, translation.pieces)
-    return answer
 
 
 def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> schema.Alternative:

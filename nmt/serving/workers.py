@@ -30,7 +30,6 @@ class Translate:
     log_probs: bool
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        """Returns the translations of each sentence."""
         return engine.translate(payloads, self.search, log_probs=self.log_probs)
 
 
@@ -55,7 +54,6 @@ class ScorePairs:
     model: str
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[list[Score]]:
-        """Returns the scores of the translations of each pair."""
         return engine.score(payloads)
 
 
@@ -68,7 +66,6 @@ class FindAlternatives:
     search: SearchConfig
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        """Returns the translations of each sentence."""
         return [engine.alternatives(sentence, self.count, self.search) for sentence in payloads]
 
 
@@ -109,9 +106,7 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
         submits = [
             pools.enter_context(
-                worker_pool(
-                    partial(_worker, models, engine, runtime, process), 1, _ATTEMPTS, preload="nmt.serving.workers"
-                )
+                worker_pool(partial(_ModelWorker, models, engine, runtime, process), 1, _ATTEMPTS, preload=__name__)
             )
             for process in range(workers)
         ]
@@ -120,28 +115,21 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         yield submits
 
 
-def _worker(
-    models: ModelFiles,
-    config: EngineConfig,
-    runtime: RuntimeConfig,
-    process: int,
-    _: int,  # the pool has only this worker
-) -> "_ModelWorker":
-    """Returns the worker of a process, which uses the GPU with its number, or shares one if there are fewer."""
-    engines = {}
-    for name, (path, digest) in models.items():
-        if digest_of(path) != digest:
-            raise NmtError(f"{path} has changed since nmt serve started; start it again")
-        engines[name] = load_engine([path], config, runtime, process)
-        engines[name].session().__enter__()  # until the worker ends
-    return _ModelWorker(engines)
-
-
 class _ModelWorker:
-    """Applies operations, and keeps the searches that sentences can join."""
+    """Applies operations, and keeps the searches that sentences can join.
 
-    def __init__(self, engines: dict[str, Engine]) -> None:
-        self._engines, self._searches = engines, dict[Translate, RunningSearch]()
+    It uses the GPU with the number of its process, or shares one if there are fewer.
+    """
+
+    def __init__(
+        self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int = 0
+    ) -> None:
+        self._engines, self._searches = dict[str, Engine](), dict[Translate, RunningSearch]()
+        for name, (path, digest) in models.items():
+            if digest_of(path) != digest:
+                raise NmtError(f"{path} has changed since nmt serve started; start it again")
+            self._engines[name] = load_engine([path], config, runtime, process)
+            self._engines[name].session().__enter__()  # until the worker ends
 
     def __call__(self, work: Work) -> Any:
         operation, payloads = work

@@ -54,9 +54,8 @@ def align(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[Sente
         )
 
     alignments: list[list[AlignedWords]] = [[] for _ in pairs]
-    budget = PADDED_TOKENS[runtime.device.type]
     with runtime.autocast():
-        for batch in longest_first([pair.tokens for pair in pairs], budget):
+        for batch in longest_first([pair.tokens for pair in pairs], PADDED_TOKENS[runtime.device.type]):
             weights = in_halves(lambda some: _weights(models, runtime, some), [pairs[i] for i in batch], too_large)
             for i, weights_TS in zip(batch, weights, strict=True):
                 alignments[i] = alignment_of(weights_TS, pairs[i].source_words, pairs[i].target_words)

@@ -44,8 +44,8 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: s
     busy = f"another process exports a model into {cache}; wait until it ends"
     with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
-            with new_folder(folder, "XDG_CACHE_HOME") as made, writing(folder, f"free some space, or {_ADVICE}"):
-                write_ctranslate2(checkpoint, origin, made, quantization, Facts(), vocabulary_map, never=())
+            with new_folder(folder, "XDG_CACHE_HOME") as new, writing(folder, f"free some space, or {_ADVICE}"):
+                write_ctranslate2(checkpoint, origin, new, quantization, Facts(), vocabulary_map, never=())
     return folder
 
 
@@ -67,7 +67,7 @@ class CTranslate2Engine:
                 f"--precision is {runtime.precision}, but --engine is ctranslate2; use --compute-type instead"
             )
         with importing("ctranslate2", "--engine ctranslate2"):
-            import ctranslate2  # noqa: F401 (the export would name another flag)
+            import ctranslate2  # the export would name another flag
         digest = digest_of(path)
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
@@ -77,10 +77,21 @@ class CTranslate2Engine:
         quantization = "int8" if config.compute_type == "int8" else "float32"
         folder = exported(checkpoint, path, digest, config.vocabulary_map, quantization)
         self.device = device_type(runtime)
-        self._translator = _loaded(folder, config, self.device, process)
+        index = process % ctranslate2.get_cuda_device_count() if self.device == "cuda" else 0
+        compute_type = "float32" if config.compute_type == "auto" else config.compute_type
+        try:  # it takes as many threads as OMP_NUM_THREADS says
+            self._translator = ctranslate2.Translator(
+                str(folder), device=self.device, device_index=index, compute_type=compute_type
+            )
+        except ValueError as error:  # this machine does not have the type
+            raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
+        except RuntimeError as error:
+            raise NmtError(
+                f"CTranslate2 cannot load {folder} ({error}); if memory ran out, choose a smaller --compute-type; if "
+                f"the folder is damaged, remove it, and it is made again"
+            ) from error
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context that does nothing."""
         return nullcontext()
 
     def _check(self, sentence: EncodedSentence, search: SearchConfig) -> None:
@@ -200,7 +211,6 @@ class CTranslate2Engine:
         return [[Score.of_pieces(target, next(scored)) for target in targets] for targets in pieces]
 
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
-        """Returns translations that continue the prefix with different pieces, the most probable piece first."""
         self._check(sentence, search)
         source, prefix = self._source(sentence), self.codec.target.pieces(list(sentence.required.prefix))
         (result,) = self._translator.translate_batch(
@@ -222,20 +232,3 @@ class CTranslate2Engine:
             for text, pieces, log_probs in zip(texts, result.hypotheses, scored, strict=True)
             if len(pieces) > len(prefix)
         ]
-
-
-def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:
-    """Returns the exported model in CTranslate2. It takes as many threads as OMP_NUM_THREADS says."""
-    import ctranslate2
-
-    index = process % ctranslate2.get_cuda_device_count() if device == "cuda" else 0
-    compute_type = "float32" if config.compute_type == "auto" else config.compute_type
-    try:
-        return ctranslate2.Translator(str(folder), device=device, device_index=index, compute_type=compute_type)
-    except ValueError as error:  # this machine does not have the type
-        raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
-    except RuntimeError as error:
-        raise NmtError(
-            f"CTranslate2 cannot load {folder} ({error}); if memory ran out, choose a smaller --compute-type; if "
-            f"the folder is damaged, remove it, and it is made again"
-        ) from error

@@ -1,6 +1,5 @@
 """Translation and rescoring as jobs: what workers do with the units of files, and what output depends on."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +12,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of, refuse_inputs
 from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
-from nmt.jobs.source import CHUNK_UNITS
-from nmt.jobs.stream import Batch, Chunk, Job, Place, Result
+from nmt.jobs.stream import Batch, Chunk, Place, Result
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
@@ -27,31 +25,34 @@ from nmt.translate.units import EncodedSentence, Sentence, Unit, by_sentence, en
 
 
 @dataclass(frozen=True)
-class TranslationJob:
-    """Which model translates, how it searches, the form of its lines, and its glossary."""
+class _ModelJob:
+    """Work of a model, or of an ensemble of several."""
 
     models: tuple[str, ...]
     runtime: RuntimeConfig
+    engine = EngineConfig()
+
+    @property
+    def device(self) -> str:
+        return self.runtime.device
+
+    def codec(self) -> TextCodec:
+        return read_codec(self.models[0])
+
+    def load(self, models: Sequence[str], process: int) -> Engine:
+        return load_engine(models, self.engine, self.runtime, process)
+
+
+@dataclass(frozen=True)
+class TranslationJob(_ModelJob):
+    """Which model translates, how it searches, the form of its lines, and its glossary."""
+
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
     format: LineFormat = field(default_factory=LineFormat)
     glossary: Glossary | None = None
 
-    @property
-    def device(self) -> str:
-        """`cuda` or `cpu`: whether a worker needs a GPU."""
-        return self.runtime.device
-
-    def codec(self) -> TextCodec:
-        """Returns how the model's text is processed."""
-        return read_codec(self.models[0])
-
-    def load(self, models: Sequence[str], process: int) -> Engine:
-        """Loads the model; see `nmt.model.device.set_up` for `process`."""
-        return load_engine(models, self.engine, self.runtime, process)
-
     def unit(self, row: Row, place: Place) -> Unit:
-        """Returns the unit of a row. Raises NmtError with the place of the row if it is wrong."""
         return self.format.unit(row, place)
 
     def _cut(self, codec: TextCodec, chunk: Chunk) -> list[tuple[Unit, list[Sentence]]]:
@@ -94,30 +95,14 @@ class TranslationJob:
 
 
 @dataclass(frozen=True)
-class RescoringJob:
+class RescoringJob(_ModelJob):
     """Which model scores given translations, and where it runs."""
 
-    models: tuple[str, ...]
-    runtime: RuntimeConfig
     batch_tokens: int | None = None
     alignments: bool = False
     format: PairFormat = field(default_factory=PairFormat)
 
-    @property
-    def device(self) -> str:
-        """`cuda` or `cpu`: whether a worker needs a GPU."""
-        return self.runtime.device
-
-    def codec(self) -> TextCodec:
-        """Returns how the model's text is processed."""
-        return read_codec(self.models[0])
-
-    def load(self, models: Sequence[str], process: int) -> Engine:
-        """Loads the model; see `nmt.model.device.set_up` for `process`."""
-        return load_engine(models, EngineConfig(), self.runtime, process)
-
     def unit(self, row: Row, place: Place) -> Pair:
-        """Returns the pair of a row. Raises NmtError with the place of the row if it is not a valid pair."""
         return self.format.pair(row, place)
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
@@ -145,16 +130,8 @@ class RescoringJob:
         return ScoredLine("", [], {}, [score._replace(pieces=[], log_probs=[]) for score in scores])
 
 
-# On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
-_CPU_SHARD = 10**11
 # Options that change the speed, but not the output.
 _SPEED = {"batch_tokens"}
-
-
-def shard_rows(job: Job) -> int:
-    """Returns how many lines a shard has by default: CHUNK_UNITS, or fewer for a large model on a CPU."""
-    size = sum(os.path.getsize(path) for path in job.models if os.path.isfile(path))
-    return CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, _CPU_SHARD // max(size, 1)))
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:

@@ -1,14 +1,14 @@
 """Lines of input and output: text or JSON, with prefixes and constraints, and given translations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from nmt.errors import NmtError, naming
 from nmt.jobs.plan import Row
 from nmt.jobs.stream import Place
-from nmt.text.words import pharaoh
+from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.records import ScoredLine, TranslatedLine
 from nmt.translate.units import Unit
 
@@ -71,8 +71,12 @@ class LineFormat:
             hypotheses = [translation.fields() for translation in line.translations]
             fields = {**line.fields, "source": line.source, "hypotheses": hypotheses}
             return json.dumps(fields, ensure_ascii=False) + "\n"
-        texts = [t.text if t.alignment is None else f"{t.text} ||| {pharaoh(t.alignment)}" for t in line.translations]
+        texts = [_aligned(translation.text, translation.alignment) for translation in line.translations]
         return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
+
+
+def _aligned(text: str, alignment: Sequence[AlignedWords] | None) -> str:
+    return text if alignment is None else f"{text} ||| {pharaoh(alignment)}"
 
 
 class Target(NamedTuple):
@@ -105,12 +109,12 @@ class PairFormat:
     def pair(self, row: Row, place: Place) -> Pair:
         """Returns the pair of a row of the input."""
         if self.input == "jsonl":
-            value = parse_object(row[0], str(place))
-            return Pair(value["source"], _targets(value, str(place)), value)
-        fields = row if self.input == "files" else row[0].split("\t")
-        if len(fields) != 2:
-            raise NmtError(f"{place} has {len(fields) - 1} tabs; give source, a tab, target")
-        return Pair(fields[0], (Target(fields[1]),))
+            fields = parse_object(row[0], str(place))
+            return Pair(fields["source"], _targets(fields, str(place)), fields)
+        texts = row if self.input == "files" else row[0].split("\t")
+        if len(texts) != 2:
+            raise NmtError(f"{place} has {len(texts) - 1} tabs; give source, a tab, target")
+        return Pair(texts[0], (Target(texts[1]),))
 
     def written(self, line: ScoredLine) -> str:
         """Returns the output for a line.
@@ -128,15 +132,14 @@ class PairFormat:
                 fields = {"source": line.source, "target": line.targets[0], **line.fields, "rescored": scores[0]}
             return json.dumps(fields, ensure_ascii=False) + "\n"
         texts = [
-            f"{score.log_prob / (score.tokens if self.normalize else 1):.6f}"
-            + ("" if score.alignment is None else f" ||| {pharaoh(score.alignment)}")
+            _aligned(f"{score.log_prob / (score.tokens if self.normalize else 1):.6f}", score.alignment)
             for score in line.scores
         ]
         return "\t".join(texts) + "\n"
 
 
-def _targets(value: Mapping[str, Any], place: str) -> tuple[Target, ...]:
-    listed = value.get("hypotheses", [{"text": value.get("target")}])
+def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
+    listed = fields.get("hypotheses", [{"text": fields.get("target")}])
     if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
         raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
     for pieces in (h.get("pieces") for h in listed):

@@ -60,29 +60,27 @@ class PyTorchEngine:
         runtime = runtime or RuntimeConfig()
         extensions.load(runtime.user_module)  # in a worker process, this is the first time
         resolved = set_up(runtime, process, shares_gpus=True)
-        loaded = [(path, load_checkpoint(path)) for path in checkpoints]
-        first_path, first = loaded[0]
-        for path, other in loaded[1:]:
-            if other.codec.to_dict() != first.codec.to_dict():
+        loaded = list(map(load_checkpoint, checkpoints))
+        codec = loaded[0].codec
+        for path, other in zip(checkpoints[1:], loaded[1:], strict=True):
+            if other.codec.to_dict() != codec.to_dict():
                 raise NmtError(
-                    f"{path} and {first_path} differ in vocabulary or text processing; "
+                    f"{path} and {checkpoints[0]} differ in vocabulary or text processing; "
                     f"an ensemble's models must be trained on one data folder"
                 )
-        models = [build_model(checkpoint, path) for path, checkpoint in loaded]
         # On a GPU, converting activations between fp32 and 16 bits takes longer than most products of a step.
         dtype = torch.float32 if resolved.device.type == "cpu" else resolved.dtype
+        models = [build_model(*each).to(dtype) for each in zip(loaded, checkpoints, strict=True)]
         candidates = None
         if vocabulary_map is not None:
-            candidates = VocabularyMap.parsed(read_lines(vocabulary_map), vocabulary_map, first.codec)
-        return cls([model.to(dtype) for model in models], first.codec, resolved, candidates)
+            candidates = VocabularyMap.parsed(read_lines(vocabulary_map), vocabulary_map, codec)
+        return cls(models, codec, resolved, candidates)
 
     @property
     def device(self) -> str:
-        """`cuda` or `cpu`."""
         return self.runtime.device.type
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for several calls, within which autocast converts each weight at most once."""
         is_converted = self.ensemble.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
         return nullcontext() if is_converted else self.runtime.autocast()
 
@@ -90,7 +88,6 @@ class PyTorchEngine:
     def translate(
         self, sentences: Sequence[EncodedSentence], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Translation]]:
-        """Returns the translations of each sentence, best first, or its samples."""
         if search.scorer and self.ensemble.vocabulary_map:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
         for model in self.ensemble.models:
@@ -109,14 +106,14 @@ class PyTorchEngine:
         def warn(count: int) -> None:
             console.warn(f"memory ran out with {count:,} sentences at once, which are now translated in two halves")
 
-        hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
+        by_index: dict[int, list[TokenHypothesis]] = {}
         with self.session():
             for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.device)):
                 chosen = [sentences[i] for i in batch]
-                searched = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
-                for i, of_sentence in zip(batch, searched, strict=True):
-                    hypotheses[i] = of_sentence
-        return self.translations(sentences, hypotheses, search, log_probs=log_probs)
+                hypotheses = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
+                by_index |= zip(batch, hypotheses, strict=True)
+        in_order = [by_index[i] for i in range(len(sentences))]
+        return self.translations(sentences, in_order, search, log_probs=log_probs)
 
     def _search(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches all sentences together."""
@@ -184,7 +181,6 @@ class PyTorchEngine:
 
     @torch.no_grad()
     def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:
-        """Returns the scores of the given translations of each pair."""
         flat = [(pair, target) for pair in pairs for target in pair.targets]
 
         def log_probs(some: Sequence[tuple[EncodedPair, np.ndarray]]) -> list[list[float]]:
@@ -218,7 +214,6 @@ class PyTorchEngine:
 
     @torch.no_grad()
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
-        """Returns translations that continue the sentence's prefix with different pieces."""
         prefix = sentence.required.prefix
         with self.session():
             probabilities_V = self.ensemble.next_probabilities(sentence.ids, prefix)

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.jobs.stream import Chunk, compute
 from nmt.translate.engine import Engine
+from nmt.translate.job import TranslationJob
+from nmt.translate.lines import LineFormat
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.records import Translation
-from nmt.translate.units import Key, Unit, by_sentence, encode, longest_first
+from nmt.translate.units import Unit
 
 
 class Translator:
@@ -54,14 +57,9 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
         units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
-        cut = [(unit, unit.sentences(self.codec, "unit")) for unit in units]
-        sentences = encode(self.codec, cut, search)
-        translations: dict[Key, list[Translation]] = {}
+        runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
+        job = TranslationJob((), runtime, search, format=LineFormat(output="jsonl"))
         with self.engine.session():
-            for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.engine.device)):
-                chosen = [sentences[i] for i in batch]
-                results = self.engine.translate(chosen, search, log_probs=True)
-                translations |= {s.key: ranked for s, ranked in zip(chosen, results, strict=True)}
-                advance(sum(not any(s.key[1:]) for s in chosen))
-        advance(len(units) - sum(not any(s.key[1:]) for s in sentences))  # blank lines
-        return [of_unit for (of_unit,) in by_sentence(self.codec, cut, translations, aligned=search.alignments)]
+            outcome = compute(job, self.engine, Chunk(1, units), advance)
+        assert outcome.result
+        return [line.translations for line in outcome.result.values]

@@ -9,8 +9,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, partial
+from itertools import chain, islice, starmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import Phrase, Required
+from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
@@ -103,7 +103,7 @@ class Unit:
         return [
             Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
             for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
-            for part in (line.split("\n") if self.markup else [line])
+            for part in line.split("\n")  # a marked text can have several lines
             for sentence in _cut(part, codec, split)
         ]
 
@@ -128,9 +128,8 @@ def _cut(line: str, codec: TextCodec, split: Split) -> Iterator[str]:
     import sentencex
 
     tags, text = codec.config.split_tags(line)
-    for sentence in map(str.strip, sentencex.segment(base_language(codec.config.source_lang), text)):
-        if sentence:
-            yield " ".join([*tags, sentence])
+    sentences = map(str.strip, sentencex.segment(base_language(codec.config.source_lang), text))
+    yield from (" ".join([*tags, sentence]) for sentence in sentences if sentence)
 
 
 def _joined_line(
@@ -224,9 +223,8 @@ def encode(
         tags = codec.tags_before(of_sentence)
         parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
         _check(parts, needed, place, search)
-        words: Iterator[int] = iter(())
-        if search.alignments:
-            words = iter(codec.source_words(sentence.text, [i for part in parts for i in part]))
+        all_ids = list(chain.from_iterable(parts))
+        words = iter(codec.source_words(sentence.text, all_ids) if search.alignments else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
@@ -278,11 +276,8 @@ def _required(
             visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
             # Of the alternatives, those that the model can write, if there are any.
             alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
-
-        def as_given(text: str, phrase: Phrase, lowered: bool = lowered) -> Any:
-            return codec.target_phrase(text, phrase, in_capitals=lowered)
-
-        shown = (tuple(filter(None, (as_given(*phrase) for phrase in each))) for each in alternatives)
+        as_given = partial(codec.target_phrase, in_capitals=lowered)
+        shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
         given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
         encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
         required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))

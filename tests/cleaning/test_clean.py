@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.cleaning.measures import measure
 from nmt.cleaning.scores import dual_scores
-from nmt.config import JobConfig, RuntimeConfig
+from nmt.config import RuntimeConfig
+from nmt.jobs.stream import Execution
 
 OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1", "--workers=1"]
 NOUNS = ["house", "tree", "garden", "river", "letter", "window", "teacher", "street"]
@@ -232,7 +233,7 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     sides = [f"{corpus}.{lang}" for lang in ("en", "de")]
     for precision in ("fp32", "bf16"):  # both directions are scored in the same way
         runtime = RuntimeConfig(device="cpu", precision=precision)
-        dual_scores(models, sides, ("en", "de"), tmp_path, runtime, JobConfig(), 1)
+        dual_scores(models, sides, ("en", "de"), tmp_path, runtime, Execution(workers=1))
     assert [len(list(tmp_path.glob(f"{name}-*"))) for name in ("forward", "backward")] == [2, 2]
 
 

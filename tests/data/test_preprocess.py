@@ -34,6 +34,7 @@ from nmt.data.folder import DataFolder
 from nmt.data.mixture import TokenArray
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError
+from nmt.jobs.stream import Execution
 from nmt.text.languages import look_swapped
 from nmt.text.subword import Subword
 
@@ -51,7 +52,7 @@ def run(tiny_corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
         size = {} if "subword_model" in changes else {"vocab_size": 330}
         corpora = {"train": (tiny_corpus["train"],), "valid": tiny_corpus["valid"], "test": (tiny_corpus["test"],)}
         config = DataConfig(**{**options, **size, **corpora, "workers": 1, **changes})
-        preprocess(config, job)
+        preprocess(config, Execution(job or JobConfig()))
         return DataFolder.open(config.dest) if reopen else None
 
     return run_with

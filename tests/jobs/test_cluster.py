@@ -29,6 +29,7 @@ from nmt.jobs.folder import Preparation, job_folder
 from nmt.jobs.ray import Worker, connected, on_cluster
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
+from nmt.jobs.stream import Execution
 from nmt.translate.job import placed
 
 Capture = pytest.CaptureFixture[str]
@@ -51,7 +52,7 @@ DIED = UnavailableError()
 
 class Call:
     def __init__(self, actor: Any, method: str, *arguments: Any) -> None:
-        self.actor, self.shard = actor, (arguments[0].first - 1) // 2 if arguments else None
+        self.actor, self.shard = actor, (arguments[0].first - 1) // 2 if arguments[0] else None
         self.run = lambda worker: getattr(worker, method)(*arguments)
 
 
@@ -86,7 +87,7 @@ class FakeRay:
     def _start(self, cls: Any, options: dict[str, int], *arguments: Any) -> Any:
         assert (options["max_restarts"], options["max_task_retries"]) == (-1, 2)
         actor = Mock(**options, machine="", worker=None, is_dead=False, console=Console(), new=partial(cls, *arguments))
-        actor.load.remote, actor.do.remote = partial(Call, actor, "load"), partial(Call, actor, "do")
+        actor.do.remote = partial(Call, actor, "do")
         self.actors.append(actor)
         return actor
 
@@ -149,8 +150,8 @@ def double(
     config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
     with job_folder(str(folder / "out"), "--output", begin, config) as job, progress:
         progress.describe = Mock()  # type: ignore[method-assign]
-        doubling, execute = Doubling(folder / "deaths", survives, device=device), partial(on_cluster, config)
-        finish_shards(doubling, source, job, config, workers, progress, execute)
+        doubling = Doubling(folder / "deaths", survives, device=device)
+        finish_shards(doubling, source, job, Execution(config, workers, partial(on_cluster, config)), progress)
         numbers = [number for _, result in job.results() for number in result.values]
         job.finish()
     assert progress.completed == 20

@@ -33,7 +33,7 @@ from nmt.jobs.folder import Preparation, job_folder
 from nmt.jobs.plan import make_plan
 from nmt.jobs.run import Run
 from nmt.jobs.source import ArrivingChunks, Files
-from nmt.jobs.stream import Result
+from nmt.jobs.stream import Execution, Result
 from nmt.text.corpus import read_rows
 
 Words = list[str | Path]  # of a command
@@ -399,9 +399,9 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
         plan = make_plan(segments, data.draw(st.integers(1, 5)))
     assert len(plan.shards) <= max(most, len(segments))
     files = Files(segments)
-    assert [row for shard in plan.shards for row in files.read(shard)] == expected
+    assert [row for shard in plan.shards for row, _ in files.read(shard)] == expected
     for shard in data.draw(st.permutations(plan.shards)):
-        assert files.read(shard) == expected[shard.first - 1 : shard.first - 1 + shard.rows]
+        assert [row for row, _ in files.read(shard)] == expected[shard.first - 1 : shard.first - 1 + shard.rows]
     assert plan.rows == len(expected)
 
 
@@ -442,9 +442,9 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"])
-    options = {"settings": {}, "options": JobConfig(shard_lines=6), "shard_rows": 9, "workers": 2}
+    execution = Execution(JobConfig(shard_lines=6), 2)
     with Progress("double", None, "number") as progress:
-        Run.of_files(files, str(folder / "out"), job, progress=progress, **options).write("{}\n".format)
+        Run.of_files(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
 
 
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
