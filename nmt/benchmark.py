@@ -39,11 +39,11 @@ from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
-from nmt.training.prepare import NOTHING_SAVED, prepare
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
-from nmt.training.state import Setup, new_state
+from nmt.training.state import Training
+from nmt.training.train import NOTHING_SAVED, prepare
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
 from nmt.translate.lines import LineFormat
@@ -136,32 +136,31 @@ def benchmark_training(
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
         start_up = _training_start_up_seconds(data_folder, model, config)
         with join_ranks(config, NOTHING_SAVED) as ranks:
-            setup = prepare(DataFolder.open(data_folder), model, config, *ranks)
-            report = _measure(setup, repeats, updates, trace)
+            training = prepare(DataFolder.open(data_folder), model, config, *ranks)
+            report = _measure(training, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
 
 
-def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
-    limit, state = product_flops(setup.runtime), new_state(setup)
-    plan = plan_epoch(setup, state)
-    fit_memory(setup, state, plan)
-    with closing(endless_updates(setup, state, plan)) as stream:
+def _measure(training: Training, repeats: int, updates: int, trace: Output | None) -> Report:
+    limit, plan = product_flops(training.runtime), plan_epoch(training)
+    fit_memory(training, plan)
+    with closing(endless_updates(training, plan)) as stream:
 
         def trial() -> tuple[dict[str, float], float]:
             """Performs `updates` updates; returns their metrics and their FLOP/s."""
-            before = state.counters.flops
-            interval, seconds = timed_updates(setup, state, stream, updates)
-            return interval.record(setup.world), (state.counters.flops - before) / seconds
+            before = training.counters.flops
+            interval, seconds = timed_updates(training, stream, updates)
+            return interval.record(training.world), (training.counters.flops - before) / seconds
 
-        for _ in range(_WARM_UPS[setup.runtime.device.type]):
+        for _ in range(_WARM_UPS[training.runtime.device.type]):
             trial()
         trials = [trial() for _ in range(repeats)]
-        memory = setup.runtime.peak_memory_mib
+        memory = training.runtime.peak_memory_mib
         if trace:
-            with _profiled(trace, setup.runtime):
+            with _profiled(trace, training.runtime):
                 trial()
-    report = Report({"device": setup.hardware})
+    report = Report({"device": training.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)

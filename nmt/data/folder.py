@@ -176,6 +176,11 @@ class ParallelSplit:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest encoding of any sentence on either side, EOS included."""
+        return max(self.source.longest, self.target.longest)
+
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
         order = MixedOrder(self.mixture, seed, epoch) if self.mixture else None

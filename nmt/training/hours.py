@@ -20,11 +20,9 @@ from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, Pace, pick, schedule
 from nmt.training.dry_run import dry_run, seconds_per_update
 from nmt.training.fine_tuning import check_sizes
-from nmt.training.prepare import NOTHING_SAVED, check_save_dir, prepare
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
 from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
-from nmt.training.state import new_state
-from nmt.training.train import STOPPING, train, train_in_folder
+from nmt.training.train import NOTHING_SAVED, STOPPING, check_save_dir, prepare, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
 # The environment variable with which the ranks of a training learn which options are the user's. They get all options.
@@ -154,13 +152,12 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            setup = prepare(data, architecture(trained, overrides), trained, *ranks)
-            state = new_state(setup)
-            plan = plan_epoch(setup, state)
-            fit_memory(setup, state, plan)
+            training = prepare(data, architecture(trained, overrides), trained, *ranks)
+            plan = plan_epoch(training)
+            fit_memory(training, plan)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
-            return processes * max(plan.totals) / len(plan) / seconds_per_update(setup, state, plan, limit)
+            return processes * max(plan.totals) / len(plan) / seconds_per_update(training, plan, limit)
 
         choices = choose(Corpus.of(data), seconds, known, speed)
     if on_gpu:  # so that the training finds the memory free
