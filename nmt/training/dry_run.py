@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -23,13 +23,11 @@ from nmt.training.train import NOTHING_SAVED, first_plan, prepare
 from nmt.training.update import endless_updates, train_update
 
 
-def timed_updates(
-    training: Training, stream: Iterator[Update], count: int, advance: Callable[[int], None] = lambda _: None
-) -> tuple[Interval, float]:
+def timed_updates(training: Training, stream: Iterator[Update], count: int) -> tuple[Interval, float]:
     """Performs `count` updates, or all if there are fewer; returns their sums and their time in seconds."""
     interval, started = Interval(), time.perf_counter()
     for update in stream:
-        if result := train_update(training, update, advance):
+        if result := train_update(training, update):
             interval.add(update.batches, result)
         if interval.updates == count:
             break
@@ -80,7 +78,9 @@ def seconds_per_update(training: Training, plan: UpdatePlan, limit: float) -> fl
     with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
 
         def timed(measured: list[Update]) -> float:
-            return timed_updates(training, iter(measured), len(measured), progress.advance)[1]
+            _, seconds = timed_updates(training, iter(measured), len(measured))
+            progress.advance(sum(len(update.batches) for update in measured))
+            return seconds
 
         first = next(updates)
         first_batch = [replace(first, batches=first.batches[:1])]

@@ -14,7 +14,6 @@ from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import raw_name
 from nmt.data.loader import MicroBatch
-from nmt.errors import importing
 from nmt.files import writing
 from nmt.training.optimizer import learning_rate
 from nmt.training.ranks import World
@@ -69,10 +68,11 @@ class Interval:
         shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
         loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
         seconds = time.monotonic() - self.started  # the sums above have waited for the device
+        loss, nll = (total / trained if trained else math.nan for total in (loss, nll))
         return {
-            "loss": loss / trained if trained else math.nan,
-            "nll": nll / trained if trained else math.nan,
-            "ppl": perplexity(nll / trained if trained else math.nan),
+            "loss": loss,
+            "nll": nll,
+            "ppl": perplexity(nll),
             "gradient_norm": norm / updates if updates else math.nan,
             "skipped_updates": self.updates - int(updates),
             "source_tokens_per_second": source / seconds,
@@ -222,22 +222,21 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     data, model, config = training.data, training.model_config, training.config
     text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
-    processes = f", {training.world.size} processes" if training.world.size > 1 else ""
-    name = f"{config.arch}: " if config.arch else ""
-    if training.packs:
-        padding = "no padding between sentences"
-    else:
+    ranks = training.world.size
+    padding = "no padding between sentences"
+    if not training.packs:
         padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
     pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
     show_lines({
-        "model": f"{name}{model.in_words()}, {training.parameters:,} parameters"
+        "model": (f"{config.arch}: " if config.arch else "")
+        + f"{model.in_words()}, {training.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
-        "device": f"{training.hardware}{processes}",
+        "device": training.hardware + (f", {ranks} processes" if ranks > 1 else ""),
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     })  # fmt: skip
     if epochs > _MANY_EPOCHS:
@@ -250,9 +249,9 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
             f"learning rate never reaches its peak; lower --warmup-updates"
         )
-    if pairs < len(plan) * training.world.size:
+    if pairs < len(plan) * ranks:
         console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {training.world.size} processes; "
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
 
@@ -286,9 +285,3 @@ def _joined(command: str, *words: Path | str | int) -> str:
     """Returns a command line. A path that begins with a dash would be taken for an option."""
     texts = (f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words)
     return " ".join([command, *map(shlex.quote, texts)])
-
-
-def require_tensorboard() -> None:
-    """Checks that TensorBoard can be used."""
-    with importing("tensorboard", "--tensorboard"):
-        import torch.utils.tensorboard  # noqa: F401

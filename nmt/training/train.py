@@ -9,13 +9,13 @@ from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
-from nmt.errors import NmtError, StoppedError
+from nmt.errors import NmtError, StoppedError, importing
 from nmt.model.device import Runtime, device_type
 from nmt.scoring import tokenizer_warning
 from nmt.signals import StopSignals
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
-from nmt.training.log import require_tensorboard, show_plan
+from nmt.training.log import show_plan
 from nmt.training.loop import TrainingLoop
 from nmt.training.ranks import World, join_ranks
 from nmt.training.resume import resume
@@ -113,7 +113,8 @@ def _check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig)
             f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
     if config.tensorboard:
-        require_tensorboard()
+        with importing("tensorboard", "--tensorboard"):
+            import torch.utils.tensorboard  # noqa: F401
     if model_config.learned_positions is not None:
         for name in ("train", "valid"):
             longest = data.split(name).longest

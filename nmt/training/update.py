@@ -1,6 +1,6 @@
 """The updates of a training: the stream of their batches, their gradients, and the step of the optimiser."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 
@@ -61,9 +61,7 @@ class MemoryRanOutError(NmtError):
     """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
-def train_update(
-    training: Training, update: Update, advance: Callable[[int], None] = lambda _: None
-) -> UpdateResult | None:
+def train_update(training: Training, update: Update) -> UpdateResult | None:
     """Takes one optimiser step on the mean loss of the update's target tokens.
 
     The counters change only when the update is complete, so an interrupted update is repeated.
@@ -90,7 +88,6 @@ def train_update(
             _make_room(training, batch)
             return None
         losses += torch.stack(batch_losses)
-        advance(1)
     rate = learning_rate(counters.update + 1, training.model_config.d_model, training.config)
     norm, skipped = training.optimizer.step(rate)
     if training.average:

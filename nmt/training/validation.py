@@ -1,6 +1,5 @@
 """Computes loss and BLEU on the validation set; the ranks share the work."""
 
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -38,7 +37,23 @@ def validate(training: Training) -> Validation:
     losses, translations = zip(*training.world.gather(share), strict=True)
     nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
     scores = Scores(training.counters.update, nll)
-    return _scored(training, scores, translations) if training.config.translates else Validation(scores)
+    if not training.config.translates:
+        return Validation(scores)
+    text = training.data.codec.config
+    source, reference = (training.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
+    output = [""] * len(source)
+    for rank, translated in enumerate(translations):
+        output[rank :: len(translations)] = translated
+    metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
+    config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
+    computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
+    bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
+    sampled = range(0, len(output), -(-len(output) // _SAMPLES))
+    return Validation(
+        replace(scores, bleu=bleu, chrf=chrf),
+        computed["bleu"].signature if "bleu" in computed else None,
+        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
+    )
 
 
 def _nll(training: Training) -> tuple[float, int]:
@@ -71,22 +86,3 @@ def _translations(training: Training) -> list[str]:
             progress.advance(sentences)
 
         return translator.translate(share, SearchConfig(), advance)
-
-
-def _scored(training: Training, scores: Scores, shares: Sequence[list[str]]) -> Validation:
-    """Returns the validation with the scores of the ranks' translations, and with samples."""
-    text = training.data.codec.config
-    source, reference = (training.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
-    output = [""] * len(source)
-    for rank, share in enumerate(shares):
-        output[rank :: len(shares)] = share
-    metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
-    config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
-    computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
-    bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
-    sampled = range(0, len(output), -(-len(output) // _SAMPLES))
-    return Validation(
-        replace(scores, bleu=bleu, chrf=chrf),
-        computed["bleu"].signature if "bleu" in computed else None,
-        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
-    )
