@@ -67,8 +67,7 @@ class Report:
         return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
-        subject = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
-        rows = dict(subject)
+        rows = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
         for name, figure in self.figures.items():
             digits, repeats = 0 if figure["median"] >= 100 else 2, len(figure["values"])
             median, least, most = (f"{figure[key]:,.{digits}f}" for key in ("median", "min", "max"))
@@ -134,7 +133,12 @@ def benchmark_training(
         output_file(profile, files, "--profile") if profile else nullcontext() as trace,
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
-        start_up = _training_start_up_seconds(data_folder, model, config)
+        # From the start of `nmt train` to the end of its first update.
+        options = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
+        started = time.time()
+        run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
+        records = MetricsFile(Path(config.save_dir) / METRICS).records()
+        start_up = next(record["time"] for record in records if record["kind"] == "train") - started
         with join_ranks(config, NOTHING_SAVED) as ranks:
             training = prepare(DataFolder.open(data_folder), model, config, *ranks)
             report = _measure(training, repeats, updates, trace)
@@ -168,15 +172,6 @@ def _measure(training: Training, repeats: int, updates: int, trace: Output | Non
     report.add("large product", "TFLOP/s", limit / 1e12)
     report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
     return report
-
-
-def _training_start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
-    """Returns the time from the start of `nmt train` to the end of its first update."""
-    changed = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
-    started = time.time()
-    run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
-    records = MetricsFile(Path(config.save_dir) / METRICS).records()
-    return float(next(record["time"] for record in records if record["kind"] == "train")) - started
 
 
 @contextmanager

@@ -334,7 +334,6 @@ class _ArrayWriter:
         self.total = 0
 
     def append(self, chunk: Flat) -> None:
-        """Adds the sentences of a chunk."""
         self._tokens.write(chunk.tokens.tobytes())
         self._offsets.write((self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)).tobytes())
         self.total += len(chunk.tokens)

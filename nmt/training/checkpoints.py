@@ -22,7 +22,7 @@ _OPTIMIZER, _AVERAGE = "optimizer.", "average."
 def provenance_of(training: Training) -> dict[str, Any]:
     """Returns the provenance of a checkpoint of this training."""
     update = training.counters.update
-    last = training.validations[-1] if training.validations else None
+    validations = [asdict(scores) for scores in training.validations if scores.update == update]
     return {
         "nmt": nmt.__version__,
         "torch": str(torch.__version__),
@@ -34,7 +34,7 @@ def provenance_of(training: Training) -> dict[str, Any]:
         "plan": PLAN_VERSION,
         "update": update,
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **({"validation": asdict(last)} if last and last.update == update else {}),
+        **({"validation": validations[-1]} if validations else {}),
     }
 
 
@@ -56,9 +56,8 @@ def training_state_of(training: Training) -> Checkpoint:
         "counters": asdict(training.counters),
         "validations": [asdict(scores) for scores in training.validations],
     }
-    if optimizer.loss_scale is not None:
-        scale, updates = optimizer.loss_scale.item(), int(optimizer.good_updates)
-        document["loss_scale"] = {"scale": scale, "good_updates": updates}
+    if (scale := optimizer.loss_scale) is not None:
+        document["loss_scale"] = {"scale": scale.item(), "good_updates": int(optimizer.good_updates)}
     tensors = {_OPTIMIZER + name: tensor for name, tensor in optimizer.state_dict().items()}
     if training.average:
         tensors |= {_AVERAGE + name: tensor for name, tensor in training.average.averages.items()}

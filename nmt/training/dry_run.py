@@ -58,12 +58,21 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         updates = config.max_updates
         source, target = (tokens // len(plan) for tokens in plan.totals)
         flops = training_flops(model_config, len(training.data.codec.target), source, target) + training.optimizer.flops
+        # best.safetensors and, with --keep-best, numbered copies
+        best = 1 if config.keep_best == 1 else 1 + config.keep_best
+        every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
+        kept = min(max(config.keep_checkpoints, config.average_last or 0), int(updates / every) + 1)
+        moments = training.optimizer.moment_bytes + training.average_bytes
+        checkpoint, training_state = ((WEIGHT_BYTES * training.parameters + n) / 2**20 for n in (0, moments))
+        disk = (kept + best + (config.average_last is not None)) * checkpoint + STATES_KEPT * training_state
         show_lines({
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
             "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
             f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
             "memory": f"{training.runtime.peak_memory_mib:,.0f} MiB per process",
-            "disk": _disk(training, seconds),
+            "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
+            f"of {training_state:,.0f} MiB, {disk / 1024:,.1f} GiB in total with "
+            + ("the best checkpoint" if best == 1 else f"{best} best checkpoints"),
         })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
 
@@ -94,20 +103,3 @@ def seconds_per_update(training: Training, plan: UpdatePlan, limit: float) -> fl
             timed(measured)
         positions = [sum(batch.positions for update in part for batch in update.batches) for part in (whole, measured)]
         return timed(measured) / len(whole) * positions[0] / positions[1]
-
-
-def _disk(training: Training, seconds: float) -> str:
-    """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    config, moments = training.config, training.optimizer.moment_bytes + training.average_bytes
-    checkpoint, training_state = ((WEIGHT_BYTES * training.parameters + n) / 2**20 for n in (0, moments))
-    every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
-    kept = min(max(config.keep_checkpoints, config.average_last or 0), int(config.max_updates / every) + 1)
-    # best.safetensors and, with --keep-best, numbered copies
-    best = 1 if config.keep_best == 1 else 1 + config.keep_best
-    others = best + (config.average_last is not None)
-    total = (kept + others) * checkpoint + STATES_KEPT * training_state
-    return (
-        f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
-        f"{training_state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
-        f"{'checkpoint' if best == 1 else 'checkpoints'}"
-    )

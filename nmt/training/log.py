@@ -4,7 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,16 +159,15 @@ class TrainingLog:
 
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""
-        console.info(
-            f"validation at update {validation.scores.update:,}: {_in_words(validation.scores)}"
-            f"{', the best so far' if is_best else ''} ({console.clock(seconds)})"
-        )
+        scores, best = validation.scores, ", the best so far" if is_best else ""
+        console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=True):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
                 console.info(f"  {name:<13}{shown}")
         self._needs_header = True
-        self._record("valid", validation.record() | {"train_seconds": self.training.counters.seconds})
+        others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
+        self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
         """Records how the training ended: `finished`, `stopped` or `failed`."""

@@ -43,7 +43,12 @@ class TrainingLoop:
         self._write_config()
         self.log.begin(provenance_of(training))
         try:
-            self._catch_up()
+            if training.validation_due:  # since before training stopped, and so is the save that follows it
+                self._validate()
+                if training.is_over or training.snapshot_due:
+                    self._save()
+                elif training.world.is_main:
+                    self.save_state()  # so that a process that is killed now does not validate again
             if not training.is_over:
                 self._train(plan)
         except Exception as error:
@@ -65,10 +70,8 @@ class TrainingLoop:
         if self.clock:
             self.clock.start(training.config)
         interval, total = Interval(), training.config.max_updates
-        with (
-            console.Progress("train", total, "update", completed=counters.update, lines=False) as progress,
-            closing(endless_updates(training, plan)) as stream,
-        ):
+        progress = console.Progress("train", total, "update", completed=counters.update, lines=False)
+        with progress, closing(endless_updates(training, plan)) as stream:
             for update in stream:
                 with self._counted():
                     result = train_update(training, update)
@@ -102,7 +105,6 @@ class TrainingLoop:
         self.training.counters.seconds += time.monotonic() - began
 
     def _log(self, interval: Interval, seconds_left: float) -> Interval:
-        """Logs an interval; returns the next one."""
         with self._counted():
             self.skipped.check()
         self.log.interval(interval, seconds_left)
@@ -118,15 +120,6 @@ class TrainingLoop:
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()
-
-    def _catch_up(self) -> None:
-        """Performs a validation, and the save that follows it, that were due when training stopped."""
-        if self.training.validation_due:
-            self._validate()
-            if self.training.is_over or self.training.snapshot_due:
-                self._save()
-            elif self.training.world.is_main:
-                self.save_state()  # so that a process that is killed now does not validate again
 
     def _validate(self) -> None:
         training, config, started = self.training, self.training.config, time.monotonic()
@@ -152,7 +145,6 @@ class TrainingLoop:
             self.clock.pause("validation", time.monotonic() - started, config)
 
     def _save(self) -> None:
-        """Writes a checkpoint and a training state."""
         counters, config, started = self.training.counters, self.training.config, time.monotonic()
         counters.snapshot_seconds = counters.seconds
         if self.training.world.is_main:

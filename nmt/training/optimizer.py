@@ -168,17 +168,16 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
-        tensors = {f"{number}.{name}": value for number, moments in state.items() for name, value in moments.items()}
-        return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(self._momenta)}
+        tensors = {f"{index}.{name}": value for index, moments in state.items() for name, value in moments.items()}
+        return tensors | {f"muon.{index}": momentum for index, momentum in enumerate(self._momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
-        of_adam = range(len(self._adam.param_groups[0]["params"]))
-        state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
+        state: dict[int, dict[str, Tensor]] = {i: {} for i in range(len(self._adam.param_groups[0]["params"]))}
         for key, tensor in tensors.items():
-            number, name = key.split(".")
-            if number == "muon":
+            index, name = key.split(".")
+            if index == "muon":
                 self._momenta[int(name)].copy_(tensor)
             else:
-                state[int(number)][name] = tensor.clone()
+                state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

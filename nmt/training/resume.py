@@ -24,10 +24,11 @@ def resume(training: Training, folder: RunFolder) -> bool:
 
     Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
     """
-    newest = folder.newest_state() if training.world.is_main else None
+    is_main = training.world.is_main
+    newest = folder.newest_state() if is_main else None
     path = training.world.broadcast(lambda: newest[0] if newest else None)
     if path is None:
-        if training.world.is_main:
+        if is_main:
             folder.set_checkpoints_aside(training.config.init_from)
             folder.metrics.rewind(None)
         return False
@@ -35,18 +36,7 @@ def resume(training: Training, folder: RunFolder) -> bool:
         raise NmtError(
             f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines share"
         )
-    changed = _load(training, path, newest[1] if newest else load_checkpoint(path, verify=True))
-    console.info(f"resumed from {path} after update {training.counters.update:,}")
-    if training.world.is_main:
-        folder.remove_checkpoints_after(training.counters.update)
-        if changed:
-            folder.set_best_aside()
-        folder.metrics.rewind(training.counters.update)
-    return True
-
-
-def _load(training: Training, path: Path, checkpoint: Checkpoint) -> bool:
-    """Gives the training what the checkpoint holds. Returns whether it trains something else from here on."""
+    checkpoint = newest[1] if newest else load_checkpoint(path, verify=True)
     try:
         device_tokens = checkpoint.provenance["options"]["device_tokens"]
         changed = _check_changes(training, path, checkpoint)
@@ -56,12 +46,19 @@ def _load(training: Training, path: Path, checkpoint: Checkpoint) -> bool:
             f"{path} is not a training state that this version of nmt can resume ({error!r:.100}); move it elsewhere "
             f"to resume from the state before it"
         ) from error
+    counters = training.counters
     if training.config.device_tokens != device_tokens:
-        training.counters.device_tokens = None
+        counters.device_tokens = None
     if changed:
-        training.counters.skip_to_next_epoch()
+        counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
         training.validations = []
-    return changed
+    console.info(f"resumed from {path} after update {counters.update:,}")
+    if is_main:
+        folder.remove_checkpoints_after(counters.update)
+        if changed:
+            folder.set_best_aside()
+        folder.metrics.rewind(counters.update)
+    return True
 
 
 def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bool:

@@ -92,10 +92,10 @@ def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | 
     try:
         # Compiled layers hide their activations.
         with torch.compiler.set_stance("force_eager"), register_module_forward_hook(check):
-            for number, batch in enumerate(batches):
+            for index, batch in enumerate(batches):
                 if causes:
                     break
-                training.seed_dropout(update, number)
+                training.seed_dropout(update, index)
                 with training.runtime.autocast():
                     loss, _ = training.loss(batch.to(training.runtime.device))
                 gradients = torch.autograd.grad(loss, list(trained.values()))

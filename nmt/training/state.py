@@ -81,11 +81,6 @@ class Counters:
     flops: float = 0.0
     device_tokens: int | None = None
 
-    def skip_to_next_epoch(self) -> None:
-        """Moves to the first update of the next epoch."""
-        self.epoch += 1
-        self.update_in_epoch = 0
-
 
 class UpdateResult(NamedTuple):
     """The result of an update; all tensors stay on the device.

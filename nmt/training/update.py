@@ -53,7 +53,7 @@ def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, N
                 if training.device_tokens != tokens or (training.graphs is not None) != graphed:  # memory ran out
                     break
             else:
-                counters.skip_to_next_epoch()
+                counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
                 plan = plan_epoch(training)
 
 
@@ -74,10 +74,10 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     """
     counters = training.counters
     losses = torch.zeros(2, device=training.runtime.device)
-    for number, batch in enumerate(update.batches):
+    for index, batch in enumerate(update.batches):
         training.world.end_together(training.stop.received)
-        training.seed_dropout(counters.update + 1, number)
-        is_last = number == len(update.batches) - 1
+        training.seed_dropout(counters.update + 1, index)
+        is_last = index == len(update.batches) - 1
         try:
             batch_losses = add_gradient(training, batch, 1 / update.target_tokens, last=is_last)
         except (RuntimeError, MemoryError) as error:
