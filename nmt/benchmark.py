@@ -102,7 +102,6 @@ def product_flops(runtime: Runtime) -> float:
     return 2 * size**3 / min(timer.blocked_autorange(min_run_time=1).times)
 
 
-_PROFILED_ROWS = 20
 _WARM_UPS = {"cpu": 1, "cuda": 5}
 
 
@@ -162,8 +161,16 @@ def _measure(training: Training, repeats: int, updates: int, trace: Output | Non
         trials = [trial() for _ in range(repeats)]
         memory = training.runtime.peak_memory_mib
         if trace:
-            with _profiled(trace, training.runtime):
+            kinds = [torch.profiler.ProfilerActivity.CPU]
+            if training.runtime.device.type == "cuda":
+                kinds.append(torch.profiler.ProfilerActivity.CUDA)
+            with torch.profiler.profile(activities=kinds) as profiler:
                 trial()
+            with tempfile.TemporaryDirectory() as folder:
+                profiler.export_chrome_trace(f"{folder}/trace.json")
+                trace.write(Path(f"{folder}/trace.json").read_bytes())
+            order = f"self_{training.runtime.device.type}_time_total"
+            console.info(profiler.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=40))
     report = Report({"device": training.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
@@ -172,21 +179,6 @@ def _measure(training: Training, repeats: int, updates: int, trace: Output | Non
     report.add("large product", "TFLOP/s", limit / 1e12)
     report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
     return report
-
-
-@contextmanager
-def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
-    """Writes a trace of the block, and logs the operations that took most time."""
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if runtime.device.type == "cuda":
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds) as profiler:
-        yield
-    with tempfile.TemporaryDirectory() as folder:
-        profiler.export_chrome_trace(f"{folder}/trace.json")
-        trace.write(Path(f"{folder}/trace.json").read_bytes())
-    order = f"self_{runtime.device.type}_time_total"
-    console.info(profiler.key_averages().table(sort_by=order, row_limit=_PROFILED_ROWS, max_name_column_width=40))
 
 
 def benchmark_translation(
@@ -255,7 +247,6 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     return report
 
 
-_SEED = 1
 # The benchmark computes the padding of this many updates and makes batches from them.
 _SAMPLED_UPDATES = 200
 
@@ -268,7 +259,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
         split = DataFolder.open(data_folder).split("train")
         opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
         tokens, groups = config.batch_tokens, config.batch_groups
-        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=_SEED, epoch=epoch)
+        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
         return split, plan, opened - started, time.perf_counter() - opened
 
     planned(0)  # what happens only the first time, such as imports, is not measured

@@ -40,7 +40,7 @@ def provenance_of(training: Training) -> dict[str, Any]:
 
 def snapshot_of(training: Training) -> Checkpoint:
     """Returns a checkpoint for use: without what only training needs, and with averaged weights if there are any."""
-    with training.averaged():
+    with training.average.in_use():
         return _checkpoint(training)
 
 
@@ -59,8 +59,7 @@ def training_state_of(training: Training) -> Checkpoint:
     if (scale := optimizer.loss_scale) is not None:
         document["loss_scale"] = {"scale": scale.item(), "good_updates": int(optimizer.good_updates)}
     tensors = {_OPTIMIZER + name: tensor for name, tensor in optimizer.state_dict().items()}
-    if training.average:
-        tensors |= {_AVERAGE + name: tensor for name, tensor in training.average.averages.items()}
+    tensors |= {_AVERAGE + name: tensor for name, tensor in training.average.averages.items()}
     return replace(_checkpoint(training), training=document, training_tensors=tensors)
 
 
@@ -78,6 +77,5 @@ def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) 
     if optimizer.loss_scale is not None and "loss_scale" in document:
         optimizer.loss_scale.fill_(document["loss_scale"]["scale"])
         optimizer.good_updates.fill_(document["loss_scale"]["good_updates"])
-    if training.average:
-        training.average.load(without_prefix(tensors, _AVERAGE))
+    training.average.load(without_prefix(tensors, _AVERAGE))
     training.counters, training.validations = counters, validations

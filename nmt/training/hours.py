@@ -51,10 +51,16 @@ def train_in_time(
         estimate: whether to show only the plan and what it needs (--dry-run).
     """
     ends_at = time.monotonic() + seconds
-    if is_rank():
-        _work_as_rank(data_folder, config, overrides, ends_at, estimate=estimate)
-        return
+    if is_rank() and not is_launched():
+        raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
     data, folder, clock = DataFolder.open(data_folder), RunFolder(Path(config.save_dir)), None
+    if is_rank():  # it gets all options
+        if estimate:
+            dry_run(data_folder, architecture(config, overrides), config)
+        else:
+            clock = Clock(ends_at, Corpus.of(data), config, os.environ[_GIVEN].split())
+            train(data_folder, architecture(config, overrides), config, clock)
+        return
     check_save_dir(data, config)
     with nullcontext() if estimate else folder.locked():
         if numbered(folder.path, "state"):
@@ -78,20 +84,6 @@ def train_in_time(
         launch(_arguments(data_folder, model, config, clock, estimate=estimate), config.gpus, config.device)
     else:
         dry_run(data_folder, model, config)
-
-
-def _work_as_rank(
-    data_folder: str, config: TrainConfig, overrides: dict[str, Any], ends_at: float, *, estimate: bool
-) -> None:
-    """Trains, or estimates, in a process that `train_in_time` has launched with all options."""
-    if not is_launched():
-        raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
-    model = architecture(config, overrides)
-    if estimate:
-        dry_run(data_folder, model, config)
-    else:
-        corpus, given = Corpus.of(DataFolder.open(data_folder)), os.environ[_GIVEN].split()
-        train(data_folder, model, config, Clock(ends_at, corpus, config, given))
 
 
 def _options_of_run(

@@ -54,10 +54,7 @@ def resume(training: Training, folder: RunFolder) -> bool:
         training.validations = []
     console.info(f"resumed from {path} after update {counters.update:,}")
     if is_main:
-        folder.remove_checkpoints_after(counters.update)
-        if changed:
-            folder.set_best_aside()
-        folder.metrics.rewind(counters.update)
+        folder.rewind(counters.update, changed=changed)
     return True
 
 

@@ -129,18 +129,20 @@ class RunFolder:
             f"from the beginning, or give another --save-dir"
         )
 
-    def remove_checkpoints_after(self, update: int) -> None:
-        """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
+    def rewind(self, update: int, *, changed: bool) -> None:
+        """Removes the checkpoints and records of updates after `update`, which a resumed training repeats.
+
+        Args:
+            changed: whether later validations cannot be compared with the best checkpoints, which are then renamed.
+        """
         for kind in ("snapshot", "best"):
             for path in numbered(self.path, kind):
                 if path > numbered_path(self.path, kind, update):
                     path.unlink(missing_ok=True)
-
-    def set_best_aside(self) -> None:
-        """Renames the best checkpoints, because what follows is not compared with them."""
-        paths = [path for path in (*numbered(self.path, "best"), self.path / BEST) if path.exists()]
-        if renamed := [path.rename(_unused(path, "earlier")) for path in paths]:
+        best = [path for path in (*numbered(self.path, "best"), self.path / BEST) if changed and path.exists()]
+        if renamed := [path.rename(_unused(path, "earlier")) for path in best]:
             console.info(f"earlier best checkpoints are kept as {renamed[-1].name} and the like")
+        self.metrics.rewind(update)
 
     def set_checkpoints_aside(self, beginning: str | None) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace.

@@ -1,7 +1,7 @@
 """A training: its data, options and machine, and what every update changes."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,15 +29,17 @@ class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.
 
     After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time.
+    initial weights for a long time. If `decay` is None, there is no average.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: nn.Module, decay: float | None) -> None:
         self._weights, self.decay = dict(model.named_parameters()), decay
         self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
 
     def add(self, update: int) -> None:
         """Adds the weights after an update, counted from 1."""
+        if self.decay is None:
+            return
         weights = [weight.detach() for weight in self._weights.values()]
         if not self.averages:
             self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
@@ -46,7 +48,7 @@ class MovingAverage:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Gives the model the average in place of its weights until the block ends."""
+        """Gives the model the average, if there is one, in place of its weights until the block ends."""
         weights = {name: self._weights[name].data for name in self.averages}
         try:
             for name, average in self.averages.items():
@@ -58,7 +60,7 @@ class MovingAverage:
 
     def load(self, averages: Mapping[str, Tensor]) -> None:
         """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages else {}
+        weights = self._weights if averages and self.decay is not None else {}
         self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
 
@@ -162,7 +164,7 @@ class Training:
         # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
         graphed = self.packs and runtime.device.type == "cuda" and self.parallel is self.loss and criterion is None
         self.graphs = GraphedPass(self.loss, runtime.device) if graphed else None
-        self.average = None if config.ema is None else MovingAverage(model, config.ema)
+        self.average = MovingAverage(model, config.ema)
 
     def seed_dropout(self, update: int, micro_batch: int) -> None:
         """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
@@ -178,10 +180,6 @@ class Training:
         limit = self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
         return min(limit, self.counters.device_tokens or limit)
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Returns a context in which the model has its averaged weights, if there are any."""
-        return self.average.in_use() if self.average else nullcontext()
-
     @property
     def parameters(self) -> int:
         """The number of parameters."""
@@ -190,7 +188,7 @@ class Training:
     @property
     def average_bytes(self) -> int:
         """The bytes of the moving average."""
-        return WEIGHT_BYTES * self.parameters if self.average else 0
+        return 0 if self.config.ema is None else WEIGHT_BYTES * self.parameters
 
     @property
     def snapshot_due(self) -> bool:

@@ -76,32 +76,13 @@ def prepare(
 ) -> Training:
     """Returns a new training, after it has verified the data, and that data, model, options and ranks fit together.
 
+    Warns if BLEU lacks the tokeniser of the target language.
+
     Raises:
         NmtError: they do not fit together, or the data is damaged; the message names what does not fit.
     """
     flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
     world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
-    _check_fit(data, model_config, config)
-    if world.is_main:
-        data.verify(lambda: stop.received)
-    world.barrier()  # ends the other ranks if the data is damaged
-    longest, limit = data.split("train").longest, config.tokens_at_once(runtime.device.type, model_config.d_model)
-    if longest > limit:
-        raise NmtError(
-            f"--device-tokens {limit} is too small for the longest training sentence, which needs "
-            f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
-        )
-    return Training(data, model_config, config, world, runtime, stop)
-
-
-def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
-    """Raises NmtError if the training would write to the data folder."""
-    if Path(config.save_dir).resolve() == data.path.resolve():
-        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
-
-
-def _check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language."""
     check_save_dir(data, config)
     if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:
@@ -133,6 +114,22 @@ def _check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig)
         # Weights, gradients, the two moments of Adam or the one of Muon, and the average.
         copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
         check_memory(model_config, data.codec, config.gpus * copies * WEIGHT_BYTES)
+    if world.is_main:
+        data.verify(lambda: stop.received)
+    world.barrier()  # ends the other ranks if the data is damaged
+    longest, limit = data.split("train").longest, config.tokens_at_once(runtime.device.type, model_config.d_model)
+    if longest > limit:
+        raise NmtError(
+            f"--device-tokens {limit} is too small for the longest training sentence, which needs "
+            f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
+        )
+    return Training(data, model_config, config, world, runtime, stop)
+
+
+def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
+    """Raises NmtError if the training would write to the data folder."""
+    if Path(config.save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
 
 
 def first_plan(training: Training) -> UpdatePlan:

@@ -90,8 +90,7 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
         losses += torch.stack(batch_losses)
     rate = learning_rate(counters.update + 1, training.model_config.d_model, training.config)
     norm, skipped = training.optimizer.step(rate)
-    if training.average:
-        training.average.add(counters.update + 1)
+    training.average.add(counters.update + 1)
     counters.update += 1
     counters.update_in_epoch += 1
     tokens = update.source_tokens, update.target_tokens

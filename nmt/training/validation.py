@@ -29,7 +29,7 @@ def validate(training: Training) -> Validation:
     """
     training.loss.eval()
     share = None
-    with training.averaged(), suppress(StoppedError):
+    with training.average.in_use(), suppress(StoppedError):
         share = _nll(training), _translations(training) if training.config.translates else []
     training.loss.train()
     training.world.end_together(share is None)
