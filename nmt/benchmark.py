@@ -39,11 +39,11 @@ from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
-from nmt.training.prepare import NOTHING_SAVED, prepare
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
-from nmt.training.state import Setup, new_state
+from nmt.training.state import Training
+from nmt.training.train import NOTHING_SAVED, prepare
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
 from nmt.translate.lines import LineFormat
@@ -67,8 +67,7 @@ class Report:
         return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
-        subject = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
-        rows = dict(subject)
+        rows = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
         for name, figure in self.figures.items():
             digits, repeats = 0 if figure["median"] >= 100 else 2, len(figure["values"])
             median, least, most = (f"{figure[key]:,.{digits}f}" for key in ("median", "min", "max"))
@@ -103,7 +102,6 @@ def product_flops(runtime: Runtime) -> float:
     return 2 * size**3 / min(timer.blocked_autorange(min_run_time=1).times)
 
 
-_PROFILED_ROWS = 20
 _WARM_UPS = {"cpu": 1, "cuda": 5}
 
 
@@ -134,34 +132,46 @@ def benchmark_training(
         output_file(profile, files, "--profile") if profile else nullcontext() as trace,
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
-        start_up = _training_start_up_seconds(data_folder, model, config)
+        # From the start of `nmt train` to the end of its first update.
+        options = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
+        started = time.time()
+        run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
+        records = MetricsFile(Path(config.save_dir) / METRICS).records()
+        start_up = next(record["time"] for record in records if record["kind"] == "train") - started
         with join_ranks(config, NOTHING_SAVED) as ranks:
-            setup = prepare(DataFolder.open(data_folder), model, config, *ranks)
-            report = _measure(setup, repeats, updates, trace)
+            training = prepare(DataFolder.open(data_folder), model, config, *ranks)
+            report = _measure(training, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
 
 
-def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
-    limit, state = product_flops(setup.runtime), new_state(setup)
-    plan = plan_epoch(setup, state)
-    fit_memory(setup, state, plan)
-    with closing(endless_updates(setup, state, plan)) as stream:
+def _measure(training: Training, repeats: int, updates: int, trace: Output | None) -> Report:
+    limit, plan = product_flops(training.runtime), plan_epoch(training)
+    fit_memory(training, plan)
+    with closing(endless_updates(training, plan)) as stream:
 
         def trial() -> tuple[dict[str, float], float]:
             """Performs `updates` updates; returns their metrics and their FLOP/s."""
-            before = state.counters.flops
-            interval, seconds = timed_updates(setup, state, stream, updates)
-            return interval.record(setup.world), (state.counters.flops - before) / seconds
+            before = training.counters.flops
+            interval, seconds = timed_updates(training, stream, updates)
+            return interval.record(training.world), (training.counters.flops - before) / seconds
 
-        for _ in range(_WARM_UPS[setup.runtime.device.type]):
+        for _ in range(_WARM_UPS[training.runtime.device.type]):
             trial()
         trials = [trial() for _ in range(repeats)]
-        memory = setup.runtime.peak_memory_mib
+        memory = training.runtime.peak_memory_mib
         if trace:
-            with _profiled(trace, setup.runtime):
+            kinds = [torch.profiler.ProfilerActivity.CPU]
+            if training.runtime.device.type == "cuda":
+                kinds.append(torch.profiler.ProfilerActivity.CUDA)
+            with torch.profiler.profile(activities=kinds) as profiler:
                 trial()
-    report = Report({"device": setup.hardware})
+            with tempfile.TemporaryDirectory() as folder:
+                profiler.export_chrome_trace(f"{folder}/trace.json")
+                trace.write(Path(f"{folder}/trace.json").read_bytes())
+            order = f"self_{training.runtime.device.type}_time_total"
+            console.info(profiler.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=40))
+    report = Report({"device": training.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)
@@ -169,30 +179,6 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
     report.add("large product", "TFLOP/s", limit / 1e12)
     report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
     return report
-
-
-def _training_start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
-    """Returns the time from the start of `nmt train` to the end of its first update."""
-    changed = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
-    started = time.time()
-    run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
-    records = MetricsFile(Path(config.save_dir) / METRICS).records()
-    return float(next(record["time"] for record in records if record["kind"] == "train")) - started
-
-
-@contextmanager
-def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
-    """Writes a trace of the block, and logs the operations that took most time."""
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if runtime.device.type == "cuda":
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds) as profiler:
-        yield
-    with tempfile.TemporaryDirectory() as folder:
-        profiler.export_chrome_trace(f"{folder}/trace.json")
-        trace.write(Path(f"{folder}/trace.json").read_bytes())
-    order = f"self_{runtime.device.type}_time_total"
-    console.info(profiler.key_averages().table(sort_by=order, row_limit=_PROFILED_ROWS, max_name_column_width=40))
 
 
 def benchmark_translation(
@@ -261,7 +247,6 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     return report
 
 
-_SEED = 1
 # The benchmark computes the padding of this many updates and makes batches from them.
 _SAMPLED_UPDATES = 200
 
@@ -274,7 +259,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
         split = DataFolder.open(data_folder).split("train")
         opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
         tokens, groups = config.batch_tokens, config.batch_groups
-        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=_SEED, epoch=epoch)
+        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
         return split, plan, opened - started, time.perf_counter() - opened
 
     planned(0)  # what happens only the first time, such as imports, is not measured

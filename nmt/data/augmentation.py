@@ -59,40 +59,8 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
     return "".join(letters)
 
 
-def _capitals(pair: Pair, _: random.Random) -> Pair:
-    return pair[0].upper(), pair[1].upper()
-
-
-def _title_case(pair: Pair, _: random.Random) -> Pair:
-    return in_title_case(pair[0]), in_title_case(pair[1])
-
-
-def _typing_errors(pair: Pair, draw: random.Random) -> Pair:
-    return with_typing_errors(pair[0], draw), pair[1]
-
-
-def _no_final_punctuation(pair: Pair, _: random.Random) -> Pair:
-    """Returns both sides without final punctuation, or the pair as it is if one side must keep it."""
-    changed = without_final_punctuation(pair[0]), without_final_punctuation(pair[1])
-    if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
-        return pair
-    return changed
-
-
-def _copied_noise(_: Pair, draw: random.Random) -> Pair:
-    """Returns words of random characters, which a model should copy."""
-    line = " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
-    return line, line
-
-
-# What happens to a pair, and to which share of the pairs.
-_CHANGES = (
-    (0.07, _capitals),
-    (0.05, _title_case),
-    (0.05, _typing_errors),
-    (0.2, _no_final_punctuation),
-    (0.0005, _copied_noise),
-)
+# The changes, and the share of the pairs that each of them changes.
+_SHARES = {"capitals": 0.07, "title case": 0.05, "typing errors": 0.05, "no final punctuation": 0.2, "noise": 0.0005}
 
 
 def augmented(pair: Pair, seed: int, number: int, *, capitals: bool = True) -> Pair:
@@ -103,8 +71,25 @@ def augmented(pair: Pair, seed: int, number: int, *, capitals: bool = True) -> P
     """
     draw = random.Random(hash_of(seed, number))
     left = draw.random()
-    for share, change in _CHANGES:
+    for change, share in _SHARES.items():
         if left < share:
-            return pair if change in (_capitals, _title_case) and not capitals else change(pair, draw)
+            return pair if change in ("capitals", "title case") and not capitals else _changed(pair, change, draw)
         left -= share
     return pair
+
+
+def _changed(pair: Pair, change: str, draw: random.Random) -> Pair:
+    source, target = pair
+    if change == "capitals":
+        return source.upper(), target.upper()
+    if change == "title case":
+        return in_title_case(source), in_title_case(target)
+    if change == "typing errors":
+        return with_typing_errors(source, draw), target
+    if change == "noise":  # words of random characters, which a model should copy
+        line = " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
+        return line, line
+    changed = without_final_punctuation(source), without_final_punctuation(target)
+    if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
+        return pair  # one side must keep its punctuation
+    return changed

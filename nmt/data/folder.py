@@ -43,15 +43,11 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def array_names(split: str, lang: str) -> tuple[str, str]:
-    """Returns the file names of the tokens and the offsets of one side of a split."""
-    return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
-
-
-def alignment_names(split: str, config: TextConfig) -> tuple[str, str]:
-    """Returns the file names of the alignments of a split and of their offsets."""
-    pair = f"{config.source_lang}-{config.target_lang}"
-    return f"{split}.{pair}.links", f"{split}.{pair}.offsets"
+def array_names(split: str, config: TextConfig) -> list[tuple[str, str]]:
+    """Returns the file names of the numbers and the offsets of the source, the target and the alignments of a split."""
+    source, target = f"{split}.{config.source_lang}", f"{split}.{config.target_lang}"
+    stems = (source, "tokens"), (target, "tokens"), (f"{source}-{config.target_lang}", "links")
+    return [(f"{stem}.{ending}", f"{stem}.offsets") for stem, ending in stems]
 
 
 def raw_name(split: str, lang: str) -> str:
@@ -125,7 +121,12 @@ def read_meta(folder: Path) -> Meta:
         content = json.loads(path.read_bytes())
         version = content["schema_version"]
         if version == SCHEMA_VERSION and content.pop("sha256") == digest_of_json(content):
-            return _meta(content)
+            files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
+            splits = {}
+            for name, split in content.pop("splits").items():
+                mixture = split.pop("mixture")
+                splits[name] = SplitMeta(**split, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
+            return Meta(splits=splits, files=files, **content)
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.exists(folder):
             raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
@@ -144,15 +145,6 @@ def read_meta(folder: Path) -> Meta:
     raise NmtError(
         f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
     )
-
-
-def _meta(content: dict[str, Any]) -> Meta:
-    splits = {}
-    for name, split in content.pop("splits").items():
-        mixture = split.pop("mixture")
-        splits[name] = SplitMeta(**split, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
-    files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
-    return Meta(splits=splits, files=files, **content)
 
 
 _BLOCK_BYTES = 1 << 22
@@ -175,6 +167,11 @@ class ParallelSplit:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest encoding of any sentence on either side, EOS included."""
+        return max(self.source.longest, self.target.longest)
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
@@ -245,13 +242,12 @@ class DataFolder:
         """Returns the split with this name: train, valid, test, test1, …"""
         self._check_split(name)
         if name not in self._splits:
-            described, config, codec = self.meta.splits[name], self.codec.config, self.codec
-            source_names, target_names = (array_names(name, lang) for lang in (config.source_lang, config.target_lang))
-            names = alignment_names(name, config)
+            described, codec = self.meta.splits[name], self.codec
+            source, target, alignments = array_names(name, codec.config)
             self._splits[name] = ParallelSplit(
-                self._array(source_names, token_type(len(codec.source)), described.source_encodings),
-                self._array(target_names, token_type(len(codec.target)), described.target_encodings),
-                self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None,
+                self._array(source, token_type(len(codec.source)), described.source_encodings),
+                self._array(target, token_type(len(codec.target)), described.target_encodings),
+                self._array(alignments, ALIGNMENT_TYPE) if alignments[0] in self.meta.files else None,
                 mixture=described.mixture,
             )
         return self._splits[name]
@@ -338,7 +334,6 @@ class _ArrayWriter:
         self.total = 0
 
     def append(self, chunk: Flat) -> None:
-        """Adds the sentences of a chunk."""
         self._tokens.write(chunk.tokens.tobytes())
         self._offsets.write((self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)).tobytes())
         self.total += len(chunk.tokens)
@@ -359,7 +354,7 @@ class SplitWriter(ExitStack):
     ) -> None:
         super().__init__()
         langs = config.source_lang, config.target_lang
-        names = [array_names(name, lang) for lang in langs] + [alignment_names(name, config)] * aligned
+        names = array_names(name, config)[: 3 if aligned else 2]
         self._arrays = [_ArrayWriter(*(self.enter_context(_new_file(folder / file)) for file in of)) for of in names]
         self._raw = [self.enter_context(_new_file(folder / raw_name(name, lang))) for lang in langs if raw]
         self._encodings = encodings

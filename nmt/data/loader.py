@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Self
 
 import numpy as np
@@ -43,8 +43,8 @@ class PieceAlignment:
 
 
 _PREFETCHED_UPDATES = 4
-# The number of flat positions of a padded side is a multiple of this. On a CPU, a matrix product is compiled for every
-# new number of rows, which takes a millisecond and a megabyte, so few different numbers should occur.
+# The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every new
+# number of rows, which takes a millisecond and a megabyte.
 _MULTIPLE = 128
 # The same for a packed side, because matrix products on a GPU are faster if the number of rows is a multiple of 8.
 _PACKED_MULTIPLE = 8
@@ -96,11 +96,6 @@ class MicroBatch:
         """Returns all tensors of a packed batch."""
         sides = self.source, self.target
         return [self.labels_M, *(x for s in sides for x in (s.ids_F, s.layout.positions_F, s.layout.lengths_B))]
-
-    def without_labels(self) -> "MicroBatch":
-        """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
-        labels_M = torch.from_numpy(np.full(len(self.labels_M), PAD))
-        return replace(self, labels_M=labels_M, source_tokens=0, target_tokens=0, alignments=None)
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     longer than the longest, fill the rest of the positions. Empty ones fill the rest of the sentences, because both
     sides need the same number.
     """
-    sentences = [[sentence for block in blocks for sentence in block] for blocks in sides]
+    sentences = [list(chain.from_iterable(blocks)) for blocks in sides]
     lengths_of_sides = []
     for side in sentences:
         lengths = [len(sentence) for sentence in side]
@@ -219,7 +214,7 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
         source, target = _packed_sides(sources, inputs)
-        labels = [output for block in outputs for output in block]
+        labels = list(chain.from_iterable(outputs))
     else:
         source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)
         labels = [_padded(block) for block in outputs]
@@ -231,8 +226,8 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
         source=source,
         target=target,
         labels_M=_flat(labels, len(target.ids_F)),
-        source_tokens=sum(len(sentence) for block in sources for sentence in block),
-        target_tokens=sum(len(sentence) for block in outputs for sentence in block),
+        source_tokens=sum(map(len, chain.from_iterable(sources))),
+        target_tokens=sum(map(len, chain.from_iterable(outputs))),
         sentences=tuple(blocks),
         alignments=alignments,
     )
@@ -244,11 +239,11 @@ def make_update(
     """Returns the part of update `index` that rank `rank` of `ranks` processes."""
     batches = []
     for blocks in plan.micro_batches(index, device_tokens, ranks, packs=packs)[rank::ranks]:
-        if blocks:
-            batches.append(make_micro_batch(split, blocks, packs=packs))
-        else:  # compute on any sentence without labels, because all ranks must take the same steps
-            any_sentence = plan.update(index)[0][:1]
-            batches.append(make_micro_batch(split, [any_sentence], packs=packs).without_labels())
+        batch = make_micro_batch(split, blocks or [plan.update(index)[0][:1]], packs=packs)
+        if not blocks:  # any sentence without labels has no gradient; all ranks must take the same steps
+            labels_M = torch.from_numpy(np.full(len(batch.labels_M), PAD))
+            batch = replace(batch, labels_M=labels_M, source_tokens=0, target_tokens=0, alignments=None)
+        batches.append(batch)
     return Update(batches, *plan.tokens(index))
 
 

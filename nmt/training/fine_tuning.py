@@ -25,27 +25,25 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
     if then != now:
         console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
-    checkpoint = replace(checkpoint, weights=_of_kept_layers(path, checkpoint, model.config))
+    weights = _of_kept_layers(path, checkpoint, model.config)
     if checkpoint.codec.to_dict() != codec.to_dict():
-        checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
+        weights |= _embeddings(path, checkpoint, model, codec)
         if model.source_embedding is None:
-            checkpoint.weights.pop("source_embedding.weight", None)
-    load_weights(model, checkpoint, path)
+            weights.pop("source_embedding.weight", None)
+    load_weights(model, replace(checkpoint, weights=weights), path)
     console.info(f"starting with the weights of {path}")
 
 
 def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
     """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
-    differences = {
-        flag_name(name): f"{flag_name(name)} is {now} instead of {then}"
-        for name, then, now in config.other_weights(of_checkpoint.to_dict())
-        if name not in _STACKS or now > then
-    }
+    changed = config.other_weights(of_checkpoint.to_dict())
+    differences = [(flag_name(name), then, now) for name, then, now in changed if name not in _STACKS or now > then]
     if differences:
-        in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *differences))
+        listed = "; ".join(f"{flag} is {now} instead of {then}" for flag, then, now in differences)
+        in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *(flag for flag, _, _ in differences)))
         raise NmtError(
-            f"the weights of --init-from {path} do not fit: {'; '.join(differences.values())}; leave out --arch and "
-            f"these options (in a file of --config: {in_file})"
+            f"the weights of --init-from {path} do not fit: {listed}; leave out --arch and these options (in a file of "
+            f"--config: {in_file})"
         )
 
 

@@ -54,18 +54,16 @@ class GraphedPass:
                 self._seen.add(shape)
                 return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
             self.used = True
-            self.recorded[shape] = self._record(computation, batch.to(self._device))
+            on_device, factor_input = batch.to(self._device), torch.zeros((), device=self._device)
+            # Graphs can share their memory, because no two are executed at the same time.
+            pool = next((recorded.graph.pool() for recorded in self.recorded.values()), None)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):  # kernels that are recorded are not executed
+                outputs = computation(on_device, factor_input)
+            inputs = [*on_device.tensors(), factor_input]
+            self.recorded[shape] = _Recorded(graph, inputs, outputs, list(self._model.buffers()))
         recorded = self.recorded[shape]
         for recorded_input, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
             recorded_input.copy_(value.pin_memory(), non_blocking=True)
         recorded.graph.replay()
         return recorded.outputs
-
-    def _record(self, computation: Pass, batch: MicroBatch) -> _Recorded:
-        """Records a graph. Kernels that are recorded are not executed."""
-        factor, graph = torch.zeros((), device=self._device), torch.cuda.CUDAGraph()
-        # Graphs can share their memory, because no two are executed at the same time.
-        pool = next((recorded.graph.pool() for recorded in self.recorded.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
-            outputs = computation(batch, factor)
-        return _Recorded(graph, [*batch.tensors(), factor], outputs, list(self._model.buffers()))

@@ -20,11 +20,9 @@ from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, Pace, pick, schedule
 from nmt.training.dry_run import dry_run, seconds_per_update
 from nmt.training.fine_tuning import check_sizes
-from nmt.training.prepare import NOTHING_SAVED, check_save_dir, prepare
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
 from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
-from nmt.training.state import new_state
-from nmt.training.train import STOPPING, train, train_in_folder
+from nmt.training.train import NOTHING_SAVED, STOPPING, check_save_dir, prepare, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
 # The environment variable with which the ranks of a training learn which options are the user's. They get all options.
@@ -53,10 +51,16 @@ def train_in_time(
         estimate: whether to show only the plan and what it needs (--dry-run).
     """
     ends_at = time.monotonic() + seconds
-    if is_rank():
-        _work_as_rank(data_folder, config, overrides, ends_at, estimate=estimate)
-        return
+    if is_rank() and not is_launched():
+        raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
     data, folder, clock = DataFolder.open(data_folder), RunFolder(Path(config.save_dir)), None
+    if is_rank():  # it gets all options
+        if estimate:
+            dry_run(data_folder, architecture(config, overrides), config)
+        else:
+            clock = Clock(ends_at, Corpus.of(data), config, os.environ[_GIVEN].split())
+            train(data_folder, architecture(config, overrides), config, clock)
+        return
     check_save_dir(data, config)
     with nullcontext() if estimate else folder.locked():
         if numbered(folder.path, "state"):
@@ -80,20 +84,6 @@ def train_in_time(
         launch(_arguments(data_folder, model, config, clock, estimate=estimate), config.gpus, config.device)
     else:
         dry_run(data_folder, model, config)
-
-
-def _work_as_rank(
-    data_folder: str, config: TrainConfig, overrides: dict[str, Any], ends_at: float, *, estimate: bool
-) -> None:
-    """Trains, or estimates, in a process that `train_in_time` has launched with all options."""
-    if not is_launched():
-        raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
-    model = architecture(config, overrides)
-    if estimate:
-        dry_run(data_folder, model, config)
-    else:
-        corpus, given = Corpus.of(DataFolder.open(data_folder)), os.environ[_GIVEN].split()
-        train(data_folder, model, config, Clock(ends_at, corpus, config, given))
 
 
 def _options_of_run(
@@ -154,13 +144,12 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            setup = prepare(data, architecture(trained, overrides), trained, *ranks)
-            state = new_state(setup)
-            plan = plan_epoch(setup, state)
-            fit_memory(setup, state, plan)
+            training = prepare(data, architecture(trained, overrides), trained, *ranks)
+            plan = plan_epoch(training)
+            fit_memory(training, plan)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
-            return processes * max(plan.totals) / len(plan) / seconds_per_update(setup, state, plan, limit)
+            return processes * max(plan.totals) / len(plan) / seconds_per_update(training, plan, limit)
 
         choices = choose(Corpus.of(data), seconds, known, speed)
     if on_gpu:  # so that the training finds the memory free

@@ -4,7 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,12 @@ from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import raw_name
 from nmt.data.loader import MicroBatch
-from nmt.errors import importing
 from nmt.files import writing
 from nmt.training.optimizer import learning_rate
 from nmt.training.ranks import World
-from nmt.training.records import Scores, Validation, perplexity, ranked, stalled_in_words
+from nmt.training.records import Scores, Validation, perplexity, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
-from nmt.training.state import Setup, TrainState, UpdateResult
+from nmt.training.state import Training, UpdateResult
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -69,10 +68,11 @@ class Interval:
         shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
         loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
         seconds = time.monotonic() - self.started  # the sums above have waited for the device
+        loss, nll = (total / trained if trained else math.nan for total in (loss, nll))
         return {
-            "loss": loss / trained if trained else math.nan,
-            "nll": nll / trained if trained else math.nan,
-            "ppl": perplexity(nll / trained if trained else math.nan),
+            "loss": loss,
+            "nll": nll,
+            "ppl": perplexity(nll),
             "gradient_norm": norm / updates if updates else math.nan,
             "skipped_updates": self.updates - int(updates),
             "source_tokens_per_second": source / seconds,
@@ -94,37 +94,37 @@ class TrainingLog:
     Each interval is a row of a table, whose header is repeated after other results.
     """
 
-    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder) -> None:
-        self.setup, self.state, self.folder = setup, state, folder
+    def __init__(self, training: Training, folder: RunFolder) -> None:
+        self.training, self.folder = training, folder
         self._needs_header = True
         self._events: SummaryWriter | None = None
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
-        setup, codec = self.setup, self.setup.data.codec
+        training, codec = self.training, self.training.data.codec
         self._record("start", {
-            "command": command_line(str(setup.data.path), setup.model_config, setup.config),
-            "train_seconds": self.state.counters.seconds,
-            "model": setup.model_config.to_dict(),
-            "parameters": self.state.parameters,
+            "command": command_line(str(training.data.path), training.model_config, training.config),
+            "train_seconds": training.counters.seconds,
+            "model": training.model_config.to_dict(),
+            "parameters": training.parameters,
             "text": codec.config.to_dict(),
             "vocab_sizes": {"source": len(codec.source), "target": len(codec.target)},
-            "pairs": len(setup.data.split("train")),
-            "device": setup.runtime.name,
+            "pairs": len(training.data.split("train")),
+            "device": training.runtime.name,
             **provenance,
         })  # fmt: skip
-        if setup.config.tensorboard and setup.world.is_main:
+        if training.config.tensorboard and training.world.is_main:
             from torch.utils.tensorboard import SummaryWriter
 
             path = self.folder.path / "tensorboard"
             with writing(path, _WITHOUT_EVENTS):
-                self._events = SummaryWriter(str(path), purge_step=self.state.counters.update + 1)
+                self._events = SummaryWriter(str(path), purge_step=training.counters.update + 1)
 
     def _record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Adds a record, and its numbers as events such as `train/loss`."""
-        if not self.setup.world.is_main:
+        if not self.training.world.is_main:
             return
-        record = {"update": self.state.counters.update, **values}
+        record = {"update": self.training.counters.update, **values}
         self.folder.metrics.append(kind, record)
         if self._events:
             with writing(self.folder.path / "tensorboard", _WITHOUT_EVENTS):
@@ -135,17 +135,17 @@ class TrainingLog:
 
     def interval(self, interval: Interval, seconds_left: float) -> None:
         """Logs an interval; all ranks must call this method."""
-        setup, counters = self.setup, self.state.counters
-        sums = interval.record(setup.world)
-        rate = learning_rate(counters.update, setup.model_config.d_model, setup.config)
+        training, counters = self.training, self.training.counters
+        sums = interval.record(training.world)
+        rate = learning_rate(counters.update, training.model_config.d_model, training.config)
         self._record("train", {
             "epoch": counters.epoch,
             **sums,
             "lr": rate,
-            "peak_memory_mib": setup.runtime.peak_memory_mib,
+            "peak_memory_mib": training.runtime.peak_memory_mib,
             "flops": counters.flops,
             "train_seconds": counters.seconds,
-            "max_updates": setup.config.max_updates,  # which the clock may change
+            "max_updates": training.config.max_updates,  # which the clock may change
         })  # fmt: skip
         if self._needs_header:
             console.info("   update epoch    loss       ppl        lr   norm    tok/s   elapsed      left")
@@ -159,27 +159,26 @@ class TrainingLog:
 
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""
-        console.info(
-            f"validation at update {validation.scores.update:,}: {_in_words(validation.scores)}"
-            f"{', the best so far' if is_best else ''} ({console.clock(seconds)})"
-        )
+        scores, best = validation.scores, ", the best so far" if is_best else ""
+        console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=True):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
                 console.info(f"  {name:<13}{shown}")
         self._needs_header = True
-        self._record("valid", validation.record() | {"train_seconds": self.state.counters.seconds})
+        others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
+        self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
         """Records how the training ended: `finished`, `stopped` or `failed`."""
-        updates = {"max_updates": self.setup.config.max_updates} if outcome == "finished" else {}
+        updates = {"max_updates": self.training.config.max_updates} if outcome == "finished" else {}
         self._record("end", {"outcome": outcome, "message": message, **updates})
 
     def show_end(self, prefix: str = "") -> None:
         """Says that --patience ended the training, or with a prefix that the training has all its updates."""
-        config, update = self.setup.config, self.state.counters.update
-        if self.state.out_of_patience(config):
-            best = ranked(self.state.validations, config.valid_metric[0])[0].update
+        config, update = self.training.config, self.training.counters.update
+        if self.training.out_of_patience:
+            best = self.training.best_first[0].update
             reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
@@ -190,13 +189,13 @@ class TrainingLog:
 
     def summary(self) -> None:
         """Prints the time of a finished training, its best checkpoint, and the next commands."""
-        counters, config, folder = self.state.counters, self.setup.config, self.folder
+        counters, folder = self.training.counters, self.folder
         console.info(
             f"finished {console.counted(counters.update, 'update')} after {console.clock(counters.seconds)} of training"
         )
-        for best in ranked(self.state.validations, config.valid_metric[0])[:1]:
+        for best in self.training.best_first[:1]:
             console.info(f"{'best':>10}  {folder.path / BEST}, of update {best.update:,}: {_in_words(best)}")
-        for i, command in enumerate(next_commands(self.setup, folder)):
+        for i, command in enumerate(next_commands(self.training, folder)):
             console.info(f"{'' if i else 'next':>10}  {command}")
 
 
@@ -217,27 +216,26 @@ _SAMPLED_UPDATES = 100
 _MANY_EPOCHS = 2000
 
 
-def show_plan(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
+def show_plan(training: Training, plan: UpdatePlan) -> None:
     """Logs the plan of a training, and warnings about options that do not fit the corpus."""
-    data, model, config = setup.data, setup.model_config, setup.config
+    data, model, config = training.data, training.model_config, training.config
     text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
-    processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
-    name = f"{config.arch}: " if config.arch else ""
-    if setup.packs:
-        padding = "no padding between sentences"
-    else:
-        padding = f"{plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES):.1%} padding"
+    ranks = training.world.size
+    padding = "no padding between sentences"
+    if not training.packs:
+        padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
     pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
     show_lines({
-        "model": f"{name}{model.in_words()}, {state.parameters:,} parameters"
+        "model": (f"{config.arch}: " if config.arch else "")
+        + f"{model.in_words()}, {training.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
-        "device": f"{setup.hardware}{processes}",
+        "device": training.hardware + (f", {ranks} processes" if ranks > 1 else ""),
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     })  # fmt: skip
     if epochs > _MANY_EPOCHS:
@@ -250,9 +248,9 @@ def show_plan(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
             f"learning rate never reaches its peak; lower --warmup-updates"
         )
-    if pairs < len(plan) * setup.world.size:
+    if pairs < len(plan) * ranks:
         console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {setup.world.size} processes; "
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
 
@@ -263,20 +261,20 @@ def show_lines(lines: Mapping[str, str]) -> None:
         console.info(f"{name:>10}  {value}")
 
 
-def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
+def next_commands(training: Training, folder: RunFolder) -> list[str]:
     """Returns commands that average, translate, score and look at the run. The files that they read exist."""
     snapshots = len(numbered(folder.path, "snapshot"))
-    averaged = setup.config.average_last or snapshots > 1
+    averaged = training.config.average_last or snapshots > 1
     checkpoint, commands = folder.path / (AVERAGE if averaged else BEST), []
-    if averaged and not setup.config.average_last:
+    if averaged and not training.config.average_last:
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
-    text = setup.data.codec.config
-    split = "test" if "test" in setup.data.meta.splits else "valid"
-    source, reference = (setup.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
+    text = training.data.codec.config
+    split = "test" if "test" in training.data.meta.splits else "valid"
+    source, reference = (training.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
     output = folder.path / f"{split}.out.{text.target_lang}"
     commands.append(_joined("nmt generate", checkpoint, "--input", source, "--output", output))
-    if setup.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
+    if training.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
         words = reference, "--hypothesis", output, "--target-lang", text.target_lang
         commands.append(_joined("nmt score --reference", *words))
     return [*commands, _joined("nmt report", folder.path)]
@@ -286,9 +284,3 @@ def _joined(command: str, *words: Path | str | int) -> str:
     """Returns a command line. A path that begins with a dash would be taken for an option."""
     texts = (f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words)
     return " ".join([command, *map(shlex.quote, texts)])
-
-
-def require_tensorboard() -> None:
-    """Checks that TensorBoard can be used."""
-    with importing("tensorboard", "--tensorboard"):
-        import torch.utils.tensorboard  # noqa: F401

@@ -40,7 +40,7 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
 
 
 # `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
-_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, torch.dtype, bool], tuple[Tensor, Tensor | None]]
+_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
 # In 16-bit precision, the gradient of the softmax matrix is computed from at least this many rows at once, and then
 # added to that of earlier rows. On a CPU, the addition takes as long as the product of a hundred rows.
 _GRADIENT_ROWS = 512
@@ -73,7 +73,7 @@ class _ChunkedNll(torch.autograd.Function):
         rows = max(LOGIT_ROWS[hidden_MD.device.type], _GRADIENT_ROWS if dtype.itemsize == 2 else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
-            nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, total.dtype, needs_gradient)
+            nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, needs_gradient)
             total += (nll_I * real_I).sum()
             if grad_IV is None:
                 continue
@@ -95,47 +95,38 @@ class _ChunkedNll(torch.autograd.Function):
 
 
 def _nll_on_cpu(
-    hidden_ID: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None,
-    labels_I1: Tensor,
-    dtype: torch.dtype,
-    needs_gradient: bool,
+    hidden_ID: Tensor, weight_VD: Tensor, bias_V: Tensor | None, labels_I1: Tensor, needs_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Returns −log softmax(hidden · weightᵀ + bias)[label], I, and its gradient by the logits, IV, if it is needed.
 
     Computes a few rows of logits at a time, which stay in the cache. Products have the type of their factors, and the
-    softmax has type `dtype`.
+    softmax is computed in fp32 or wider.
     """
+    dtype = torch.promote_types(hidden_ID.dtype, torch.float32)
     nll_I1 = torch.empty(labels_I1.shape, dtype=dtype)
     grad_IV = hidden_ID.new_empty(len(hidden_ID), len(weight_VD)) if needs_gradient else None
     for first in range(0, len(hidden_ID), LOGIT_ROWS["cpu"]):
         chunk = slice(first, first + LOGIT_ROWS["cpu"])
         logits_JV, labels_J1 = F.linear(hidden_ID[chunk], weight_VD, bias_V).to(dtype), labels_I1[chunk]
         # In fp32, the probabilities become the gradient in place.
-        place_JV = grad_IV[chunk] if grad_IV is not None and grad_IV.dtype == dtype else None
-        probabilities_JV = torch.softmax(logits_JV, -1, out=place_JV)
+        gradient_JV = grad_IV[chunk] if grad_IV is not None and grad_IV.dtype == dtype else None
+        probabilities_JV = torch.softmax(logits_JV, -1, out=gradient_JV)
         # log Σ exp is computed from the largest probability, because the label's probability may underflow.
         log_sum_J1 = logits_JV.amax(-1, keepdim=True) - probabilities_JV.amax(-1, keepdim=True).log()
         nll_I1[chunk] = log_sum_J1 - logits_JV.gather(1, labels_J1)
         if grad_IV is not None:
             probabilities_JV.scatter_add_(1, labels_J1, -torch.ones_like(log_sum_J1))
-            if place_JV is None:
+            if gradient_JV is None:
                 grad_IV[chunk] = probabilities_JV
     return nll_I1[:, 0], grad_IV
 
 
 def _nll_on_gpu(
-    hidden_ID: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None,
-    labels_I1: Tensor,
-    dtype: torch.dtype,
-    needs_gradient: bool,
+    hidden_ID: Tensor, weight_VD: Tensor, bias_V: Tensor | None, labels_I1: Tensor, needs_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Returns the same as `_nll_on_cpu`. Computes all rows of logits at once, and passes over them few times."""
     logits_IV = F.linear(hidden_ID, weight_VD, bias_V)
-    log_probs_IV = logits_IV.to(dtype).log_softmax(-1)
+    log_probs_IV = logits_IV.to(torch.promote_types(logits_IV.dtype, torch.float32)).log_softmax(-1)
     log_probs_I1 = log_probs_IV.gather(1, labels_I1)
     if not needs_gradient:
         return -log_probs_I1[:, 0], None

@@ -58,12 +58,8 @@ class Muon:
                 batches.append([])
             batches[-1].append(index)
         self._batches = list(chain(*by_shape.values()))
-
-    @property
-    def flops(self) -> float:
-        """The operations of a step, which are those of the iterations."""
         sizes = (sorted(matrix.shape) for matrix in self._matrices)
-        return sum(_ITERATIONS * (4.0 * m**2 * n + 2 * m**3) for m, n in sizes)
+        self.flops = sum(_ITERATIONS * (4.0 * m**2 * n + 2 * m**3) for m, n in sizes)  # of a step
 
     @torch.no_grad()
     def step(self, learning_rate: float, loss_scale: float) -> None:
@@ -114,6 +110,9 @@ class Optimizer:
         scales_loss: whether gradients are multiplied by `loss_scale`.
 
     Attributes:
+        flops: the operations of Muon in an update. Those of Adam are too few to count.
+        adam_bytes: the bytes of Adam's two moments, which the first update allocates.
+        moment_bytes: the bytes of the moments of Adam and Muon, which a training state holds.
         loss_scale: the factor on the loss; None if it is not scaled.
         good_updates: the number of updates since the scale changed or an update was skipped.
     """
@@ -134,28 +133,13 @@ class Optimizer:
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
         betas = config.adam_beta1, config.adam_beta2
         self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+        self._momenta = self._muon.momenta if self._muon else []
+        self.flops = self._muon.flops if self._muon else 0.0
+        self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
+        self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._momenta)
         device = self._parameters[0].device
         self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None
         self.good_updates = torch.zeros((), dtype=torch.int32, device=device)
-
-    @property
-    def flops(self) -> float:
-        """The operations of Muon in an update. Those of Adam are too few to count."""
-        return self._muon.flops if self._muon else 0.0
-
-    @property
-    def adam_bytes(self) -> int:
-        """The bytes of Adam's two moments, which the first update allocates."""
-        return sum(2 * weight.nbytes for weight in self._adam.param_groups[0]["params"])
-
-    @property
-    def moment_bytes(self) -> int:
-        """The bytes of the moments of Adam and Muon, which a training state holds."""
-        return self.adam_bytes + sum(momentum.nbytes for momentum in self._momenta)
-
-    @property
-    def _momenta(self) -> list[Tensor]:
-        return self._muon.momenta if self._muon else []
 
     def step(self, learning_rate: float) -> tuple[Tensor, Tensor]:
         """Performs an update, and clears the gradients. Scales them down to --clip-norm first, if it is given.
@@ -184,17 +168,16 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
-        tensors = {f"{number}.{name}": value for number, moments in state.items() for name, value in moments.items()}
-        return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(self._momenta)}
+        tensors = {f"{index}.{name}": value for index, moments in state.items() for name, value in moments.items()}
+        return tensors | {f"muon.{index}": momentum for index, momentum in enumerate(self._momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
-        of_adam = range(len(self._adam.param_groups[0]["params"]))
-        state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
+        state: dict[int, dict[str, Tensor]] = {i: {} for i in range(len(self._adam.param_groups[0]["params"]))}
         for key, tensor in tensors.items():
-            number, name = key.split(".")
-            if number == "muon":
+            index, name = key.split(".")
+            if index == "muon":
                 self._momenta[int(name)].copy_(tensor)
             else:
-                state[int(number)][name] = tensor.clone()
+                state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

@@ -228,10 +228,6 @@ def _end_after_failure(world: World, error: BaseException, stop: StopSignals, ti
         ) from error
 
 
-# How often the launcher looks whether a rank has ended, in seconds.
-_PERIOD = 0.2
-
-
 def launch(arguments: list[str], processes: int, device: str) -> None:
     """Runs `nmt` with these arguments in `processes` ranks on this machine. Passes signals on to them.
 
@@ -281,7 +277,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     )
     for received in early:
         pass_on(received, None)
-    ended = ranks.wait(period=_PERIOD)  # when a rank fails, this ends the others
+    ended = ranks.wait(period=0.2)  # seconds between two looks; when a rank fails, this ends the others
     if not ended or not ended.failures:
         return
     first = min(ended.failures.values(), key=lambda failure: failure.timestamp)

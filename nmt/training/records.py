@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,11 +122,6 @@ class Validation(NamedTuple):
     scores: Scores
     bleu_signature: str | None = None
     samples: Sequence[dict[str, str]] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Returns the record of metrics.jsonl."""
-        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
-        return asdict(self.scores) | others
 
 
 def perplexity(nll: float) -> float:

@@ -10,7 +10,7 @@ from nmt.data.batching import PLAN_VERSION
 from nmt.errors import NmtError
 from nmt.training.checkpoints import load_training_state
 from nmt.training.run_folder import RunFolder
-from nmt.training.state import Setup, TrainState
+from nmt.training.state import Training
 
 # Options that decide which sentences an update holds, and which weights it changes and how. If one of them changes, the
 # position in the epoch is void.
@@ -19,64 +19,58 @@ _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
 
-def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
+def resume(training: Training, folder: RunFolder) -> bool:
     """Loads the newest training state of the run folder on all ranks; returns False if there is none.
 
     Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
     """
-    newest = folder.newest_state() if setup.world.is_main else None
-    path = setup.world.broadcast(lambda: newest[0] if newest else None)
+    is_main = training.world.is_main
+    newest = folder.newest_state() if is_main else None
+    path = training.world.broadcast(lambda: newest[0] if newest else None)
     if path is None:
-        if setup.world.is_main:
-            folder.set_checkpoints_aside(setup.config.init_from)
+        if is_main:
+            folder.set_checkpoints_aside(training.config.init_from)
             folder.metrics.rewind(None)
         return False
     if newest is None and not path.exists():
         raise NmtError(
             f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines share"
         )
-    changed = _load(setup, state, path, newest[1] if newest else load_checkpoint(path, verify=True))
-    console.info(f"resumed from {path} after update {state.counters.update:,}")
-    if setup.world.is_main:
-        folder.remove_checkpoints_after(state.counters.update)
-        if changed:
-            folder.set_best_aside()
-        folder.metrics.rewind(state.counters.update)
-    return True
-
-
-def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> bool:
-    """Gives the state what the checkpoint holds. Returns whether it trains something else from here on."""
+    checkpoint = newest[1] if newest else load_checkpoint(path, verify=True)
     try:
         device_tokens = checkpoint.provenance["options"]["device_tokens"]
-        changed = _check_changes(checkpoint, path, setup)
-        load_training_state(state, checkpoint, path)
+        changed = _check_changes(training, path, checkpoint)
+        load_training_state(training, checkpoint, path)
     except (LookupError, TypeError, ValueError) as error:
         raise NmtError(
             f"{path} is not a training state that this version of nmt can resume ({error!r:.100}); move it elsewhere "
             f"to resume from the state before it"
         ) from error
-    if setup.config.device_tokens != device_tokens:
-        state.counters.device_tokens = None
+    counters = training.counters
+    if training.config.device_tokens != device_tokens:
+        counters.device_tokens = None
     if changed:
-        state.counters.skip_to_next_epoch()
-        state.validations = []
-    return changed
+        counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
+        training.validations = []
+    console.info(f"resumed from {path} after update {counters.update:,}")
+    if is_main:
+        folder.rewind(counters.update, changed=changed)
+    return True
 
 
-def _check_changes(checkpoint: Checkpoint, path: Path, setup: Setup) -> bool:
+def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bool:
     """Returns whether data and options would train something else than the checkpoint; logs all changed options."""
-    config, model_config = setup.config, setup.model_config
+    config, model_config = training.config, training.model_config
     options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
     planning = [option for option in options if option[0] in _PLANNED_BY]
     changes = [_change(*option) for option in model_config.changed_from(checkpoint.model_config.to_dict())]
-    if checkpoint.provenance["data"] != setup.data.meta.fingerprint:
+    if checkpoint.provenance["data"] != training.data.meta.fingerprint:
         changes.append("it was trained on another data folder")
     if checkpoint.provenance.get("plan") != PLAN_VERSION:
         changes.append("another version of nmt planned its updates")
     changes += [_change(*option) for option in planning]
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
-    if checkpoint.codec.to_dict() != setup.data.codec.to_dict():
+    if checkpoint.codec.to_dict() != training.data.codec.to_dict():
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")

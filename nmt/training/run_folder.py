@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,11 @@ _OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), B
 _LOCK_SECONDS = 15.0
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """The folder that one training at a time writes to."""
+    """The folder that one training at a time writes to; `metrics` has the records of the training."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path, self.metrics = path, MetricsFile(path / METRICS)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -105,11 +105,6 @@ class RunFolder:
                     if [path.name for path in self.path.iterdir()] == [LOCK]:
                         (self.path / LOCK).unlink()
                         remove_empty(missing)
-
-    @property
-    def metrics(self) -> MetricsFile:
-        """The records of the training."""
-        return MetricsFile(self.path / METRICS)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """Returns the newest training state that can be resumed, with its path; None if there is no state.
@@ -134,18 +129,20 @@ class RunFolder:
             f"from the beginning, or give another --save-dir"
         )
 
-    def remove_checkpoints_after(self, update: int) -> None:
-        """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
+    def rewind(self, update: int, *, changed: bool) -> None:
+        """Removes the checkpoints and records of updates after `update`, which a resumed training repeats.
+
+        Args:
+            changed: whether later validations cannot be compared with the best checkpoints, which are then renamed.
+        """
         for kind in ("snapshot", "best"):
             for path in numbered(self.path, kind):
                 if path > numbered_path(self.path, kind, update):
                     path.unlink(missing_ok=True)
-
-    def set_best_aside(self) -> None:
-        """Renames the best checkpoints, because what follows is not compared with them."""
-        paths = [path for path in (*numbered(self.path, "best"), self.path / BEST) if path.exists()]
-        if renamed := [path.rename(_unused(path, "earlier")) for path in paths]:
+        best = [path for path in (*numbered(self.path, "best"), self.path / BEST) if changed and path.exists()]
+        if renamed := [path.rename(_unused(path, "earlier")) for path in best]:
             console.info(f"earlier best checkpoints are kept as {renamed[-1].name} and the like")
+        self.metrics.rewind(update)
 
     def set_checkpoints_aside(self, beginning: str | None) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
@@ -199,10 +196,9 @@ class RunFolder:
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
         save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
-        wanted = {numbered_path(self.path, "best", number) for number in kept}
-        for path in numbered(self.path, "best"):
-            if path not in wanted:
-                path.unlink(missing_ok=True)
+        wanted = {numbered_path(self.path, "best", update) for update in kept}
+        for path in set(numbered(self.path, "best")) - wanted:
+            path.unlink(missing_ok=True)
 
 
 def _unused(path: Path, ending: str) -> Path:

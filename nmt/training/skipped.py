@@ -11,7 +11,7 @@ from nmt import console
 from nmt.data.loader import MicroBatch
 from nmt.errors import NmtError
 from nmt.model.out_of_memory import is_out_of_memory
-from nmt.training.state import Setup, TrainState
+from nmt.training.state import Training
 
 
 class SkippedUpdates:
@@ -20,8 +20,8 @@ class SkippedUpdates:
     Whether an update was skipped is read from the device one update later, so that the device stays busy.
     """
 
-    def __init__(self, setup: Setup, state: TrainState) -> None:
-        self.setup, self.state = setup, state
+    def __init__(self, training: Training) -> None:
+        self.training = training
         self.in_a_row = 0
         self._last: tuple[int, list[MicroBatch]] = 0, []
         self._was_skipped: Callable[[], bool] | None = None  # None once the last update is counted
@@ -33,10 +33,10 @@ class SkippedUpdates:
 
     def check(self) -> None:
         """Ends training that has diverged; all ranks must call this method."""
-        limit = self.setup.config.max_skipped_updates
+        limit = self.training.config.max_skipped_updates
         if self.last_was_skipped() and self.in_a_row >= limit:
             update, batches = self._last
-            causes = self.setup.world.gather(_cause(self.setup, self.state, update, batches))
+            causes = self.training.world.gather(_cause(self.training, update, batches))
             raise NmtError(
                 f"training diverged: --max-skipped-updates {limit} in a row were skipped up to update {update:,}, "
                 f"where {next(filter(None, causes), 'the gradient')} is not finite; resume from an earlier training "
@@ -74,14 +74,14 @@ def _readable_later(flag: Tensor) -> Callable[[], bool]:
     return read
 
 
-def _cause(setup: Setup, state: TrainState, update: int, batches: list[MicroBatch]) -> str | None:
+def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | None:
     """Names the first parameter, activation or gradient that is not finite in an update of this rank's batches.
 
     Returns None if all are finite, or if memory runs out.
     """
-    causes = [f"parameter {name}" for name, weight in state.loss.named_parameters() if not weight.isfinite().all()]
-    modules = {module: name for name, module in state.loss.named_modules()}
-    trained = {name: weight for name, weight in state.loss.named_parameters() if weight.requires_grad}
+    causes = [f"parameter {name}" for name, weight in training.loss.named_parameters() if not weight.isfinite().all()]
+    modules = {module: name for name, module in training.loss.named_modules()}
+    trained = {name: weight for name, weight in training.loss.named_parameters() if weight.requires_grad}
 
     def check(module: nn.Module, _: Any, output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
@@ -92,12 +92,12 @@ def _cause(setup: Setup, state: TrainState, update: int, batches: list[MicroBatc
     try:
         # Compiled layers hide their activations.
         with torch.compiler.set_stance("force_eager"), register_module_forward_hook(check):
-            for number, batch in enumerate(batches):
+            for index, batch in enumerate(batches):
                 if causes:
                     break
-                setup.seed_dropout(update, number)
-                with setup.runtime.autocast():
-                    loss, _ = state.loss(batch.to(setup.runtime.device))
+                training.seed_dropout(update, index)
+                with training.runtime.autocast():
+                    loss, _ = training.loss(batch.to(training.runtime.device))
                 gradients = torch.autograd.grad(loss, list(trained.values()))
                 named = zip(trained, gradients, strict=True)
                 causes += [f"the gradient of {name}" for name, gradient in named if not gradient.isfinite().all()]

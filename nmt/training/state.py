@@ -1,9 +1,8 @@
-"""What a training consists of: its data, options and machine; and its state, which every update changes."""
+"""A training: its data, options and machine, and what every update changes."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,73 +22,24 @@ from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import Optimizer
 from nmt.training.ranks import World
-from nmt.training.records import Scores, without_improvement
-
-
-@dataclass
-class Setup:
-    """The data, options and machine of a training. Only --hours changes the options, while the training follows time.
-
-    Attributes:
-        stop: whether a signal has asked the training to stop.
-    """
-
-    data: DataFolder
-    model_config: ModelConfig
-    config: TrainConfig
-    world: World
-    runtime: Runtime
-    stop: StopSignals
-
-    @property
-    def device_tokens(self) -> int:
-        """The most tokens on either side of a micro-batch by the options; padding counts, unless it is packed."""
-        return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
-
-    @cached_property
-    def obstacle_to_packing(self) -> str | None:
-        """Why batches are padded here, and not packed without padding between sentences; None if they are packed."""
-        return obstacle_to_packing(self.model_config, self.runtime)
-
-    @property
-    def packs(self) -> bool:
-        """Whether batches are packed."""
-        return self.obstacle_to_packing is None
-
-    @cached_property
-    def obstacle_to_compiling(self) -> str | None:
-        """Why --compile has no effect here; None if it has."""
-        return self.obstacle_to_packing or obstacle_to_compiling(self.runtime.device)
-
-    def seed_dropout(self, update: int, micro_batch: int) -> None:
-        """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
-        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
-
-    @property
-    def hardware(self) -> str:
-        """A description of the device and the code that computes gradients."""
-        words = [self.runtime.name, self.runtime.precision]
-        if self.packs:
-            words.append("attention without padding")
-        if self.config.compile and not self.obstacle_to_compiling:
-            words.append("compiled layers")
-        return ", ".join(words)
+from nmt.training.records import Scores, ranked, without_improvement
 
 
 class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.
 
     After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time.
+    initial weights for a long time. If `decay` is None, there is no average.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: nn.Module, decay: float | None) -> None:
         self._weights, self.decay = dict(model.named_parameters()), decay
         self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
 
     def add(self, update: int) -> None:
         """Adds the weights after an update, counted from 1."""
+        if self.decay is None:
+            return
         weights = [weight.detach() for weight in self._weights.values()]
         if not self.averages:
             self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
@@ -98,7 +48,7 @@ class MovingAverage:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Gives the model the average in place of its weights until the block ends."""
+        """Gives the model the average, if there is one, in place of its weights until the block ends."""
         weights = {name: self._weights[name].data for name in self.averages}
         try:
             for name, average in self.averages.items():
@@ -110,7 +60,7 @@ class MovingAverage:
 
     def load(self, averages: Mapping[str, Tensor]) -> None:
         """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages else {}
+        weights = self._weights if averages and self.decay is not None else {}
         self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
 
@@ -133,80 +83,6 @@ class Counters:
     flops: float = 0.0
     device_tokens: int | None = None
 
-    def skip_to_next_epoch(self) -> None:
-        """Moves to the first update of the next epoch."""
-        self.epoch += 1
-        self.update_in_epoch = 0
-
-    def snapshot_due(self, config: TrainConfig) -> bool:
-        """Returns whether a checkpoint is due after the last update."""
-        if config.save_updates is not None:
-            return self.update % config.save_updates == 0
-        return self.seconds - self.snapshot_seconds >= 60 * config.save_minutes
-
-
-@dataclass
-class TrainState:
-    """The parts of a training that an update changes.
-
-    Attributes:
-        loss: the model and its loss.
-        parallel: `loss`, which with several ranks is in a wrapper that sums gradients over them.
-        graphs: repeats forward and backward passes on a GPU; None where that does not work.
-        average: the moving average of the weights (--ema).
-    """
-
-    loss: TrainingLoss
-    parallel: nn.Module
-    optimizer: Optimizer
-    graphs: GraphedPass | None = None
-    average: MovingAverage | None = None
-    counters: Counters = field(default_factory=Counters)
-    validations: list[Scores] = field(default_factory=list)
-
-    def device_tokens(self, setup: Setup) -> int:
-        """Returns the most tokens on either side of a micro-batch: by the options, or fewer if those do not fit."""
-        return min(setup.device_tokens, self.counters.device_tokens or setup.device_tokens)
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Returns a context in which the model has its averaged weights, if there are any."""
-        return self.average.in_use() if self.average else nullcontext()
-
-    @property
-    def missing_bytes(self) -> int:
-        """The memory in bytes that the first update will allocate; 0 after it."""
-        return 0 if self.counters.update else self.optimizer.adam_bytes + self._average_bytes
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """The size of a training state in bytes."""
-        return WEIGHT_BYTES * self.parameters + self.optimizer.moment_bytes + self._average_bytes
-
-    @property
-    def _average_bytes(self) -> int:
-        return WEIGHT_BYTES * self.parameters if self.average else 0
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters."""
-        return sum(p.numel() for p in self.loss.parameters())
-
-    def validation_due(self, config: TrainConfig) -> bool:
-        """Returns whether a validation is due after the last update and has not been done."""
-        update = self.counters.update
-        planned = update % config.valid_updates == 0 or update == config.max_updates
-        return planned and update > max((scores.update for scores in self.validations), default=0)
-
-    def out_of_patience(self, config: TrainConfig) -> bool:
-        """Returns whether --patience ends the training."""
-        if config.patience is None:
-            return False
-        return without_improvement(self.validations, config.valid_metric, config.min_delta) >= config.patience
-
-    def is_over(self, config: TrainConfig) -> bool:
-        """Returns whether the training has reached --max-updates or the end of --patience."""
-        return self.counters.update >= config.max_updates or self.out_of_patience(config)
-
 
 class UpdateResult(NamedTuple):
     """The result of an update; all tensors stay on the device.
@@ -222,36 +98,6 @@ class UpdateResult(NamedTuple):
     skipped: Tensor
 
 
-def new_state(setup: Setup) -> TrainState:
-    """Returns the state before the first update; the weights depend only on the model and the seed."""
-    config, runtime, world = setup.config, setup.runtime, setup.world
-    torch.manual_seed(config.seed)
-    model = new_model(setup.model_config, setup.data.codec)
-    criterion = extensions.criterion(config.criterion) if config.criterion else None
-    loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
-    _freeze(model, config.freeze)
-    loss = loss.to(runtime.device).train()
-    parallel = world.wrap(loss)
-    # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
-    graphed = setup.packs and runtime.device.type == "cuda" and parallel is loss and criterion is None
-    if config.compile:
-        if setup.obstacle_to_compiling:
-            console.warn(f"--compile has no effect here: {setup.obstacle_to_compiling}")
-        else:
-            torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
-            loss.compile_parts()
-    optimizer = Optimizer(
-        (weight for weight in loss.parameters() if weight.requires_grad),
-        config,
-        matrices(model) if config.optimizer == "muon" else (),
-        torch.bfloat16 if is_native(torch.bfloat16, runtime.device.type) else torch.float32,
-        scales_loss=runtime.dtype == torch.float16,
-    )
-    graphs = GraphedPass(loss, runtime.device) if graphed else None
-    average = None if config.ema is None else MovingAverage(model, config.ema)
-    return TrainState(loss, parallel, optimizer, graphs, average)
-
-
 # The beginnings of the names of the weights in each group of --freeze.
 _GROUPS = {
     "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
@@ -260,9 +106,119 @@ _GROUPS = {
 }
 
 
-def _freeze(model: nn.Module, groups: Sequence[str]) -> None:
-    """Excludes the weights of the groups from training."""
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in groups))
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise NmtError("--freeze leaves no weights to train; leave out one of its values")
+class Training:
+    """A training before its first update. The first weights depend only on the model and the seed.
+
+    Attributes:
+        data, model_config, world, runtime: what stays the same.
+        config: the options. Only --hours changes them, while the training follows time.
+        stop: whether a signal has asked the training to stop.
+        packs: whether batches are packed, without padding between sentences.
+        hardware: a description of the device and the code that computes gradients.
+        loss: the model and its loss.
+        parallel: `loss`, which with several ranks is in a wrapper that sums gradients over them.
+        graphs: repeats forward and backward passes on a GPU; None where that does not work.
+        average: the moving average of the weights (--ema).
+        counters, validations: the progress, and the scores of all validations.
+    """
+
+    def __init__(
+        self,
+        data: DataFolder,
+        model_config: ModelConfig,
+        config: TrainConfig,
+        world: World,
+        runtime: Runtime,
+        stop: StopSignals,
+    ) -> None:
+        self.data, self.model_config, self.config = data, model_config, config
+        self.world, self.runtime, self.stop = world, runtime, stop
+        self.counters, self.validations = Counters(), list[Scores]()
+        obstacle = obstacle_to_packing(model_config, runtime)
+        self.packs = obstacle is None
+        self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
+        torch.manual_seed(config.seed)
+        model = new_model(model_config, data.codec)
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in config.freeze))
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise NmtError("--freeze leaves no weights to train; leave out one of its values")
+        criterion = extensions.criterion(config.criterion) if config.criterion else None
+        loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
+        self.loss = loss.to(runtime.device).train()
+        self.parallel = world.wrap(self.loss)
+        if config.compile:
+            if obstacle := obstacle or obstacle_to_compiling(runtime.device):
+                console.warn(f"--compile has no effect here: {obstacle}")
+            else:
+                torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
+                self.loss.compile_parts()
+                self.hardware += ", compiled layers"
+        self.optimizer = Optimizer(
+            (weight for weight in self.loss.parameters() if weight.requires_grad),
+            config,
+            matrices(model) if config.optimizer == "muon" else (),
+            torch.bfloat16 if is_native(torch.bfloat16, runtime.device.type) else torch.float32,
+            scales_loss=runtime.dtype == torch.float16,
+        )
+        # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
+        graphed = self.packs and runtime.device.type == "cuda" and self.parallel is self.loss and criterion is None
+        self.graphs = GraphedPass(self.loss, runtime.device) if graphed else None
+        self.average = MovingAverage(model, config.ema)
+
+    def seed_dropout(self, update: int, micro_batch: int) -> None:
+        """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
+        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+
+    @property
+    def device_tokens(self) -> int:
+        """The most tokens on either side of a micro-batch: by the options, or fewer if those do not fit.
+
+        Padding counts, unless batches are packed.
+        """
+        limit = self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
+        return min(limit, self.counters.device_tokens or limit)
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(p.numel() for p in self.loss.parameters())
+
+    @property
+    def average_bytes(self) -> int:
+        """The bytes of the moving average."""
+        return 0 if self.config.ema is None else WEIGHT_BYTES * self.parameters
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether a checkpoint is due after the last update."""
+        counters, config = self.counters, self.config
+        if config.save_updates is not None:
+            return counters.update % config.save_updates == 0
+        return counters.seconds - counters.snapshot_seconds >= 60 * config.save_minutes
+
+    @property
+    def validation_due(self) -> bool:
+        """Whether a validation is due after the last update and has not been done."""
+        update, config = self.counters.update, self.config
+        planned = update % config.valid_updates == 0 or update == config.max_updates
+        return planned and update > max((scores.update for scores in self.validations), default=0)
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether --patience ends the training."""
+        config = self.config
+        if config.patience is None:
+            return False
+        return without_improvement(self.validations, config.valid_metric, config.min_delta) >= config.patience
+
+    @property
+    def best_first(self) -> list[Scores]:
+        """The scores of all validations, best first by the first metric of --valid-metric."""
+        return ranked(self.validations, self.config.valid_metric[0])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training has reached --max-updates or the end of --patience."""
+        return self.counters.update >= self.config.max_updates or self.out_of_patience

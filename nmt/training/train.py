@@ -3,20 +3,28 @@
 from contextlib import nullcontext
 from pathlib import Path
 
-from nmt.config import ModelConfig, TrainConfig
+from nmt import console
+from nmt.checkpoint import WEIGHT_BYTES, check_memory
+from nmt.config import ModelConfig, SearchConfig, TrainConfig
+from nmt.config.options import flag_name
+from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
-from nmt.errors import NmtError, StoppedError
+from nmt.errors import NmtError, StoppedError, importing
+from nmt.model.device import Runtime, device_type
+from nmt.scoring import tokenizer_warning
+from nmt.signals import StopSignals
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
+from nmt.training.log import show_plan
 from nmt.training.loop import TrainingLoop
-from nmt.training.prepare import first_plan, prepare
-from nmt.training.ranks import join_ranks
+from nmt.training.ranks import World, join_ranks
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
-from nmt.training.state import Setup, new_state
-from nmt.training.update import MemoryRanOutError
+from nmt.training.state import Training
+from nmt.training.update import MemoryRanOutError, fit_memory, plan_epoch
 
-STOPPING = "stopping as soon as the state is saved"  # what is logged when a signal stops a training
+# What is logged when a signal stops a training, and when it stops a measurement.
+STOPPING, NOTHING_SAVED = "stopping as soon as the state is saved", "stopping; nothing is saved"
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None) -> None:
@@ -30,35 +38,103 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, cloc
         StoppedError: a signal asked to stop; the training state is saved in the run folder.
     """
     with join_ranks(config, STOPPING) as ranks:
-        setup = prepare(DataFolder.open(data_folder), model_config, config, *ranks)
-        folder = RunFolder(Path(config.save_dir))
-        with folder.locked() if setup.world.is_main else nullcontext():
-            train_in_folder(setup, folder, clock)
+        data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
+        check_save_dir(data, config)
+        with folder.locked() if ranks[0].is_main else nullcontext():
+            train_in_folder(prepare(data, model_config, config, *ranks), folder, clock)
 
 
-def train_in_folder(setup: Setup, folder: RunFolder, clock: Clock | None = None) -> None:
+def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None = None) -> None:
     """Trains in a run folder that this process has locked. See `train`."""
-    state = new_state(setup)
-    loop = TrainingLoop(setup, state, folder, clock)
+    loop = TrainingLoop(training, folder, clock)
 
     def outcome() -> str:
-        update = state.counters.update
+        update = training.counters.update
         return f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
 
     try:
-        if not resume(setup, state, folder) and setup.config.init_from:
-            start_from(setup.config.init_from, state.loss.model, setup.data.codec)
-        loop.run(first_plan(setup, state))
+        if not resume(training, folder) and training.config.init_from:
+            start_from(training.config.init_from, training.loss.model, training.data.codec)
+        loop.run(first_plan(training))
     except MemoryRanOutError as error:
         # All ranks have the same state, but the main rank waits for the gradients of this one.
         if folder.path.is_dir():
             loop.save_state()
         raise NmtError(
             f"{error}; training stopped {outcome()}; start the same command again with a smaller "
-            f"--device-tokens, such as {state.device_tokens(setup) // 2}"
+            f"--device-tokens, such as {training.device_tokens // 2}"
         ) from error
     except StoppedError as ended:
-        if setup.world.is_main:
+        if training.world.is_main:
             loop.save_state()
-        setup.world.barrier()  # when one rank ends, the launcher ends the others, even one that is saving
+        training.world.barrier()  # when one rank ends, the launcher ends the others, even one that is saving
         raise StoppedError(f"stopped {outcome()}; start the same command again to resume") from ended
+
+
+def prepare(
+    data: DataFolder, model_config: ModelConfig, config: TrainConfig, world: World, runtime: Runtime, stop: StopSignals
+) -> Training:
+    """Returns a new training, after it has verified the data, and that data, model, options and ranks fit together.
+
+    Warns if BLEU lacks the tokeniser of the target language.
+
+    Raises:
+        NmtError: they do not fit together, or the data is damaged; the message names what does not fit.
+    """
+    flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
+    world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
+    check_save_dir(data, config)
+    if model_config.guided_alignment is not None and data.split("train").alignments is None:
+        if config.init_from is None:
+            raise NmtError(
+                f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
+                f"--alignments"
+            )
+        console.warn(
+            f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
+        )
+    if config.tensorboard:
+        with importing("tensorboard", "--tensorboard"):
+            import torch.utils.tensorboard  # noqa: F401
+    if model_config.learned_positions is not None:
+        for name in ("train", "valid"):
+            longest = data.split(name).longest
+            model_config.check_positions(
+                longest,
+                f"{data.path} has {name} sentences of",
+                f"give --learned-positions {longest}, or preprocess with a smaller --max-length",
+            )
+        if config.translates:
+            longest = SearchConfig().longest
+            advice = f"give --learned-positions {longest} or --valid-metric nll"
+            model_config.check_positions(longest, "translations for validation may have", advice)
+    if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
+        console.warn(warning)
+    if device_type(config) == "cpu":
+        # Weights, gradients, the two moments of Adam or the one of Muon, and the average.
+        copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
+        check_memory(model_config, data.codec, config.gpus * copies * WEIGHT_BYTES)
+    if world.is_main:
+        data.verify(lambda: stop.received)
+    world.barrier()  # ends the other ranks if the data is damaged
+    longest, limit = data.split("train").longest, config.tokens_at_once(runtime.device.type, model_config.d_model)
+    if longest > limit:
+        raise NmtError(
+            f"--device-tokens {limit} is too small for the longest training sentence, which needs "
+            f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
+        )
+    return Training(data, model_config, config, world, runtime, stop)
+
+
+def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
+    """Raises NmtError if the training would write to the data folder."""
+    if Path(config.save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
+
+
+def first_plan(training: Training) -> UpdatePlan:
+    """Returns the plan of the training's epoch; logs it, and makes sure that batches fit into memory."""
+    plan = plan_epoch(training)
+    show_plan(training, plan)
+    fit_memory(training, plan)
+    return plan

@@ -1,6 +1,5 @@
 """Computes loss and BLEU on the validation set; the ranks share the work."""
 
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -11,10 +10,9 @@ from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.errors import StoppedError
-from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
 from nmt.training.records import Scores, Validation
-from nmt.training.state import Setup, TrainState
+from nmt.training.state import Training
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
 
@@ -23,67 +21,30 @@ _SAMPLES = 8
 
 
 @torch.no_grad()
-def validate(setup: Setup, state: TrainState) -> Validation:
+def validate(training: Training) -> Validation:
     """Returns the result of a validation on all ranks; leaves the model in training mode.
 
     Raises:
         StoppedError: on all ranks, if any of them was asked to stop.
     """
-    state.loss.eval()
+    training.loss.eval()
     share = None
-    with state.averaged(), suppress(StoppedError):
-        share = _nll(setup, state), _translations(setup, state.loss.model)
-    state.loss.train()
-    setup.world.end_together(share is None)
+    with training.average.in_use(), suppress(StoppedError):
+        share = _nll(training), _translations(training) if training.config.translates else []
+    training.loss.train()
+    training.world.end_together(share is None)
     assert share
-    losses, translations = zip(*setup.world.gather(share), strict=True)
+    losses, translations = zip(*training.world.gather(share), strict=True)
     nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
-    scores = Scores(state.counters.update, nll)
-    return _scored(setup, scores, translations) if setup.config.translates else Validation(scores)
-
-
-def _nll(setup: Setup, state: TrainState) -> tuple[float, int]:
-    """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
-    split, budget, world = setup.data.split("valid"), state.device_tokens(setup), setup.world
-    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
-    total, tokens = 0.0, 0
-    progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
-    with progress, closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
-        for update in of_rank:
-            setup.stop.check()
-            for batch in update.batches:
-                with setup.runtime.autocast():
-                    _, nll = state.loss(batch.to(setup.runtime.device))
-                total += float(nll)
-                tokens += batch.target_tokens
-            progress.advance(1)
-    return total, tokens
-
-
-def _translations(setup: Setup, model: Transformer) -> list[str]:
-    """Returns translations of line `rank` and every `world.size`-th line after it; none if no metric needs them."""
-    if not setup.config.translates:
-        return []
-    data, world = setup.data, setup.world
-    translator = Translator(PyTorchEngine([model], data.codec, setup.runtime))
-    share = data.raw_lines("valid", data.codec.config.source_lang)[world.rank :: world.size]
-    with console.Progress("translating the validation set", len(share), "sentence", summary=False) as progress:
-
-        def advance(sentences: int) -> None:
-            setup.stop.check()
-            progress.advance(sentences)
-
-        return translator.translate(share, SearchConfig(), advance)
-
-
-def _scored(setup: Setup, scores: Scores, shares: Sequence[list[str]]) -> Validation:
-    """Returns the validation with the scores of the ranks' translations, and with samples."""
-    text = setup.data.codec.config
-    source, reference = (setup.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
+    scores = Scores(training.counters.update, nll)
+    if not training.config.translates:
+        return Validation(scores)
+    text = training.data.codec.config
+    source, reference = (training.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
     output = [""] * len(source)
-    for rank, share in enumerate(shares):
-        output[rank :: len(shares)] = share
-    metrics = [metric for metric in setup.config.valid_metric if metric != "nll"]
+    for rank, translated in enumerate(translations):
+        output[rank :: len(translations)] = translated
+    metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
     config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
     computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
     bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
@@ -93,3 +54,35 @@ def _scored(setup: Setup, scores: Scores, shares: Sequence[list[str]]) -> Valida
         computed["bleu"].signature if "bleu" in computed else None,
         [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
     )
+
+
+def _nll(training: Training) -> tuple[float, int]:
+    """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
+    split, budget, world = training.data.split("valid"), training.device_tokens, training.world
+    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
+    total, tokens = 0.0, 0
+    progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
+    with progress, closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
+        for update in of_rank:
+            training.stop.check()
+            for batch in update.batches:
+                with training.runtime.autocast():
+                    _, nll = training.loss(batch.to(training.runtime.device))
+                total += float(nll)
+                tokens += batch.target_tokens
+            progress.advance(1)
+    return total, tokens
+
+
+def _translations(training: Training) -> list[str]:
+    """Returns translations of line `rank` and every `world.size`-th line after it."""
+    data, world = training.data, training.world
+    translator = Translator(PyTorchEngine([training.loss.model], data.codec, training.runtime))
+    share = data.raw_lines("valid", data.codec.config.source_lang)[world.rank :: world.size]
+    with console.Progress("translating the validation set", len(share), "sentence", summary=False) as progress:
+
+        def advance(sentences: int) -> None:
+            training.stop.check()
+            progress.advance(sentences)
+
+        return translator.translate(share, SearchConfig(), advance)

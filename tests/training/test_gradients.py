@@ -23,7 +23,7 @@ from nmt.signals import StopSignals
 from nmt.training import train as train_module
 from nmt.training import update as update_module
 from nmt.training.ranks import World
-from nmt.training.state import Setup, TrainState, new_state
+from nmt.training.state import Training
 from nmt.training.update import add_gradient, fit_memory
 
 MODEL = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, dropout=0.0)
@@ -31,9 +31,8 @@ RUNTIME = Runtime(torch.device("cpu"), torch.float32)
 LAST = "snapshot-00000020.safetensors"
 
 
-def beginning(data: DataFolder, world: World) -> tuple[Setup, TrainState]:
-    setup = Setup(data, MODEL, TrainConfig(save_dir="run"), world, RUNTIME, StopSignals(lambda: None))
-    return setup, new_state(setup)
+def beginning(data: DataFolder, world: World) -> Training:
+    return Training(data, MODEL, TrainConfig(save_dir="run"), world, RUNTIME, StopSignals(lambda: None))
 
 
 def fail() -> NoReturn:
@@ -80,12 +79,12 @@ def test_if_memory_runs_out_an_update_is_first_repeated_without_graphs(
                 fail()
             return computation(batch, factor)
 
-    def with_graphs(setup: Setup) -> TrainState:
-        state = new_state(setup)
-        state.graphs = Graphs()  # type: ignore[assignment]
-        return state
+    def with_graphs(*arguments: Any) -> Training:
+        training = Training(*arguments)
+        training.graphs = Graphs()  # type: ignore[assignment]
+        return training
 
-    monkeypatch.setattr(train_module, "new_state", with_graphs)
+    monkeypatch.setattr(train_module, "Training", with_graphs)
     log = run(*command(trained, tmp_path / "repeated")).stderr
     assert log.count("memory ran out in update 1; training continues without CUDA graphs") == 1
     assert same_weights(tmp_path / "whole" / LAST, tmp_path / "repeated" / LAST)
@@ -157,22 +156,22 @@ def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved
 
 
 def test_the_largest_micro_batches_are_tried_first(trained: Path) -> None:
-    setup, state = beginning(DataFolder.open(trained / "data"), World())
+    training = beginning(DataFolder.open(trained / "data"), World())
     epoch = Epoch(np.arange(2), np.array([0, 2]), np.array([0]), ((13, 17), (15, 15)))
     plan = UpdatePlan(np.array([13, 15]), np.array([17, 15]), epoch, 1)
-    state.counters.device_tokens = 2048
-    fit_memory(setup, state, plan)
-    assert state.counters.device_tokens == 2048
-    assert all(p.grad is None or not p.grad.any() for p in state.loss.parameters())
+    training.counters.device_tokens = 2048
+    fit_memory(training, plan)
+    assert training.counters.device_tokens == 2048
+    assert all(p.grad is None or not p.grad.any() for p in training.loss.parameters())
     sizes: list[int] = []
-    state.loss.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].positions))
+    training.loss.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].positions))
 
     def watch(_: Any, __: Any, output: Tensor) -> None:
         output.register_hook(lambda _: fail() if sizes[-1] > 1300 else None)
 
-    state.loss.model.encoder[1].register_forward_hook(watch)
-    fit_memory(setup, state, plan)
-    assert state.counters.device_tokens == 512
+    training.loss.model.encoder[1].register_forward_hook(watch)
+    fit_memory(training, plan)
+    assert training.counters.device_tokens == 512
     assert len(sizes) == 4  # with 2048, 1024 and, for both pairs, 512
 
 
@@ -180,10 +179,10 @@ def _rank(rank: int, data: Path, results: Path) -> None:
     """Saves this rank's gradient of an update whose loss is not finite on rank 1."""
     dist.init_process_group("gloo", store=dist.FileStore(str(results / "store"), 2), rank=rank, world_size=2)
     folder = DataFolder.open(data)
-    setup, state = beginning(folder, World(rank, 2, dist.group.WORLD))
+    training = beginning(folder, World(rank, 2, dist.group.WORLD))
     batch = make_micro_batch(folder.split("train"), [np.arange(9)])
-    add_gradient(setup, state, batch, torch.nan if rank == 1 else 1.0, last=True)
-    torch.save([p.grad for p in state.loss.parameters()], results / f"{rank}.pt")
+    add_gradient(training, batch, torch.nan if rank == 1 else 1.0, last=True)
+    torch.save([p.grad for p in training.loss.parameters()], results / f"{rank}.pt")
     # The group is not destroyed: DistributedDataParallel must not be its last owner (see `join_ranks`).
 
 

@@ -28,7 +28,7 @@ from nmt.training import hours, loop
 from nmt.training.clock import Choice, Corpus, Pace, schedule
 from nmt.training.hours import choose
 from nmt.training.run_folder import RunFolder
-from nmt.training.state import Setup, TrainState
+from nmt.training.state import Training
 
 WMT14 = Corpus(36_000_000, 1_100_000_000)
 MULTI30K = Corpus(29_000, 446_000)
@@ -196,19 +196,19 @@ class VirtualTime:
         self.now, self.spent, self.validated, self.saved = 0.0, 0.0, list[int](), list[int]()
         train_update, validate, save, results = loop.train_update, loop.validate, RunFolder.save, list[Any]()
 
-        def trained(setup: Setup, state: TrainState, batches: Any) -> Any:
+        def trained(training: Training, batches: Any) -> Any:
             self.now += update
             if results:
-                state.counters.update += 1
-                state.counters.update_in_epoch += 1
+                training.counters.update += 1
+                training.counters.update_in_epoch += 1
             else:
-                results.append(train_update(setup, state, batches))
+                results.append(train_update(training, batches))
             return results[0]
 
-        def validated(setup: Setup, state: TrainState) -> Any:
+        def validated(training: Training) -> Any:
             self.now, self.spent = self.now + others, self.spent + others
-            self.validated.append(state.counters.update)
-            return validate(setup, state)
+            self.validated.append(training.counters.update)
+            return validate(training)
 
         def saved(folder: RunFolder, checkpoint: Any, kind: str, update: int, keep: int) -> Any:
             if kind == "snapshot":

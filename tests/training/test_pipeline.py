@@ -26,7 +26,7 @@ from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
 from nmt.training import dry_run, loop
 from nmt.training import update as update_module
-from nmt.training.state import Setup, TrainState
+from nmt.training.state import Training
 
 
 def translated(trained: Path, *options: str | Path, stdin: bytes = b"") -> list[str]:
@@ -91,7 +91,7 @@ def test_a_dry_run_says_how_long_an_update_takes(
     """A micro-batch takes half a second or a minute here, and an update has two."""
 
     def timed(*arguments: Any) -> tuple[None, float]:
-        stream, count = arguments[2:4]
+        stream, count = arguments[1:3]
         return None, seconds * sum(len(update.batches) for update in islice(stream, count))
 
     monkeypatch.setattr(dry_run, "timed_updates", timed)
@@ -274,10 +274,10 @@ def test_updates_without_numbers_are_skipped(trained: Path, tmp_path: Path, monk
     add, calls = update_module.add_gradient, iter(range(100))
 
     def add_nan_once(
-        setup: Setup, state: TrainState, batch: MicroBatch, weight: float, *, last: bool
+        training: Training, batch: MicroBatch, weight: float, *, last: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         is_third = weight > 0 and next(calls) == 2  # the check of the memory has the weight 0
-        return add(setup, state, batch, float("nan") if is_third else weight, last=last)
+        return add(training, batch, float("nan") if is_third else weight, last=last)
 
     monkeypatch.setattr(update_module, "add_gradient", add_nan_once)
     options = ["--max-updates=4", "--save-updates=1", "--log-updates=4"]
