@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
-from types import TracebackType
 from typing import Self
 from unicodedata import category
 
@@ -133,10 +132,9 @@ class Progress:
         summary: bool = True,
         bar: bool = True,
     ) -> None:
-        self.description, self.total, self.unit, self.completed = description, total, unit, completed
-        self._lines, self._summary = lines, lines and summary
-        self._cleaning_up = ExitStack()
-        self._completed_before = completed
+        self.description, self.total, self.unit = description, total, unit
+        self.completed = self._completed_before = completed
+        self._lines, self._summary, self._cleaning_up = lines, lines and summary, ExitStack()
         self._start = self._last_line = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
         times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
@@ -150,9 +148,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
         self._cleaning_up.close()
         done = self.completed - self._completed_before
@@ -161,18 +157,18 @@ class Progress:
             info(f"{self.description}: {counted(done, self.unit)} in {elapsed} ({self._shown_rate})")
 
     @property
-    def rate(self) -> float:
-        """The number of units per second since the start."""
+    def _rate(self) -> float:
+        """Units per second since the start."""
         return (self.completed - self._completed_before) / max(time.monotonic() - self._start, 1e-9)
 
     @property
     def _shown_rate(self) -> str:
-        return f"{self.rate:,.0f}/s" if self.rate >= 10 else f"{self.rate:.2g}/s"
+        return f"{self._rate:,.0f}/s" if self._rate >= 10 else f"{self._rate:.2g}/s"
 
     @property
     def seconds_left(self) -> float:
         """The estimated remaining time in seconds; 0 if the total is unknown."""
-        return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
+        return (self.total - self.completed) / max(self._rate, 1e-9) if self.total else 0.0
 
     def begin(self, total: int, completed: int) -> None:
         """Sets the number of units of work, and how many of them were done before the start."""

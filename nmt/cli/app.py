@@ -83,29 +83,23 @@ def _options(
 def main() -> None:
     """Runs `nmt` and exits with 0 after success, 1 after an error, 2 if the command line is wrong, 75 if resumable."""
     console.prepare_streams()
-    code = _run()
-    console.finish_output()
-    sys.exit(code)
-
-
-def _run() -> int:
     try:
-        code = app(prog_name="nmt", standalone_mode=False)
+        code = app(prog_name="nmt", standalone_mode=False) or 0
         sys.stdout.flush()
     except StoppedError as interrupted:
+        code = INTERRUPTED_EXIT_CODE
         if str(interrupted):
             console.info(str(interrupted))
-        return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:  # the program that reads standard output has ended
-        return 1
+        code = 1
     except typer.TyperException as error:
+        code = 2
         if line := usage_line(error):
             console.error(line)
-        return 2
     except Exception as error:
-        line = error_line(error)
+        code, line = 1, error_line(error)
         if line is None:
             raise
         console.error(line)
-        return 1
-    return code or 0
+    console.finish_output()
+    sys.exit(code)

@@ -12,9 +12,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import check_field, flag_name, with_tuples
 from nmt.errors import NmtError, naming
 
-_FIELDS: dict[str, Field[Any]] = {
-    field.name: field for config in (TrainConfig, ModelConfig) for field in fields(config)
-}
+_FIELDS: dict[str, Field[Any]] = {field.name: field for field in (*fields(TrainConfig), *fields(ModelConfig))}
 # The argument of the command, which is no option.
 _DATA = "data"
 _ONLY_FLAGS = "hours", "minutes", "dry_run"
@@ -30,8 +28,7 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
         return
     if len(paths) > 1:
         raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
-    (path,) = paths
-    context.default_map = options_in(path)
+    context.default_map = options_in(paths[0])
 
 
 def options_in(path: str) -> dict[str, Any]:

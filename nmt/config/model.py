@@ -74,8 +74,7 @@ class ModelConfig(Config):
         at_least=1,
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.guided_alignment is not None and self.guided_alignment > self.decoder_layers:
             raise NmtError(
                 f"--guided-alignment is layer {self.guided_alignment}, but the decoder has {self.decoder_layers}; "

@@ -166,8 +166,6 @@ _NOTE = (
     "newstest2014, en-de / en-fr. Sustained speed"
 )
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
-_TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
-_VALID = ("nll", "ppl", "bleu", "chrf")
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -203,8 +201,8 @@ def _shown(run: Run) -> dict[str, Any]:
         "message": run.message,
         "facts": _facts(run),
         "command": run.starts[-1].get("command"),
-        "train": _columns(run.train, _TRAIN),
-        "valid": _columns(run.valid, _VALID),
+        "train": _columns(run.train, ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")),
+        "valid": _columns(run.valid, ("nll", "ppl", "bleu", "chrf")),
         "best": run.valid.index(best) if best else None,
         "samples": list(samples.values()),
         "config": _config(run),
