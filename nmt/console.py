@@ -115,32 +115,23 @@ class Progress:
     Args:
         total: the number of units of work, or None if it is unknown.
         unit: what is counted, for example "pair".
-        completed: the number of units that were done before.
         lines: whether to print lines; False is for callers that print their own.
         summary: whether the last line states the total.
         bar: whether to show a bar on a terminal.
     """
 
     def __init__(
-        self,
-        description: str,
-        total: int | None,
-        unit: str,
-        *,
-        completed: int = 0,
-        lines: bool = True,
-        summary: bool = True,
-        bar: bool = True,
+        self, description: str, total: int | None, unit: str, lines: bool = True, summary: bool = True, bar: bool = True
     ) -> None:
         self.description, self.total, self.unit = description, total, unit
-        self.completed = self._completed_before = completed
+        self.completed = self._completed_before = 0
         self._lines, self._summary, self._cleaning_up = lines, lines and summary, ExitStack()
         self._start = self._last_line = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
         times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
         hidden = not (bar and stderr.is_terminal and _rank == 0)
         self._bar = RichProgress(*columns, *times, console=stderr, transient=True, disable=hidden)
-        self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
+        self._task = self._bar.add_task(description, total=total, rate="")
 
     def __enter__(self) -> Self:
         if not self._bar.disable:

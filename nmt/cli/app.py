@@ -37,28 +37,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    clean,
-    preprocess,
-    train,
-    average_checkpoints,
-    generate,
-    translate_file,
-    rescore,
-    score,
-    serve,
-    export,
-    vocabulary_map,
-    report,
-    attention,
-    info,
-    architectures,
-):
+_MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve, export
+for command in (*_MAIN_COMMANDS, vocabulary_map, report, attention, info, architectures):
     epilog = EXAMPLES if command is train else None
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
-app.add_typer(benchmark)
-app.add_typer(import_)
-app.add_typer(trees)
+for group in (benchmark, import_, trees):
+    app.add_typer(group)
 for group in (app, benchmark, import_, trees):
     for registered in group.registered_commands:
         # Typer would keep the line breaks of the docstring in all paragraphs but the first.

@@ -124,11 +124,6 @@ class TranslationFiles(Config):
         beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
         return {flag: path for flag, path in beside.items() if path is not None}
 
-    @property
-    def segments(self) -> list[list[str]]:
-        """The files that are read side by side, for each input."""
-        return [[path, *self.by_flag.values()] for path in self.input]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentFiles(Config):

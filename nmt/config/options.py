@@ -15,24 +15,18 @@ from nmt.errors import NmtError
 MOST_PROCESSES = 1024
 # The largest numbers that all libraries accept.
 _LARGEST = {int: 2**31 - 1, float: 1e30}
-_RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+_RELATIONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 # The names of types in messages.
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def option(
-    default: Any = MISSING,
-    help: str = "",
-    *,
-    panel: str,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Returns a dataclass field that declares an option."""
-    bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    limits = {name: bound for name, bound in bounds.items() if bound is not None}
+def option(default: Any = MISSING, help: str = "", *, panel: str, **limits: float) -> Any:
+    """Returns a dataclass field that declares an option.
+
+    Args:
+        panel: the section of the help page that lists the option.
+        limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`.
+    """
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
 
 
@@ -70,7 +64,7 @@ def check_field(declared: Field[Any], value: Any) -> None:
         elif type(item) is float and not math.isfinite(item):
             raise NmtError(f"{flag} must be a finite number, but is {item}")
         elif not all(_RELATIONS[name](item, bound) for name, bound in limits.items()):
-            allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
+            allowed = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
             raise NmtError(f"{flag} must be {allowed}, but is {shortened(item)}")
         elif kind in _LARGEST and item > _LARGEST[kind]:
             raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(item)}")

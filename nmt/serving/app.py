@@ -38,9 +38,7 @@ def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     documents = DocumentStore(service) if service.config.max_document_mib else None
-    app.include_router(_work_routes(service), responses=_FAILURES)
-    if documents:
-        app.include_router(_document_routes(documents), responses=_FAILURES)
+    app.include_router(_work_routes(service, documents), responses=_FAILURES)
     if "libretranslate" in service.config.api:
         app.include_router(libretranslate_routes(service, documents))
     if "deepl" in service.config.api:
@@ -52,7 +50,7 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _work_routes(service: Service) -> APIRouter:
+def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes that need a model."""
     router = APIRouter()
 
@@ -81,12 +79,9 @@ def _work_routes(service: Service) -> APIRouter:
         """Computes the attention weights of a sentence pair."""
         return await answered(request, service.config, service.attention(body))
 
-    return router
+    if documents is None:
+        return router
 
-
-def _document_routes(documents: DocumentStore) -> APIRouter:
-    """Returns the routes of documents."""
-    router = APIRouter()
     file = {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
 
     @router.post("/documents", openapi_extra={"requestBody": file})

@@ -26,12 +26,6 @@ _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
 }
-# Paths that always have the same answer: what they do, and the answer.
-_CONSTANT_ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/usage": ("Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
-    "/glossaries": ("Lists no glossaries.", {"glossaries": []}),
-    "/glossary-language-pairs": ("Lists no languages for glossaries.", {"supported_languages": []}),
-}
 
 DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
 
@@ -98,7 +92,11 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         """Refuses to make a glossary."""
         raise NmtError("Unsupported glossary source and target language pair")
 
-    for path, (description, answer) in _CONSTANT_ANSWERS.items():
+    for path, description, answer in (
+        ("/usage", "Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
+        ("/glossaries", "Lists no glossaries.", {"glossaries": []}),
+        ("/glossary-language-pairs", "Lists no languages for glossaries.", {"supported_languages": []}),
+    ):
         router.add_api_route(path, constant(answer), response_model=dict[str, Any], description=description)
     if documents is None:
         return router

@@ -67,9 +67,10 @@ class TrainingLoop:
             self.clock.start(setup.config)
         interval, total = Interval(), setup.config.max_updates
         with (
-            console.Progress("train", total, "update", completed=counters.update, lines=False) as progress,
+            console.Progress("train", total, "update", lines=False) as progress,
             closing(endless_updates(setup, state, plan)) as stream,
         ):
+            progress.begin(total, counters.update)
             for update in stream:
                 with self._counted():
                     result = train_update(setup, state, update)
