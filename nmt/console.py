@@ -93,9 +93,9 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Returns a number with its noun in singular or plural: `1 pair` or `2,000 pairs`."""
-    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+    return f"{count:,} {noun if count == 1 else _plural(noun)}"
 
 
 def _plural(noun: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_SPIN_COUNT = 10_000
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # The control group of a container, as the container sees it.
@@ -28,7 +27,7 @@ def limit_spinning() -> None:
     torch is imported. Settings of the user have precedence.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = str(_SPIN_COUNT)
+        os.environ["GOMP_SPINCOUNT"] = "10000"
 
 
 def usable_cores() -> int:

@@ -13,9 +13,6 @@ from nmt.config.options import check_field, flag_name, with_tuples
 from nmt.errors import NmtError, naming
 
 _FIELDS: dict[str, Field[Any]] = {field.name: field for field in (*fields(TrainConfig), *fields(ModelConfig))}
-# The argument of the command, which is no option.
-_DATA = "data"
-_ONLY_FLAGS = "hours", "minutes", "dry_run"
 
 
 def use_config(context: typer.Context, paths: list[str] | None) -> None:
@@ -45,15 +42,15 @@ def options_in(path: str) -> dict[str, Any]:
         raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
     for name, value in with_tuples(options).items():
         spelling = name.replace("_", "-")
-        if name == _DATA:
+        if name == "data":  # the argument of the command, which is no option
             if not isinstance(value, str) or "\0" in value:
                 raise NmtError(
                     f"--config {path}: data must be the name of a data folder in quotes, but is {options[name]!r:.40}"
                 )
-        elif name in _ONLY_FLAGS:
+        elif name in ("hours", "minutes", "dry_run"):
             raise NmtError(f"--config {path} has {spelling!r}; give {flag_name(name)} on the command line")
         elif name not in _FIELDS:
-            close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
+            close = difflib.get_close_matches(name, ["data", *_FIELDS], n=1)
             hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
             raise NmtError(
                 f"--config {path} has the unknown option {spelling!r:.80}{hint}; nmt train --help lists the options"

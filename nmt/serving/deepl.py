@@ -143,20 +143,15 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     body = validated(DeepLBody, fields, _SENTENCES)
     _check(service, body, fields)
     spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
-    request = TranslateBody(
-        source=[" ".join(text.splitlines()) if spaced else text for text in body.text],
-        source_lang=body.source_lang or AUTO,
-        target_lang=body.target_lang,
-        markup=body.tag_handling,
-        pieces=False,
-        split=body.split_sentences != "0",
-    )
+    source = [" ".join(text.splitlines()) if spaced else text for text in body.text]
+    options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
+    source_lang, target_lang = body.source_lang or AUTO, body.target_lang
+    request = TranslateBody(source=source, source_lang=source_lang, target_lang=target_lang, **options)
     answers = []
     for text, translation in zip(body.text, await service.translated(request), strict=True):
-        detected = translation.detected
-        source_lang = detected.language if detected else base_language(body.source_lang or "")
+        detected = translation.detected.language if translation.detected else base_language(source_lang)
         billed = {"billed_characters": len(text)} if body.show_billed_characters else {}
-        answers.append({"detected_source_language": source_lang.upper(), "text": translation.text(), **billed})
+        answers.append({"detected_source_language": detected.upper(), "text": translation.text(), **billed})
     return {"translations": answers}
 
 

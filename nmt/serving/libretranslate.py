@@ -123,17 +123,12 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         raise NmtError(f"{body.format:.60} format is not supported")
     _check_languages(service, body.source, body.target)
     n_best = max(0, body.alternatives) + 1
-    search: dict[str, Any] = {"beam": min(max(n_best, SearchConfig.beam), service.config.max_beam), "n_best": n_best}
-    translations = await service.translated(
-        TranslateBody(
-            source=texts,
-            source_lang=body.source,
-            target_lang=body.target,
-            markup="html" if body.format == "html" else None,
-            pieces=False,
-            **search,
-        )
-    )
+    beam = min(max(n_best, SearchConfig.beam), service.config.max_beam)
+    options: dict[str, Any] = {"beam": beam, "n_best": n_best, "pieces": False}
+    if body.format == "html":
+        options["markup"] = "html"
+    request = TranslateBody(source=texts, source_lang=body.source, target_lang=body.target, **options)
+    translations = await service.translated(request)
     answer: dict[str, list[Any]] = {"translatedText": [translation.text() for translation in translations]}
     if translations[0].detected:  # then all languages are
         answer["detectedLanguage"] = [_confidence(t.detected) for t in translations if t.detected]

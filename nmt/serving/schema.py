@@ -78,28 +78,22 @@ class TranslateBody(BaseModel):
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
     source_lang: str | None = Field(
-        default=None,
-        description="With target_lang, chooses a model by language if no model is named. `auto` identifies it.",
+        None, description="With target_lang, chooses a model by language if no model is named. `auto` identifies it."
     )
-    target_lang: str | None = Field(default=None, description="Language of the translation; with source_lang.")
-    prefix: str = Field(default="", description="How the translation must begin. The text must be a single sentence.")
+    target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
+    prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
     constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
-        default=[],
+        [],
         max_length=16,
         description="Phrases, or lists of alternatives, that the translation must contain. The text must be a single "
         "sentence.",
     )
-    glossary: str | None = Field(
-        default=None, description="Name of a glossary; translations have the terms of the sentences."
-    )
+    glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     markup: Literal["html", "xml"] | None = Field(
-        default=None,
-        description="The texts are HTML or XML. Their tags are put around the aligned words of the translation.",
+        None, description="The texts are HTML or XML. Their tags are put around the aligned words of the translation."
     )
-    pieces: bool = Field(
-        default=True, description="Also return pieces, log P and words; ctranslate2 is faster without."
-    )
-    split: bool = Field(default=True, description="Split lines into sentences. Otherwise, each line is one sentence.")
+    pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
+    split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 
 
 class DetectBody(_Body):

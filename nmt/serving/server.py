@@ -25,9 +25,6 @@ from nmt.serving.workers import started
 
 # A process may have 1,024 open files by default, and each connection is one.
 _MOST_CONNECTIONS = 900
-_MOST_HEAD_BYTES = 65_536
-# How long the server waits at its end for clients that have not read their answers.
-_READING_SECONDS = 30
 
 
 def serve(
@@ -62,9 +59,9 @@ def serve(
         options = uvicorn.Config(
             app,
             http="h11",  # which limits the head of a request
-            h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+            h11_max_incomplete_event_size=65_536,
             limit_concurrency=_MOST_CONNECTIONS,
-            timeout_graceful_shutdown=math.ceil(config.max_seconds) + _READING_SECONDS,
+            timeout_graceful_shutdown=math.ceil(config.max_seconds) + 30,  # for clients that read their answers slowly
             ws="none",
             lifespan="off",
             log_config=None,
