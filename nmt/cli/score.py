@@ -47,10 +47,14 @@ def score(
     """
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if "evalb" in metric:
-        _score_trees(reference, hypothesis, metric, config, as_json)
-    else:
+    if "evalb" not in metric:
         _score_text(reference, hypothesis, metric, config, as_json)
+        return
+    if given := config.variants():
+        raise NmtError(f"--metric evalb does not use {', '.join(map(flag_name, given))}; leave out these options")
+    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
+        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
+    _score_trees(reference[0], hypothesis[0], as_json)
 
 
 def _score_text(
@@ -128,16 +132,10 @@ def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
         print(f"{score.name} {score.signature}")
 
 
-def _score_trees(
-    reference: list[str], hypothesis: list[str], metric: list[str], config: ScoreConfig, as_json: bool
-) -> None:
+def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
     from nmt.parsing.treebank import read_parses
 
-    if given := config.variants():
-        raise NmtError(f"--metric evalb does not use {', '.join(map(flag_name, given))}; leave out these options")
-    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
-        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
-    pairs, repairs = read_parses(reference[0], hypothesis[0])
+    pairs, repairs = read_parses(reference, hypothesis)
     if repairs is not None:
         console.info(repair_summary(repairs, len(pairs)))
     scores = evalb(pairs)

@@ -13,7 +13,6 @@ Normalization = Literal["both", "source", "none"]
 # Alignments are stored as positions of two bytes.
 LONGEST_ALIGNED = 65_535
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
-# Options by the section of the help page that lists them.
 corpus_option = partial(option, panel="Corpus")
 text_option = partial(option, panel="Text")
 subwords_option = partial(option, panel="Subwords")

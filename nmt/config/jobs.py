@@ -10,7 +10,6 @@ from nmt.errors import NmtError
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
-# Options by the section of the help page that lists them.
 large_jobs_option = partial(option, panel="Large jobs")
 files_option = partial(option, panel="Input and output")
 workers_option = partial(

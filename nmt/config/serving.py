@@ -8,7 +8,6 @@ from typing import Literal
 from nmt.config.options import Config, option, processes_option
 from nmt.errors import NmtError
 
-# Options by the section of the help page that lists them.
 server_option = partial(option, panel="Server")
 limits_option = partial(option, panel="Limits of a request")
 access_option = partial(option, panel="Access")

@@ -12,7 +12,6 @@ ValidMetric = Literal["bleu", "chrf", "nll"]
 _GPU_TOKENS = 32_768
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
-# Options by the section of the help page that lists them.
 batches_option = partial(option, panel="Batches")
 main_option = partial(option, panel="Options")
 run_option = partial(option, panel="Run")

@@ -10,7 +10,6 @@ from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
-# Options by the section of the help page that lists them.
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
 candidates_option = partial(option, panel="Candidates")

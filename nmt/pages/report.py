@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -248,7 +248,6 @@ def _facts(run: Run) -> list[list[str]]:
 def _config(run: Run) -> dict[str, str]:
     """Returns the options and the provenance of a run as text, by name."""
     start = run.starts[-1]
-    signatures = [record.get("bleu_signature") for record in run.valid]
     sizes, text = start["vocab_sizes"], start["text"]
     values: dict[str, Any] = {
         "run folder": run.file.parent,
@@ -256,7 +255,7 @@ def _config(run: Run) -> dict[str, str]:
         "training pairs": f"{start['pairs']:,}",
         "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
         "parameters": f"{start['parameters']:,}",
-        "BLEU tokenizer and signature": signatures[-1] if signatures else None,
+        "BLEU tokenizer and signature": run.valid[-1].get("bleu_signature") if run.valid else None,
         **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
         **{name: start[name] for name in _PROVENANCE},
         "data": start["data"][:12],
@@ -269,9 +268,9 @@ def _cost(run: Run, sustained_tflops: float | None) -> dict[str, str]:
     """Returns the run's row of the table of costs, by column."""
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = run.last["train_seconds"]
-    begins = [start["train_seconds"] for start in run.starts]
-    ends = [*begins[1:], seconds]  # the number of devices may differ after each start
-    device_seconds = sum((e - b) * start["ranks"] for start, b, e in zip(run.starts, begins, ends, strict=True))
+    times = pairwise([*(start["train_seconds"] for start in run.starts), seconds])
+    # The number of devices may differ after each start.
+    device_seconds = sum((end - begin) * start["ranks"] for start, (begin, end) in zip(run.starts, times, strict=True))
     return {
         "run": run.name,
         "updates": f"{run.last['update']:,}",

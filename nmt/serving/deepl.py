@@ -19,8 +19,6 @@ from nmt.text.languages import base_language, english_name
 _SENTENCES = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
 # The characters of a document's id that DeepL's clients have as the id. The others are their key.
 _ID_LENGTH = 32
-# Fields that name what DeepL stores for a user.
-_STORED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
 # DeepL has no plain target languages for these.
 _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
@@ -163,5 +161,6 @@ def _check(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mappin
             raise NmtError(_SENTENCES["other"].format(name))
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
-    for name in filter(fields.get, _STORED):
+    # These fields name what DeepL stores for a user.
+    for name in filter(fields.get, ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")):
         raise NmtError(_SENTENCES["other"].format(name))

@@ -23,12 +23,9 @@ from nmt.serving.forms import form_fields
 from nmt.serving.metrics import REQUESTS, SECONDS
 
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
