@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
-from types import TracebackType
 from typing import Self
 from unicodedata import category
 
@@ -94,9 +93,9 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Returns a number with its noun in singular or plural: `1 pair` or `2,000 pairs`."""
-    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+    return f"{count:,} {noun if count == 1 else _plural(noun)}"
 
 
 def _plural(noun: str) -> str:
@@ -116,33 +115,23 @@ class Progress:
     Args:
         total: the number of units of work, or None if it is unknown.
         unit: what is counted, for example "pair".
-        completed: the number of units that were done before.
         lines: whether to print lines; False is for callers that print their own.
         summary: whether the last line states the total.
         bar: whether to show a bar on a terminal.
     """
 
     def __init__(
-        self,
-        description: str,
-        total: int | None,
-        unit: str,
-        *,
-        completed: int = 0,
-        lines: bool = True,
-        summary: bool = True,
-        bar: bool = True,
+        self, description: str, total: int | None, unit: str, lines: bool = True, summary: bool = True, bar: bool = True
     ) -> None:
-        self.description, self.total, self.unit, self.completed = description, total, unit, completed
-        self._lines, self._summary = lines, lines and summary
-        self._cleaning_up = ExitStack()
-        self._completed_before = completed
+        self.description, self.total, self.unit = description, total, unit
+        self.completed = self._completed_before = 0
+        self._lines, self._summary, self._cleaning_up = lines, lines and summary, ExitStack()
         self._start = self._last_line = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
         times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
         hidden = not (bar and stderr.is_terminal and _rank == 0)
         self._bar = RichProgress(*columns, *times, console=stderr, transient=True, disable=hidden)
-        self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
+        self._task = self._bar.add_task(description, total=total, rate="")
 
     def __enter__(self) -> Self:
         if not self._bar.disable:
@@ -150,9 +139,7 @@ class Progress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
         self._cleaning_up.close()
         done = self.completed - self._completed_before
@@ -161,18 +148,18 @@ class Progress:
             info(f"{self.description}: {counted(done, self.unit)} in {elapsed} ({self._shown_rate})")
 
     @property
-    def rate(self) -> float:
-        """The number of units per second since the start."""
+    def _rate(self) -> float:
+        """Units per second since the start."""
         return (self.completed - self._completed_before) / max(time.monotonic() - self._start, 1e-9)
 
     @property
     def _shown_rate(self) -> str:
-        return f"{self.rate:,.0f}/s" if self.rate >= 10 else f"{self.rate:.2g}/s"
+        return f"{self._rate:,.0f}/s" if self._rate >= 10 else f"{self._rate:.2g}/s"
 
     @property
     def seconds_left(self) -> float:
         """The estimated remaining time in seconds; 0 if the total is unknown."""
-        return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
+        return (self.total - self.completed) / max(self._rate, 1e-9) if self.total else 0.0
 
     def begin(self, total: int, completed: int) -> None:
         """Sets the number of units of work, and how many of them were done before the start."""

@@ -82,7 +82,8 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
                 partial.replace(path)
                 _sync(path.parent)
         finally:
-            _discard(file)
+            with suppress(OSError):  # closing writes the rest of the buffer, which fails on a full disk
+                file.close()
             partial.unlink(missing_ok=True)
 
 
@@ -102,12 +103,6 @@ def is_partial(name: str) -> bool:
 def _partial(path: Path) -> Path:
     """Returns an unused path in the folder of `path`. Its name stays short if the name of `path` is long."""
     return path.with_name(f".{path.name[:40]}{_PARTIAL}{secrets.token_hex(4)}")
-
-
-def _discard(file: IO[bytes]) -> None:
-    """Closes a file whose content is already written, or is not needed because of an error."""
-    with suppress(OSError):  # closing writes the rest of the buffer, which fails on a full disk
-        file.close()
 
 
 def _sync(path: Path) -> None:
@@ -160,7 +155,8 @@ def output_file(
             output.flush()
         finally:
             if path != STDIO:
-                _discard(file)
+                with suppress(OSError):  # as above
+                    file.close()
 
 
 def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
@@ -218,15 +214,14 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     The files are on disk before the folder has its name.
     """
     check_new(path, flag)
-    dest = Path(path)
-    advice = f"free some space or choose another {flag}"
+    dest, name, advice = Path(path), f"{flag} {path}", f"free some space or choose another {flag}"
     partial, missing = _partial(dest), missing_folders(dest.parent)
     with cleaning_up():
         try:
-            with writing(f"{flag} {path}", advice):
+            with writing(name, advice):
                 partial.mkdir(parents=True)
             yield partial
-            with writing(f"{flag} {path}", advice):
+            with writing(name, advice):
                 for written in (*partial.rglob("*"), partial):
                     _sync(written)
                 partial.rename(dest)

@@ -5,7 +5,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +58,11 @@ def _data_folder(path: Path, verify: bool) -> Description:
     data = DataFolder.open(path)
     if verify:
         data.verify()
-    splits = {}
-    for name, split in data.meta.splits.items():
+    meta, splits = data.meta, {}
+    for name, split in meta.splits.items():
         counts = {"pairs": split.pairs, "source_tokens": split.source_tokens, "target_tokens": split.target_tokens}
         encodings = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
         splits[name] = counts | {side: count for side, count in encodings.items() if count > 1}
-    meta = data.meta
     return {
         "kind": "data folder",
         "path": str(path),
@@ -81,12 +79,15 @@ def _data_folder(path: Path, verify: bool) -> Description:
 def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Description:
     records = MetricsFile(path / METRICS).records()
     last = {record["kind"]: record for record in records}
-    if verify:
-        checkpoints = [file for file in checkpoints if _is_intact(file)]
     stats = dict[Path, os.stat_result]()
     for file in checkpoints:
-        with suppress(FileNotFoundError):  # a running training has removed it
+        try:
+            if verify:
+                read_header(file, verify=True)
             stats[file] = file.stat()
+        except (NmtError, FileNotFoundError):
+            if file.exists():  # otherwise, a running training has removed it
+                raise
     newest = max(stats, key=lambda file: stats[file].st_mtime, default=None)
     checkpoint = _checkpoint(newest, False) if newest else {}
     valid = last.get("valid", {})
@@ -103,17 +104,6 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
     }
 
 
-def _is_intact(file: Path) -> bool:
-    """Compares a checkpoint with its SHA-256. Returns False if a running training has removed the file."""
-    try:
-        read_header(file, verify=True)
-    except NmtError:
-        if file.exists():
-            raise
-        return False
-    return True
-
-
 def _exported(path: Path, folder: Path, verify: bool) -> Description:
     if verify:
         raise NmtError(f"{path} is an exported model, which has no SHA-256; leave out --verify")
@@ -126,12 +116,11 @@ def _exported(path: Path, folder: Path, verify: bool) -> Description:
         raise NmtError(f"{file} cannot be used ({error!r:.80}); export the model again") from error
     if not isinstance(text, dict) or not isinstance(model, dict | None):
         raise NmtError(f"{file} is not of a model that nmt exported; name another folder")
+    kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
     if folder != path:
         kind = "web"
     elif (path / "onnx").is_dir():
         kind = "ONNX"
-    else:
-        kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, "text": text, "model": model}
 
@@ -144,8 +133,17 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "model", ModelConfig.from_dict(model, description["path"]).in_words()
     if count := description.get("parameters"):
         yield "parameters", f"{count:,}"
-    if text := description.get("text"):
-        yield from _text_lines(TextConfig.from_dict(text, description["path"]), description.get("vocabulary"))
+    if description.get("text"):
+        text = TextConfig.from_dict(description["text"], description["path"])
+        yield "languages", f"{text.source_lang} -> {text.target_lang}"
+        tokenizers = f"tokenisers {text.source_tokenizer} and {text.target_tokenizer}"
+        normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""
+        lowercase = ", lowercase" if text.lowercase else ", capitals in lower case" if text.lower_capitals else ""
+        tags = f", tags {' '.join(text.tags)}" if text.tags else ""
+        yield "text", f"{tokenizers}{normalized}{lowercase}{tags}"
+        if vocabulary := description.get("vocabulary"):
+            sizes = f"{vocabulary['source']:,}" + ("" if text.joint_vocab else f" and {vocabulary['target']:,}")
+            yield "vocabulary", f"{sizes} {text.subword} pieces{', joint' if text.joint_vocab else ''}"
     for name, split in description.get("splits", {}).items():
         yield name, ", ".join(f"{value:,} {kind.replace('_', ' ')}" for kind, value in split.items())
     if dropped := description.get("dropped"):
@@ -161,19 +159,6 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "provenance", _provenance_in_words(provenance)
 
 
-def _text_lines(text: TextConfig, vocabulary: Mapping[str, int] | None) -> Iterator[tuple[str, str]]:
-    yield "languages", f"{text.source_lang} -> {text.target_lang}"
-    tokenizers = f"tokenisers {text.source_tokenizer} and {text.target_tokenizer}"
-    normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""
-    lowercase = ", lowercase" if text.lowercase else ", capitals in lower case" if text.lower_capitals else ""
-    tags = f", tags {' '.join(text.tags)}" if text.tags else ""
-    yield "text", f"{tokenizers}{normalized}{lowercase}{tags}"
-    if vocabulary:
-        joint = f"{vocabulary['source']:,} {text.subword} pieces, joint"
-        separate = f"{vocabulary['source']:,} and {vocabulary['target']:,} {text.subword} pieces"
-        yield "vocabulary", joint if text.joint_vocab else separate
-
-
 def _provenance_in_words(provenance: Mapping[str, Any]) -> str:
     """Returns the parts of a provenance that fit on a line; the others are in the JSON."""
     if "averaged" in provenance:
@@ -182,6 +167,7 @@ def _provenance_in_words(provenance: Mapping[str, Any]) -> str:
     if "imported" in provenance:
         return f"imported from {provenance['imported']['format']}"
     shown = ("update", "written", "nmt", "torch", "precision", "ranks")
-    parts = [f"{name} {provenance[name]}" for name in shown if name in provenance]
-    data = provenance.get("data", provenance.get("fingerprint"))
-    return ", ".join([*parts, *([f"data {data[:12]}"] if data else [])])
+    values = [f"{name} {provenance[name]}" for name in shown if name in provenance]
+    if data := provenance.get("data", provenance.get("fingerprint")):
+        values.append(f"data {data[:12]}")
+    return ", ".join(values)

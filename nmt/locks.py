@@ -17,7 +17,6 @@ from nmt.files import writing
 LOCK = ".lock"
 # Error numbers of file systems without locks.
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
-_CHECK_SECONDS = 0.1
 
 
 def is_locked(folder: Path) -> bool:
@@ -66,4 +65,4 @@ def _acquire(file: IO[bytes], kind: int, busy: str, patience: float) -> None:
                 return fcntl.flock(file, kind)
             if time.monotonic() >= deadline:
                 raise NmtError(busy) from error
-        time.sleep(_CHECK_SECONDS)
+        time.sleep(0.1)

@@ -1,7 +1,6 @@
 """Limits and measures the cores, threads and memory that this process uses."""
 
 import ctypes
-import math
 import os
 import resource
 import sys
@@ -9,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_SPIN_COUNT = 10_000
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # The control group of a container, as the container sees it.
@@ -29,13 +27,16 @@ def limit_spinning() -> None:
     torch is imported. Settings of the user have precedence.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = str(_SPIN_COUNT)
+        os.environ["GOMP_SPINCOUNT"] = "10000"
 
 
 def usable_cores() -> int:
     """Returns how many cores the affinity of this process and the limit of its container let it use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(cores, _cpu_quota())))
+    cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
+        quota, period = (_CONTROL_GROUP / "cpu.max").read_text().split()
+        cores = min(cores, int(quota) / int(period))
+    return max(1, int(cores))
 
 
 def keep_freed_memory() -> None:
@@ -60,7 +61,13 @@ def process_peak_mib() -> float:
 
 def memory_of_all_processes_mib(process: int) -> float | None:
     """Returns the memory in use by a process and its descendants, in MiB; None if the system does not tell."""
-    return sum(map(_own_kib, _with_descendants(process))) / 2**10 or None
+    kib = 0
+    for descendant in _with_descendants(process):
+        with suppress(OSError):  # it has ended
+            for line in Path(f"/proc/{descendant}/smaps_rollup").read_text(encoding="utf-8").splitlines():
+                if line.startswith("Pss:"):  # its own memory, and its part of what it shares
+                    kib += int(line.split()[1])
+    return kib / 2**10 or None
 
 
 def _with_descendants(process: int) -> Iterator[int]:
@@ -69,21 +76,3 @@ def _with_descendants(process: int) -> Iterator[int]:
         with suppress(OSError):  # the thread has ended
             for child in path.read_text(encoding="utf-8").split():
                 yield from _with_descendants(int(child))
-
-
-def _own_kib(process: int) -> int:
-    """Returns a process's share of memory (PSS): all of its own, and its part of what it shares; 0 if it has ended."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
-
-
-def _cpu_quota() -> float:
-    """Returns how many cores the control group allows; infinity if it sets no limit."""
-    try:
-        quota, period = (_CONTROL_GROUP / "cpu.max").read_text().split()
-        return int(quota) / int(period)
-    except (OSError, ValueError):  # there is no container, or its limit is "max"
-        return math.inf

@@ -37,28 +37,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    clean,
-    preprocess,
-    train,
-    average_checkpoints,
-    generate,
-    translate_file,
-    rescore,
-    score,
-    serve,
-    export,
-    vocabulary_map,
-    report,
-    attention,
-    info,
-    architectures,
-):
+_MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve, export
+for command in (*_MAIN_COMMANDS, vocabulary_map, report, attention, info, architectures):
     epilog = EXAMPLES if command is train else None
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
-app.add_typer(benchmark)
-app.add_typer(import_)
-app.add_typer(trees)
+for group in (benchmark, import_, trees):
+    app.add_typer(group)
 for group in (app, benchmark, import_, trees):
     for registered in group.registered_commands:
         # Typer would keep the line breaks of the docstring in all paragraphs but the first.
@@ -83,29 +67,23 @@ def _options(
 def main() -> None:
     """Runs `nmt` and exits with 0 after success, 1 after an error, 2 if the command line is wrong, 75 if resumable."""
     console.prepare_streams()
-    code = _run()
-    console.finish_output()
-    sys.exit(code)
-
-
-def _run() -> int:
     try:
-        code = app(prog_name="nmt", standalone_mode=False)
+        code = app(prog_name="nmt", standalone_mode=False) or 0
         sys.stdout.flush()
     except StoppedError as interrupted:
+        code = INTERRUPTED_EXIT_CODE
         if str(interrupted):
             console.info(str(interrupted))
-        return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:  # the program that reads standard output has ended
-        return 1
+        code = 1
     except typer.TyperException as error:
+        code = 2
         if line := usage_line(error):
             console.error(line)
-        return 2
     except Exception as error:
-        line = error_line(error)
+        code, line = 1, error_line(error)
         if line is None:
             raise
         console.error(line)
-        return 1
-    return code or 0
+    console.finish_output()
+    sys.exit(code)

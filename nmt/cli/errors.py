@@ -27,13 +27,19 @@ _OTHER_NAMES = {
 def usage_line(error: Any) -> str | None:
     """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
-    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number,
-    but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
+    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number
+    from 1 to 8, but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
     """
     cause: Any = error.__cause__
     if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and hasattr(cause, "errors"):
         value = cause.errors()[0]["input"]  # pydantic has rejected the value, and typer's message omits it
-        return f"{error.param.opts[0]} must be {_accepted(error.param)}, but is {shortened(value)}"
+        param, described = error.param, error.param.type_descriptor
+        if described.choices:
+            accepted = f"one of {', '.join(map(str, described.choices))}"
+        else:
+            accepted = "a whole number" if described.annotation in (int, list[int]) else "a number"
+            accepted += "" if param.max is None else f" from {param.min:,} to {param.max:,}"
+        return f"{param.opts[0]} must be {accepted}, but is {shortened(value)}"
     text = error.format_message()
     context = getattr(error, "ctx", None)  # absent where the parser found the error
     flag = getattr(error, "option_name", "")
@@ -43,20 +49,16 @@ def usage_line(error: Any) -> str | None:
     return f"{shorten(text, _LONGEST_LINE, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
 
 
-def _accepted(param: TyperOption) -> str:
-    """Describes what an option accepts: `a whole number from 1 to 8`, or `one of auto, cpu, cuda`."""
-    described = param.type_descriptor
-    if described.choices:
-        return f"one of {', '.join(map(str, described.choices))}"
-    kind = "a whole number" if described.annotation in (int, list[int]) else "a number"
-    return kind if param.max is None else f"{kind} from {param.min:,} to {param.max:,}"
-
-
 def error_line(error: Exception) -> str | None:
     """Returns the error line of a failed command, or None for a bug, whose traceback is shown."""
     if isinstance(error, NmtError):
         return str(error)
-    if _is_out_of_memory(error):
+    is_out_of_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if not is_out_of_memory and "torch" in sys.modules:
+        from nmt.model import out_of_memory
+
+        is_out_of_memory = out_of_memory.is_out_of_memory(error)
+    if is_out_of_memory:
         details = f" ({error})" if str(error) else ""
         return f"memory ran out{details}; process less at once, or use a machine with more memory"
     if not isinstance(error, OSError) or not error.strerror:
@@ -68,13 +70,3 @@ def error_line(error: Exception) -> str | None:
         f"the system refused an operation ({error.strerror}); "
         f"check the standard streams, the free disk space and the limits (ulimit -a)"
     )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    if "torch" not in sys.modules:
-        return False
-    from nmt.model.out_of_memory import is_out_of_memory
-
-    return is_out_of_memory(error)

@@ -22,21 +22,17 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
     spelling = _SPELLINGS.get(declared.name, [flag_name(declared.name)] if declared.type is not bool else [])
     info = typer.Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
     kind: Any = declared.type
-    default = declared.default
+    default = inspect.Parameter.empty if declared.default is MISSING else declared.default
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         if get_origin(item) is Literal:  # typer has no lists of choices; the configuration checks them
             info.metavar, item = "|".join(get_args(item)), str
         kind = GenericAlias(list, item)
-        default = list(default) if default is not MISSING else MISSING
+        default = list(default) if isinstance(default, tuple) else default
     if optional:
         kind, default = kind | None, None
-    return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default,
-        annotation=Annotated[kind, info],
-    )
+    annotation = Annotated[kind, info]
+    return inspect.Parameter(declared.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _help_order(parameter: inspect.Parameter) -> tuple[bool, int]:
@@ -44,8 +40,7 @@ def _help_order(parameter: inspect.Parameter) -> tuple[bool, int]:
     if parameter.annotation is typer.Context:  # is not shown
         return True, 0
     (info,) = parameter.annotation.__metadata__
-    panel = info.rich_help_panel
-    is_required = parameter.default is inspect.Parameter.empty
+    panel, is_required = info.rich_help_panel, parameter.default is inspect.Parameter.empty
     return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
 
@@ -62,14 +57,12 @@ def flags(
         return [field for field in fields(config) if field.name not in without]  # type: ignore[arg-type]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        declared = inspect.signature(command, eval_str=True).parameters.values()
         parameters = [
             _parameter(field, optional=name.endswith("_overrides"))
             for name, config in configs.items()
             for field in fields_of(config)
-        ]
-        for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            if parameter.name not in configs:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        ] + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared if p.name not in configs]
         parameters.sort(key=_help_order)
 
         @wraps(command)

@@ -44,7 +44,8 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    source = Files(files.segments, ("--input", *files.by_flag))
+    segments = [[path, *files.by_flag.values()] for path in files.input]
+    source = Files(segments, ("--input", *files.by_flag))
     check_files([*source.paths, *checkpoints], files.output, options)
     lines = LineFormat(
         "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)

@@ -58,16 +58,7 @@ def fairseq(
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")
     from nmt.interop.fairseq import import_fairseq
 
-    convert = partial(
-        import_fairseq,
-        file,
-        dict_,
-        codes,
-        tokenizer=tokenizer,
-        lowercase=lowercase,
-        source_lang=source_lang,
-        target_lang=target_lang,
-    )
+    convert = partial(import_fairseq, file, dict_, codes, tokenizer, lowercase, source_lang, target_lang)
     _write(convert, output, [file, *dict_, codes])
 
 

@@ -12,12 +12,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import check_field, flag_name, with_tuples
 from nmt.errors import NmtError, naming
 
-_FIELDS: dict[str, Field[Any]] = {
-    field.name: field for config in (TrainConfig, ModelConfig) for field in fields(config)
-}
-# The argument of the command, which is no option.
-_DATA = "data"
-_ONLY_FLAGS = "hours", "minutes", "dry_run"
+_FIELDS: dict[str, Field[Any]] = {field.name: field for field in (*fields(TrainConfig), *fields(ModelConfig))}
 
 
 def use_config(context: typer.Context, paths: list[str] | None) -> None:
@@ -30,8 +25,7 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
         return
     if len(paths) > 1:
         raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
-    (path,) = paths
-    context.default_map = options_in(path)
+    context.default_map = options_in(paths[0])
 
 
 def options_in(path: str) -> dict[str, Any]:
@@ -48,15 +42,15 @@ def options_in(path: str) -> dict[str, Any]:
         raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
     for name, value in with_tuples(options).items():
         spelling = name.replace("_", "-")
-        if name == _DATA:
+        if name == "data":  # the argument of the command, which is no option
             if not isinstance(value, str) or "\0" in value:
                 raise NmtError(
                     f"--config {path}: data must be the name of a data folder in quotes, but is {options[name]!r:.40}"
                 )
-        elif name in _ONLY_FLAGS:
+        elif name in ("hours", "minutes", "dry_run"):
             raise NmtError(f"--config {path} has {spelling!r}; give {flag_name(name)} on the command line")
         elif name not in _FIELDS:
-            close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
+            close = difflib.get_close_matches(name, ["data", *_FIELDS], n=1)
             hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
             raise NmtError(
                 f"--config {path} has the unknown option {spelling!r:.80}{hint}; nmt train --help lists the options"

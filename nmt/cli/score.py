@@ -47,10 +47,14 @@ def score(
     """
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if "evalb" in metric:
-        _score_trees(reference, hypothesis, metric, config, as_json)
-    else:
+    if "evalb" not in metric:
         _score_text(reference, hypothesis, metric, config, as_json)
+        return
+    if given := config.variants():
+        raise NmtError(f"--metric evalb does not use {', '.join(map(flag_name, given))}; leave out these options")
+    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
+        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
+    _score_trees(reference[0], hypothesis[0], as_json)
 
 
 def _score_text(
@@ -64,10 +68,8 @@ def _score_text(
         zip(hypothesis, systems, strict=True), zip(reference, references, strict=True)
     ):
         if len(lines) != len(expected):
-            raise NmtError(
-                f"{name_of(path)} has {console.counted(len(lines), 'line')} but {name_of(other)} has "
-                f"{len(expected):,}; line n of one must translate line n of the other"
-            )
+            sizes = f"{console.counted(len(lines), 'line')} but {name_of(other)} has {len(expected):,}"
+            raise NmtError(f"{name_of(path)} has {sizes}; line n of one must translate line n of the other")
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
     if config.tokenize is not None and "bleu" not in metrics:
@@ -75,7 +77,14 @@ def _score_text(
             f"--tokenize {config.tokenize} changes only --metric bleu; add that metric or leave out --tokenize"
         )
     for path, lines in zip((*hypothesis, *reference), (*systems, *references), strict=True):
-        _warn_if_tokenized(path, lines, metrics, config)
+        # The scores of tokenised text are not comparable with published ones.
+        tokenized = sum(line.endswith(" .") for line in lines)
+        if config.tokenize != "none" and tokenized > len(lines) / 2:
+            otherwise = ", or give --tokenize none to score tokenised text" if "bleu" in metrics else ""
+            console.warn(
+                f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
+                f"detokenise the text first{otherwise}"
+            )
     if "bleu" in metrics and config.tokenize is None:
         _warn_about_tokenizer(references, config.target_lang)
     if config.paired == "none":
@@ -90,7 +99,9 @@ def _score_text(
         )
     names = [name_of(path) for path in hypothesis]
     if as_json:
-        _print_json(names, metrics, scores)
+        table = [{metric: asdict(score) for metric, score in zip(metrics, row, strict=True)} for row in scores]
+        named = [{"hypothesis": name, **row} for name, row in zip(names, table, strict=True)]
+        print(json.dumps(table[0] if len(names) == 1 else {"hypotheses": named}))
     elif len(names) == 1:
         print("\n".join(map(_line, scores[0])))
     else:
@@ -104,21 +115,13 @@ def _read(path: str) -> list[str]:
     return lines
 
 
-def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricScore]]) -> None:
-    systems = [{metric: asdict(score) for metric, score in zip(metrics, row, strict=True)} for row in scores]
-    named = [{"hypothesis": name, **system} for name, system in zip(names, systems, strict=True)]
-    print(json.dumps(systems[0] if len(names) == 1 else {"hypotheses": named}))
-
-
 def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
     """Prints a table with a row for each system and columns for each metric, and then the signatures of the metrics."""
     columns = [["hypothesis", *names]]
     for of_metric in zip(*scores, strict=True):
         columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])
         if intervals := [score.confidence for score in of_metric if score.confidence]:
-            columns.append(
-                ["95% confidence", *(f"{interval.low:.2f} to {interval.high:.2f}" for interval in intervals)]
-            )
+            columns.append(["95% confidence", *(f"{c.low:.2f} to {c.high:.2f}" for c in intervals)])
         p_values = [score.p_value for score in of_metric]
         if any(p is not None for p in p_values):
             columns.append(["p", *("-" if p is None else f"{p:.4f}" for p in p_values)])
@@ -129,17 +132,10 @@ def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
         print(f"{score.name} {score.signature}")
 
 
-def _score_trees(
-    reference: list[str], hypothesis: list[str], metric: list[str], config: ScoreConfig, as_json: bool
-) -> None:
+def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
     from nmt.parsing.treebank import read_parses
 
-    given = [flag_name(name) for name in config.variants()]
-    if given:
-        raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave out these options")
-    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
-        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
-    pairs, repairs = read_parses(reference[0], hypothesis[0])
+    pairs, repairs = read_parses(reference, hypothesis)
     if repairs is not None:
         console.info(repair_summary(repairs, len(pairs)))
     scores = evalb(pairs)
@@ -149,17 +145,6 @@ def _score_trees(
     for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
-
-
-def _warn_if_tokenized(path: str, lines: Sequence[str], metrics: Sequence[str], config: ScoreConfig) -> None:
-    """Warns if a text looks tokenised, because its scores are not comparable with published ones."""
-    tokenized = sum(line.endswith(" .") for line in lines)
-    if config.tokenize != "none" and tokenized > len(lines) / 2:
-        otherwise = ", or give --tokenize none to score tokenised text" if "bleu" in metrics else ""
-        console.warn(
-            f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
-            f"detokenise the text first{otherwise}"
-        )
 
 
 def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None:

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, check_languages, option
+from nmt.config.options import Config, check_languages, option, processes_option
 from nmt.errors import NmtError
 
 corpus_option = partial(option, panel="Corpus")
 rule_option = partial(option, panel="Rules")
+share_option = partial(rule_option, at_least=0, at_most=1)
 score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
 output_option = partial(option, panel="Output")
@@ -45,24 +46,17 @@ class CleanConfig(Config):
         "Korean characters count twice. 0 for no limit.",
         at_least=0,
     )
-    min_letters: float = rule_option(
+    min_letters: float = share_option(
         0.3,
         "Drop a pair if less than this share of a side's characters, not counting spaces, are letters; 0 for no limit.",
-        at_least=0,
-        at_most=1,
     )
-    min_script: float = rule_option(
-        0.8,
-        "Drop a pair if less than this share of a side's letters are of its language's script; 0 for no limit.",
-        at_least=0,
-        at_most=1,
+    min_script: float = share_option(
+        0.8, "Drop a pair if less than this share of a side's letters are of its language's script; 0 for no limit."
     )
-    max_other_language: float = rule_option(
+    max_other_language: float = share_option(
         0.7,
         "Drop a pair if a side of 30 or more letters is in another language with a probability above this. 1 switches "
         "the rule off.",
-        at_least=0,
-        at_most=1,
     )
     max_copies: int = rule_option(
         1,
@@ -100,25 +94,17 @@ class CleanConfig(Config):
         "Change white space to single spaces, typographic quotes to ASCII, or all text to Unicode's form NFKC. May be "
         "given several times.",
     )
-    workers: int | None = option(
-        None,
-        "Number of processes. By default 2, with --cluster as many as fit, and for scoring 1.",
-        panel="Work",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+    workers: int | None = processes_option(
+        None, "Number of processes. By default 2, with --cluster as many as fit, and for scoring 1.", panel="Work"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         check_languages(self.source_lang, self.target_lang)
-
         if self.score_with and self.target_lang is None:
             raise NmtError("--score-with scores pairs, but there is no --target-lang; leave out one of them")
-        limits = (self.keep is not None) + (self.min_score is not None)
-        if limits != bool(self.score_with):
-            raise NmtError(
-                "--score-with needs --keep or --min-score, and they need it; give --score-with and one of them"
-            )
+        if [self.keep, self.min_score].count(None) != (1 if self.score_with else 2):
+            needs = "--score-with needs --keep or --min-score, and they need it"
+            raise NmtError(f"{needs}; give --score-with and one of them")
 
     @property
     def languages(self) -> tuple[str, ...]:

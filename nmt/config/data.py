@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, check_languages, flag_name, option
+from nmt.config.options import Config, check_languages, flag_name, option, processes_option
 from nmt.errors import NmtError
 
 Tokenizer = Literal["auto", "moses", "none"]
@@ -13,7 +13,6 @@ Normalization = Literal["both", "source", "none"]
 # Alignments are stored as positions of two bytes.
 LONGEST_ALIGNED = 65_535
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
-# Options by the section of the help page that lists them.
 corpus_option = partial(option, panel="Corpus")
 text_option = partial(option, panel="Text")
 subwords_option = partial(option, panel="Subwords")
@@ -121,36 +120,30 @@ class DataConfig(Config):
     max_length_ratio: float = filter_option(
         9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
     )
-    workers: int | None = work_option(
+    workers: int | None = processes_option(
         None,
         "Number of processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        panel="Work",
     )
     seed: int = work_option(
         1, "Seed of the subword model's training sample, of subword sampling and of --augment.", at_least=0
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         check_languages(self.source_lang, self.target_lang)
         if self.like is not None:
             decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
             if wrong := [flag_name(name) for name in self.variants() if name in decided]:
                 raise NmtError(f"--like decides {', '.join(wrong)}; leave out one or the other")
         if self.lower_capitals and (self.lowercase or self.symbols):
-            raise NmtError(
-                f"--lower-capitals does not go with {'--lowercase' if self.lowercase else '--symbols'}; leave out one "
-                f"of them"
-            )
+            other = "--lowercase" if self.lowercase else "--symbols"
+            raise NmtError(f"--lower-capitals does not go with {other}; leave out one of them")
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
-                raise NmtError(
-                    f"{flag} must be given once for each of the {len(self.train)} --train, but is "
-                    f"{' '.join(map(str, values))}"
-                )
+                given = " ".join(map(str, values))
+                raise NmtError(f"{flag} must be given once for each of the {len(self.train)} --train, but is {given}")
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.alignments and self.samples:
@@ -168,17 +161,12 @@ class DataConfig(Config):
             self.check_sampling(self.subword)
         if self.symbols and self.samples:
             raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
-        given = self.variants()
-        for name in ("sampled_side", "encodings"):
-            if name in given and not self.samples:
-                raise NmtError(
-                    f"{flag_name(name)} is {given[name]}, but needs --subword-dropout or --subword-alpha; add one"
-                )
-        for name in ("symbols", "vocab_size", "subword_sample"):
-            if name in given and self.subword_model:
-                raise NmtError(
-                    f"{flag_name(name)} is only for training a subword model; leave it out with --subword-model"
-                )
+        for name, value in self.variants().items():
+            flag = flag_name(name)
+            if name in ("sampled_side", "encodings") and not self.samples:
+                raise NmtError(f"{flag} is {value}, but needs --subword-dropout or --subword-alpha; add one")
+            if name in ("symbols", "vocab_size", "subword_sample") and self.subword_model:
+                raise NmtError(f"{flag} is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
 

@@ -5,20 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
+from nmt.config.options import Config, flag_name, option, processes_option
 from nmt.errors import NmtError
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
-# Options by the section of the help page that lists them.
 large_jobs_option = partial(option, panel="Large jobs")
 files_option = partial(option, panel="Input and output")
 workers_option = partial(
-    files_option,
+    processes_option,
     help="Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores. By default 1, and "
     "with --cluster as many as fit.",
-    at_least=1,
-    at_most=MOST_PROCESSES,
+    panel="Input and output",
 )
 glossary_option = partial(
     files_option,
@@ -42,12 +40,11 @@ class JobConfig(Config):
         "Address of a Ray cluster to work on: HOST:PORT of its head. auto uses the cluster that this machine "
         "belongs to, or starts one on this machine. Needs the package ray.",
     )
-    worker_cores: int = large_jobs_option(
+    worker_cores: int = processes_option(
         1,
         "With --cluster, cores for each worker. A worker with a model also gets a GPU if the cluster has any, unless "
         "--device is cpu.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        panel="Large jobs",
     )
     shard: str | None = large_jobs_option(
         None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
@@ -56,15 +53,14 @@ class JobConfig(Config):
         False, "Check that all shards are there, and write the output from them. No shard is computed."
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         given = [flag_name(name) for name in ("cluster", "shard", "merge") if getattr(self, name)]
         if len(given) > 1:
             raise NmtError(f"{given[0]} and {given[1]} were given together; give one of them")
         if self.worker_cores > 1 and not self.cluster:
             raise NmtError(f"--worker-cores is {self.worker_cores}, but needs --cluster; add it")
-        number, count = self.part
-        if not 0 <= number < count:
+        part, count = self.part
+        if not 0 <= part < count:
             raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")
 
     @property
@@ -102,8 +98,7 @@ class TranslationFiles(Config):
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
             other = next(iter(self.by_flag), "jsonl")
             raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
@@ -127,11 +122,6 @@ class TranslationFiles(Config):
         """The files beside the input, by flag."""
         beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
         return {flag: path for flag, path in beside.items() if path is not None}
-
-    @property
-    def segments(self) -> list[list[str]]:
-        """The files that are read side by side, for each input."""
-        return [[path, *self.by_flag.values()] for path in self.input]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +170,7 @@ class RescoringFiles(Config):
             return {"--source": self.source, "--target": self.target}
         return {"--input": self.input}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if (self.source is None) != (self.target is None):
             missing = "--source" if self.source is None else "--target"
             raise NmtError(f"{missing} is missing; give both --source and --target, or pairs by --input")

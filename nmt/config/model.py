@@ -12,7 +12,6 @@ from nmt.errors import NmtError
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
 # Fields that may differ between a model and another one that continues with its weights.
 _WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attention_window", "guided_alignment")
-# Options by the section of the help page that lists them.
 model_option = partial(option, panel="Model")
 
 
@@ -74,8 +73,7 @@ class ModelConfig(Config):
         at_least=1,
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.guided_alignment is not None and self.guided_alignment > self.decoder_layers:
             raise NmtError(
                 f"--guided-alignment is layer {self.guided_alignment}, but the decoder has {self.decoder_layers}; "

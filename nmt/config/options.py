@@ -15,29 +15,24 @@ from nmt.errors import NmtError
 MOST_PROCESSES = 1024
 # The largest numbers that all libraries accept.
 _LARGEST = {int: 2**31 - 1, float: 1e30}
-_RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+_RELATIONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 # The names of types in messages.
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def option(
-    default: Any = MISSING,
-    help: str = "",
-    *,
-    panel: str,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Returns a dataclass field that declares an option."""
-    bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    limits = {name: bound for name, bound in bounds.items() if bound is not None}
+def option(default: Any = MISSING, help: str = "", *, panel: str, **limits: float) -> Any:
+    """Returns a dataclass field that declares an option.
+
+    Args:
+        panel: the section of the help page that lists the option.
+        limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`.
+    """
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
 
 
-# Options of several modules, in one section of the help page.
+# Options of several modules.
 hardware_option = partial(option, panel="Hardware")
+processes_option = partial(option, at_least=1, at_most=MOST_PROCESSES)
 
 
 def flag_name(field_name: str) -> str:
@@ -53,28 +48,26 @@ def check_field(declared: Field[Any], value: Any) -> None:
         return
     if value == "":
         raise NmtError(f"{flag} is empty; give a value" + ("" if declared.default is MISSING else " or leave it out"))
-    is_list = get_origin(kind) is tuple
-    if is_list and not isinstance(value, tuple):
-        raise NmtError(f"{flag} must be a list in brackets, but is {shortened(value)}")
-    for item in value if is_list else (value,):
-        _check_value(flag, get_args(kind)[0] if is_list else kind, item, limits)
-
-
-def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) -> None:
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise NmtError(f"{flag} must be one of {', '.join(get_args(kind))}, but is {shortened(value)}")
-    elif type(value) is not kind and not (kind is float and type(value) is int):
-        raise NmtError(f"{flag} must be {_NAMES[kind]}, but is {shortened(value)}")
-    elif kind is str and "\0" in value:
-        raise NmtError(f"{flag} must not contain a NUL character, but is {shortened(value)}")
-    elif type(value) is float and not math.isfinite(value):
-        raise NmtError(f"{flag} must be a finite number, but is {value}")
-    elif not all(_RELATIONS[name](value, bound) for name, bound in limits.items()):
-        allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
-        raise NmtError(f"{flag} must be {allowed}, but is {shortened(value)}")
-    elif kind in _LARGEST and value > _LARGEST[kind]:
-        raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(value)}")
+    items = (value,)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            raise NmtError(f"{flag} must be a list in brackets, but is {shortened(value)}")
+        kind, items = get_args(kind)[0], value
+    for item in items:
+        if get_origin(kind) is Literal:
+            if item not in get_args(kind):
+                raise NmtError(f"{flag} must be one of {', '.join(get_args(kind))}, but is {shortened(item)}")
+        elif type(item) is not kind and not (kind is float and type(item) is int):
+            raise NmtError(f"{flag} must be {_NAMES[kind]}, but is {shortened(item)}")
+        elif kind is str and "\0" in item:
+            raise NmtError(f"{flag} must not contain a NUL character, but is {shortened(item)}")
+        elif type(item) is float and not math.isfinite(item):
+            raise NmtError(f"{flag} must be a finite number, but is {item}")
+        elif not all(_RELATIONS[name](item, bound) for name, bound in limits.items()):
+            allowed = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
+            raise NmtError(f"{flag} must be {allowed}, but is {shortened(item)}")
+        elif kind in _LARGEST and item > _LARGEST[kind]:
+            raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(item)}")
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +90,10 @@ class Config:
     def __post_init__(self) -> None:
         for declared in fields(self):  # type: ignore[arg-type]
             check_field(declared, getattr(self, declared.name))
+        self._check()
+
+    def _check(self) -> None:
+        """Raises NmtError if values of different fields do not go together."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as plain data."""
@@ -130,9 +127,7 @@ class Config:
         try:
             return cls(**with_tuples(values if isinstance(values, Mapping) else {}))
         except TypeError as error:  # its message names a missing or unknown field
-            raise NmtError(
-                f"{origin} was written by another version of nmt ({error!s:.500}); "
-                f"read it with that version or make it again"
-            ) from error
+            cause = f"was written by another version of nmt ({error!s:.500})"
+            raise NmtError(f"{origin} {cause}; read it with that version or make it again") from error
         except NmtError as error:
             raise NmtError(f"{origin} cannot be used: {error}") from error

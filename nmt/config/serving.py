@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, option
+from nmt.config.options import Config, option, processes_option
 from nmt.errors import NmtError
 
-# Options by the section of the help page that lists them.
 server_option = partial(option, panel="Server")
 limits_option = partial(option, panel="Limits of a request")
 access_option = partial(option, panel="Access")
@@ -20,11 +19,8 @@ class ServeConfig(Config):
 
     host: str = server_option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
     port: int = server_option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
-    workers: int = server_option(
-        1,
-        "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+    workers: int = processes_option(
+        1, "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores.", panel="Server"
     )
     batch_tokens: int = server_option(
         1024,
@@ -45,7 +41,6 @@ class ServeConfig(Config):
         (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
     )
     log_text: bool = server_option(False, "Print the text of every request that succeeds, and of its answer.")
-
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
     max_document_mib: int = limits_option(
@@ -54,7 +49,6 @@ class ServeConfig(Config):
     max_seconds: float = limits_option(
         60.0, "Seconds after which a request that has no answer yet gets 503.", above=0, at_most=1_000_000
     )
-
     token_file: str | None = access_option(
         None,
         "File with a secret. Requests then need the header Authorization: Bearer SECRET; clients of --api send it in "
@@ -69,10 +63,8 @@ class ServeConfig(Config):
         "several times.",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         for origin in self.allow_origin:
             if not re.fullmatch(r"[a-z-]+://[^/*\s]+", origin):
-                raise NmtError(
-                    f"--allow-origin must be a scheme and a host, such as https://example.org, but is {origin!r:.80}"
-                )
+                form = "a scheme and a host, such as https://example.org"
+                raise NmtError(f"--allow-origin must be {form}, but is {origin!r:.80}")

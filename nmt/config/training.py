@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, hardware_option, option
+from nmt.config.options import Config, hardware_option, option, processes_option
 from nmt.errors import NmtError
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
@@ -12,7 +12,6 @@ ValidMetric = Literal["bleu", "chrf", "nll"]
 _GPU_TOKENS = 32_768
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
-# Options by the section of the help page that lists them.
 batches_option = partial(option, panel="Batches")
 main_option = partial(option, panel="Options")
 run_option = partial(option, panel="Run")
@@ -87,12 +86,11 @@ class TrainConfig(BatchConfig):
         "--encoder-layers and --decoder-layers may be smaller than the checkpoint's.",
     )
     max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
-    gpus: int = hardware_option(
+    gpus: int = processes_option(
         1,
         "Training processes on this machine, each on its own GPU. With --device cpu, they share the cores. "
         "Their number changes the speed, but not the size of an update.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        panel="Hardware",
     )
     rank_timeout: float = hardware_option(
         600.0, "Seconds that a process waits for the others before the run fails.", above=0, at_most=1_000_000
@@ -168,16 +166,13 @@ class TrainConfig(BatchConfig):
     log_updates: int = run_option(100, "Print and record the metrics every N updates.", at_least=1)
     tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order
         if not self.valid_metric:
             raise NmtError("--valid-metric must be given at least once")
         if self.lr_schedule == "paper" and self.lr is not None:
-            raise NmtError(
-                f"--lr {self.lr:g} does not go with --lr-schedule paper, whose formula gives the learning rate; scale "
-                f"it with --lr-scale, or choose another schedule"
-            )
+            conflict = f"--lr {self.lr:g} does not go with --lr-schedule paper, whose formula gives the learning rate"
+            raise NmtError(f"{conflict}; scale it with --lr-scale, or choose another schedule")
         if self.lr_schedule != "paper" and self.lr is None:
             raise NmtError(f"--lr-schedule {self.lr_schedule} needs --lr, the peak of the learning rate")
         if self.lr_schedule != "paper" and self.lr_scale != 1.0:

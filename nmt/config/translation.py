@@ -10,7 +10,6 @@ from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
-# Options by the section of the help page that lists them.
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
 candidates_option = partial(option, panel="Candidates")
@@ -38,7 +37,6 @@ class SearchConfig(Config):
         "on a CPU and 16384 on a GPU.",
         at_least=1,
     )
-
     beam_groups: int = search_option(
         1, "Diverse beam search: divide the beam into this many groups that avoid each other's pieces.", at_least=1
     )
@@ -93,20 +91,7 @@ class SearchConfig(Config):
         """The largest number of tokens, EOS included, that a translation may have."""
         return self.max_source_length + 1 + self.max_length_offset
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_sampling()
-        if self.n_best > self.beam:
-            raise NmtError(f"--n-best must be at most --beam ({self.beam}), but is {self.n_best}")
-        if self.beam % self.beam_groups:
-            raise NmtError(
-                f"--beam-groups must divide --beam ({self.beam}), but is {self.beam_groups}; change one of the two"
-            )
-        if self.beam_groups == 1 and "diversity" in self.variants():
-            raise NmtError(f"--diversity is {self.diversity}, but there is one group; also give --beam-groups")
-
-    def _check_sampling(self) -> None:
-        """Raises NmtError if options of sampling are given without it, or options of beam search with it."""
+    def _check(self) -> None:
         for name, value in self.variants().items():
             if not self.sample and name in ("samples", "temperature", "top_k", "top_p"):
                 raise NmtError(f"{flag_name(name)} is {value}, but needs --sample; add it")
@@ -114,6 +99,13 @@ class SearchConfig(Config):
             raise NmtError(f"--n-best is {self.n_best}, but --sample was given; use --samples {self.n_best} instead")
         if self.sample and self.beam_groups > 1:
             raise NmtError(f"--beam-groups is {self.beam_groups}, but --sample was given; leave out one of the two")
+        if self.n_best > self.beam:
+            raise NmtError(f"--n-best must be at most --beam ({self.beam}), but is {self.n_best}")
+        if self.beam % self.beam_groups:
+            given = f"--beam ({self.beam}), but is {self.beam_groups}"
+            raise NmtError(f"--beam-groups must divide {given}; change one of the two")
+        if self.beam_groups == 1 and "diversity" in self.variants():
+            raise NmtError(f"--diversity is {self.diversity}, but there is one group; also give --beam-groups")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +144,10 @@ class EngineConfig(Config):
         }
         return next((flag for flag, is_given in given.items() if is_given), None)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.compute_type != "auto" and self.engine == "pytorch":
-            raise NmtError(
-                f"--compute-type is {self.compute_type}, but needs --engine ctranslate2; add it or use --precision"
-            )
+            given = f"--compute-type is {self.compute_type}"
+            raise NmtError(f"{given}, but needs --engine ctranslate2; add it or use --precision")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,6 @@ def import_fairseq(
     file: str,
     dictionaries: Sequence[str],
     codes: str,
-    *,
     tokenizer: str,
     lowercase: bool,
     source_lang: str | None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,11 +89,10 @@ class Run:
     @property
     def best(self) -> dict[str, Any] | None:
         """The record of the best validation, by the first --valid-metric; None if there is no validation."""
-        scores = [
-            Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r.get("nll") is not None
-        ]
-        best_updates = [best.update for best in ranked(scores, self._options["valid_metric"][0])[:1]]
-        return next((record for record in self.valid if record["update"] in best_updates), None)
+        records = {record["update"]: record for record in self.valid if record.get("nll") is not None}
+        scores = [Scores(update, r["nll"], r["bleu"], r.get("chrf")) for update, r in records.items()]
+        best = ranked(scores, self._options["valid_metric"][0])[:1]
+        return records[best[0].update] if best else None
 
 
 def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
@@ -108,33 +108,30 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
         )
     if "" in names:
         raise NmtError("--name is empty; give a name for the run")
-    if repeated := _repeated(names):
-        raise NmtError(f"--name {repeated:.80} was given more than once; give each run its own name")
-    if repeated := _repeated([os.path.realpath(_metrics(path)) for path in paths]):
-        raise NmtError(f"the run of {repeated} was given more than once; give each run once")
-    return [_read_run(path, name) for path, name in zip(paths, names or short_names(paths), strict=True)]
-
-
-def _repeated(names: Sequence[str]) -> str | None:
-    return next((name for name, count in Counter(names).items() if count > 1), None)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise NmtError(f"--name {name:.80} was given more than once; give each run its own name")
+    for path, count in Counter(os.path.realpath(_metrics_file(path)) for path in paths).items():
+        if count > 1:
+            raise NmtError(f"the run of {path} was given more than once; give each run once")
+    return [_read_run(_metrics_file(path), name) for path, name in zip(paths, names or short_names(paths), strict=True)]
 
 
 def version_of(paths: Sequence[str]) -> str:
     """Returns a text that changes when the records of a run change, or when its training starts or ends."""
     versions = []
-    for file in map(_metrics, paths):
+    for file in map(_metrics_file, paths):
         with suppress(OSError):
             stat = file.stat()
             versions.append(f"{stat.st_size}-{stat.st_mtime_ns}-{is_locked(file.parent):d}")
     return ".".join(versions)
 
 
-def _metrics(path: str) -> Path:
+def _metrics_file(path: str) -> Path:
     return Path(path, METRICS) if os.path.isdir(path) else Path(path)
 
 
-def _read_run(path: str, name: str) -> Run:
-    file = _metrics(path)
+def _read_run(file: Path, name: str) -> Run:
     records = MetricsFile(file).records()
     starts = [record for record in records if record["kind"] == "start"]
     if not starts:
@@ -151,16 +148,16 @@ def _read_run(path: str, name: str) -> Run:
 
 def short_names(paths: Sequence[str]) -> list[str]:
     """Returns the paths without the leading folders that all have; of one path, the last part."""
-    parts = [[part for part in Path(os.path.abspath(path)).parts if part != METRICS] for path in paths]
-    same = [len(set(column)) == 1 for column in zip(*(path[:-1] for path in parts), strict=False)]
-    shared = same.index(False) if False in same else len(same)
-    return ["/".join(path[shared:]) for path in parts]
+    names = [[name for name in Path(os.path.abspath(path)).parts if name != METRICS] for path in paths]
+    columns = zip(*(path[:-1] for path in names), strict=False)
+    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+    return ["/".join(path[shared:]) for path in names]
 
 
-# The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
-TABLE_2 = [
-    ("Transformer (base), in the paper", "27.3 / 38.1", "3.3e18"),
-    ("Transformer (big), in the paper", "28.4 / 41.8", "2.3e19"),
+# Rows of the table of costs from the paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
+_TABLE_2 = [
+    ["Transformer (base), in the paper", "", "", "", "", "27.3 / 38.1", "", "3.3e18"],
+    ["Transformer (big), in the paper", "", "", "", "", "28.4 / 41.8", "", "2.3e19"],
 ]
 _NOTE = (
     "Counted: six operations for each weight that a token is multiplied with. Sustained: training time × devices × "
@@ -169,8 +166,6 @@ _NOTE = (
     "newstest2014, en-de / en-fr. Sustained speed"
 )
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
-_TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
-_VALID = ("nll", "ppl", "bleu", "chrf")
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -179,57 +174,64 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
     shown, costs = [], []
     for run in runs:
         try:
-            shown.append(_run(run))
+            shown.append(_shown(run))
             costs.append(_cost(run, sustained_tflops))
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise NmtError(
                 f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r}); run nmt "
                 f"report with the version of nmt that wrote it"
             ) from error
-    paper = [[name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2]
-    rows = [list(costs[0]), *(list(cost.values()) for cost in costs), *paper]
+    rows = [list(costs[0]), *(list(cost.values()) for cost in costs), *_TABLE_2]
     return {"runs": shown, "cost": {"note": note, "rows": rows}}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _shown(run: Run) -> dict[str, Any]:
+    """Returns what the page shows about a run."""
     best = run.best
+    samples: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in run.valid:
+        for sample in record["samples"]:
+            source, reference = sample["source"], sample["reference"]
+            translated = {"source": source, "reference": reference, "outputs": []}
+            outputs = samples.setdefault((source, reference), translated)["outputs"]
+            outputs.append((record["update"], sample["output"]))
     return {
         "name": run.name,
         "status": run.status,
         "message": run.message,
         "facts": _facts(run),
         "command": run.starts[-1].get("command"),
-        "train": _columns(run.train, _TRAIN),
-        "valid": _columns(run.valid, _VALID),
+        "train": _columns(run.train, ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")),
+        "valid": _columns(run.valid, ("nll", "ppl", "bleu", "chrf")),
         "best": run.valid.index(best) if best else None,
-        "samples": _samples(run.valid),
+        "samples": list(samples.values()),
         "config": _config(run),
     }
 
 
 def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, list[float | None]]:
     """Returns the values of each name, in the order of the records; a missing value is null."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.7g}")
+
     return {
         "update": [record["update"] for record in records],
         "train_seconds": [round(record["train_seconds"], 3) for record in records],
-        **{name: [_rounded(record.get(name)) for record in records] for name in names},
+        **{name: [rounded(record.get(name)) for record in records] for name in names},
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.7g}")
 
 
 def _facts(run: Run) -> list[list[str]]:
     """Returns what the page shows first about a run: names, values and notes."""
-    last, best = run.last, run.best
+    last = run.last
     facts = [["updates", f"{run.update:,}", f"of {run.most_updates:,}"]]
     for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
         if scored := [record for record in run.valid if record.get(field) is not None]:
             top = max(scored, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
             facts.append([name, f"{top[field]:.2f}", f"at update {top['update']:,}"])
     latest = run.valid[-1] if run.valid else None
-    for name, record in (("perplexity of the best checkpoint", best), ("last perplexity", latest)):
+    for name, record in (("perplexity of the best checkpoint", run.best), ("last perplexity", latest)):
         if record and record["ppl"] is not None:
             facts.append([name, f"{record['ppl']:.2f}", f"at update {record['update']:,}"])
     left = ""
@@ -243,21 +245,9 @@ def _facts(run: Run) -> list[list[str]]:
     return [*facts, ["cost", f"{last['flops']:.1e}", "FLOPs counted"]]
 
 
-def _samples(validations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns each sample sentence with its reference and its translations, as pairs of update and text."""
-    samples: dict[tuple[str, str], dict[str, Any]] = {}
-    for record in validations:
-        for sample in record["samples"]:
-            texts = {name: sample[name] for name in ("source", "reference")}
-            shown = samples.setdefault((sample["source"], sample["reference"]), texts | {"outputs": []})
-            shown["outputs"].append((record["update"], sample["output"]))
-    return list(samples.values())
-
-
 def _config(run: Run) -> dict[str, str]:
     """Returns the options and the provenance of a run as text, by name."""
     start = run.starts[-1]
-    signatures = [record.get("bleu_signature") for record in run.valid]
     sizes, text = start["vocab_sizes"], start["text"]
     values: dict[str, Any] = {
         "run folder": run.file.parent,
@@ -265,7 +255,7 @@ def _config(run: Run) -> dict[str, str]:
         "training pairs": f"{start['pairs']:,}",
         "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
         "parameters": f"{start['parameters']:,}",
-        "BLEU tokenizer and signature": signatures[-1] if signatures else None,
+        "BLEU tokenizer and signature": run.valid[-1].get("bleu_signature") if run.valid else None,
         **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
         **{name: start[name] for name in _PROVENANCE},
         "data": start["data"][:12],
@@ -278,9 +268,9 @@ def _cost(run: Run, sustained_tflops: float | None) -> dict[str, str]:
     """Returns the run's row of the table of costs, by column."""
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = run.last["train_seconds"]
-    begins = [start["train_seconds"] for start in run.starts]
-    ends = [*begins[1:], seconds]  # the number of devices may differ after each start
-    device_seconds = sum((e - b) * start["ranks"] for start, b, e in zip(run.starts, begins, ends, strict=True))
+    times = pairwise([*(start["train_seconds"] for start in run.starts), seconds])
+    # The number of devices may differ after each start.
+    device_seconds = sum((end - begin) * start["ranks"] for start, (begin, end) in zip(run.starts, times, strict=True))
     return {
         "run": run.name,
         "updates": f"{run.last['update']:,}",
@@ -301,7 +291,6 @@ def report_page(data: dict[str, Any]) -> str:
 # The page with data that follow the trainings (`nmt report --watch`)
 
 _ADDRESS = "127.0.0.1"
-_NAMES = (_ADDRESS, "localhost")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -318,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # Other host names are refused, so that no web page reads the report by DNS rebinding.
-        if self.headers.get("Host", "").split(":")[0].lower() not in _NAMES:
+        if self.headers.get("Host", "").split(":")[0].lower() not in (_ADDRESS, "localhost"):
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         path, _, query = self.path.partition("?")

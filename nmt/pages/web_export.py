@@ -10,8 +10,7 @@ from nmt.interop.model_card import Facts, model_card
 from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
 from nmt.pages.page import STYLE
 
-_PAGE = Path(__file__).parent / "web"
-_STYLES = STYLE, Path(__file__).parent / "service" / "page.css"
+_FOLDER = Path(__file__).parent
 # What transformers.js loads. The graphs in 32 bits, and files for Python only, are left out.
 _MODEL = "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"
 _GRAPHS = f"{ENCODER}{QUANTIZED}.onnx", f"{MERGED}{QUANTIZED}.onnx"
@@ -44,7 +43,7 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
             f"nmt serve"
         )
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
-        for file in (*_PAGE.iterdir(), *_STYLES):
+        for file in (*(_FOLDER / "web").iterdir(), STYLE, _FOLDER / "service" / "page.css"):
             shutil.copyfile(file, folder / file.name)
         model = folder / "model"
         model.mkdir()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -23,9 +23,9 @@ from nmt.serving.schema import SEARCH_FIELDS
 RETRY = {"Retry-After": "1"}
 # The first part of DeepL's paths, where an error has another field.
 DEEPL = "/v2"
-_FIELDS = {"source", "target", *(field.name for field in SEARCH_FIELDS)}
-# What pydantic adds to the location of an error in a field of several types.
-_TYPES_IN_LOCATIONS = ("str", "list[str]")
+# Flags in messages that stand for fields of a request.
+_FIELDS = ("source", "target", *(field.name.replace("_", "-") for field in SEARCH_FIELDS))
+_FLAGS_OF_FIELDS = re.compile(f"--({'|'.join(_FIELDS)})(?![a-z-])")
 
 
 async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, Any, Any]) -> JSONResponse:
@@ -35,7 +35,24 @@ async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, A
         HTTPException: the work takes too long.
         ClientDisconnect: the client has gone.
     """
-    answer = await _unless_gone(request, work, config.max_seconds)
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, gone = asyncio.create_task(work), asyncio.create_task(disconnected())
+    try:
+        async with asyncio.timeout(config.max_seconds):
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientDisconnect
+            answer = working.result()
+    except TimeoutError:
+        message = f"the answer takes more than {config.max_seconds:g} seconds; send less text or try again"
+        raise HTTPException(503, message, RETRY) from None
+    finally:
+        working.cancel()
+        gone.cancel()
     if isinstance(answer, BaseModel):
         answer = answer.model_dump(exclude_defaults=True)
     if config.log_text:
@@ -45,24 +62,13 @@ async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, A
     return JSONResponse(answer)
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+def constant(answer: Any) -> Callable[[], Awaitable[Any]]:
+    """Returns an endpoint that always gives the same answer."""
 
-    working, gone = asyncio.create_task(work), asyncio.create_task(disconnected())
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise ClientDisconnect
-            return working.result()
-    except TimeoutError:
-        message = f"the answer takes more than {seconds:g} seconds; send less text or try again"
-        raise HTTPException(503, message, RETRY) from None
-    finally:
-        working.cancel()
-        gone.cancel()
+    async def give() -> Any:
+        return answer
+
+    return give
 
 
 async def failed(request: Request, error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -85,7 +91,7 @@ def explained(error: Exception) -> HTTPException:
         case WorkerDiedError():
             return HTTPException(503, "a worker process of the server died; send less or try again later", RETRY)
         case NmtError():
-            return HTTPException(400, re.sub("--([a-z][a-z-]*)", _field_of_flag, str(error)))
+            return HTTPException(400, _FLAGS_OF_FIELDS.sub(lambda flag: flag[1].replace("-", "_"), str(error)))
         case ClientDisconnect():  # for the figures of GET /metrics
             return HTTPException(499, "the client has gone")
     return HTTPException(500, "the server has a bug, which its log describes")
@@ -97,11 +103,6 @@ def _wrong_field(error: Mapping[str, Any]) -> str:
         return 'the body is no JSON; send an object such as {"source": "…"}'
     if error["loc"] == ("body",) and error["type"] in ("missing", "model_attributes_type"):
         return "the body must be a JSON object, sent with the header Content-Type: application/json"
-    field = ".".join(str(part) for part in error["loc"][1:] if part not in _TYPES_IN_LOCATIONS)
+    # The location of an error in a field of several types has its type, too.
+    field = ".".join(str(name) for name in error["loc"][1:] if name not in ("str", "list[str]"))
     return f"{field or 'the body'} is wrong: {error['msg'][:200]}; /docs describes the fields"
-
-
-def _field_of_flag(flag: re.Match[str]) -> str:
-    """Returns the field of a request that a flag in a message stands for, or the flag if there is no such field."""
-    field = flag[1].replace("-", "_")
-    return field if field in _FIELDS else flag[0]

@@ -2,13 +2,11 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -18,7 +16,7 @@ from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
-from nmt.serving.answers import answered, failed
+from nmt.serving.answers import answered, constant, failed
 from nmt.serving.deepl import deepl_routes
 from nmt.serving.documents import DocumentStore
 from nmt.serving.libretranslate import libretranslate_routes
@@ -40,9 +38,7 @@ def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     documents = DocumentStore(service) if service.config.max_document_mib else None
-    app.include_router(_work_routes(service))
-    if documents:
-        app.include_router(_document_routes(documents))
+    app.include_router(_work_routes(service, documents), responses=_FAILURES)
     if "libretranslate" in service.config.api:
         app.include_router(libretranslate_routes(service, documents))
     if "deepl" in service.config.api:
@@ -54,9 +50,9 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _work_routes(service: Service) -> APIRouter:
+def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes that need a model."""
-    router = APIRouter(responses=_FAILURES)
+    router = APIRouter()
 
     @router.post("/translate", response_model=schema.TranslateAnswer)
     async def translate(body: schema.TranslateBody, request: Request) -> Response:
@@ -83,17 +79,12 @@ def _work_routes(service: Service) -> APIRouter:
         """Computes the attention weights of a sentence pair."""
         return await answered(request, service.config, service.attention(body))
 
-    return router
+    if documents is None:
+        return router
 
+    file = {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
 
-def _document_routes(documents: DocumentStore) -> APIRouter:
-    """Returns the routes of documents."""
-    router = APIRouter(responses=_FAILURES)
-    body = {
-        "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
-    }
-
-    @router.post("/documents", openapi_extra=body)
+    @router.post("/documents", openapi_extra={"requestBody": file})
     async def add(fields: Annotated[schema.DocumentFields, Query()], request: Request) -> schema.DocumentAnswer:
         """Begins to translate a document. The body is the file."""
         return schema.DocumentAnswer(id=documents.add(content=await request.body(), **fields.model_dump()))
@@ -139,10 +130,10 @@ def _status_routes(service: Service) -> APIRouter:
             max_beam=service.config.max_beam,
         )
 
-    @router.get("/health")
-    async def health() -> Response:
+    @router.get("/health", response_model=None)
+    async def health() -> dict[str, str]:
         """Answers as long as the server works."""
-        return JSONResponse({"status": "ok"})
+        return {"status": "ok"}
 
     @router.get("/metrics")
     async def metrics() -> Response:
@@ -158,7 +149,8 @@ def _page_routes() -> APIRouter:
     files = {f"/static/{path.name}": path for path in (*_FOLDER.iterdir(), STYLE) if path.suffix in (".css", ".js")}
     files |= {"/": _FOLDER / "page.html", "/docs": _FOLDER / "docs.html"}
     for route, path in files.items():
-        router.add_api_route(route, _giving(path.read_bytes(), _MEDIA_TYPES[path.suffix]))
+        file = Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix])
+        router.add_api_route(route, constant(file), response_model=None)
     # The page that draws attention weights. The page that shows it in a frame gives it the data. Its scripts and styles
     # are in the page itself, so its policy names them.
     content = page("attention", "Attention", None).encode()
@@ -168,13 +160,6 @@ def _page_routes() -> APIRouter:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         f"form-action 'none'; frame-ancestors 'self'"
     )
-    attention = _giving(content, "text/html", **{"Content-Security-Policy": policy})
-    router.add_api_route("/static/attention.html", attention)
+    attention = Response(content, media_type="text/html", headers={"Content-Security-Policy": policy})
+    router.add_api_route("/static/attention.html", constant(attention), response_model=None)
     return router
-
-
-def _giving(content: bytes, media_type: str, **headers: str) -> Callable[[], Awaitable[Response]]:
-    async def give() -> Response:
-        return Response(content, media_type=media_type, headers=headers)
-
-    return give

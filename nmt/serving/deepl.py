@@ -1,17 +1,17 @@
 """The protocol of DeepL, so that its clients can use this server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field
 
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
-from nmt.serving.answers import DEEPL, answered
-from nmt.serving.documents import DocumentStore, UploadedDocument
-from nmt.serving.forms import File, described, form_fields, validated
+from nmt.serving.answers import DEEPL, answered, constant
+from nmt.serving.documents import DocumentStore
+from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Service
 from nmt.text.languages import base_language, english_name
@@ -19,31 +19,21 @@ from nmt.text.languages import base_language, english_name
 _SENTENCES = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
 # The characters of a document's id that DeepL's clients have as the id. The others are their key.
 _ID_LENGTH = 32
-# Fields that name what DeepL stores for a user.
-_STORED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
 # DeepL has no plain target languages for these.
 _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
 }
-# Paths that always have the same answer: what they do, and the answer.
-_CONSTANT_ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/usage": ("Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
-    "/glossaries": ("Lists no glossaries.", {"glossaries": []}),
-    "/glossary-language-pairs": ("Lists no languages for glossaries.", {"supported_languages": []}),
-}
 
 DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 class DeepLBody(BaseModel):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
-    text: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+    text: Annotated[
+        list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text), Field(min_length=1)
+    ]
     target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
     source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
     split_sentences: Literal["0", "1", "nonewlines"] = Field(
@@ -58,7 +48,7 @@ class DeepLBody(BaseModel):
 class DeepLDocumentBody(BaseModel):
     """A document, as DeepL has it. Fields that are not named here change nothing."""
 
-    file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
+    file: FileField
     filename: str | None = Field(None, description="The name of the document, if the file has another one.")
     target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
     source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
@@ -87,15 +77,25 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         kind = (await form_fields(request)).get("type", "source")
         if kind not in ("source", "target"):
             raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
-        return _source_languages(service) if kind == "source" else _target_languages(service)
+        if kind == "source":
+            codes = sorted({source for source, _ in service.paths})
+            return [{"language": code.upper(), "name": english_name(code)} for code in codes]
+        names: dict[str, str] = {}
+        for code in sorted({target for _, target in service.paths}):
+            names |= _VARIANTS.get(code, {code.upper(): english_name(code)})
+        return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
     @router.post("/glossaries")
     async def new_glossary() -> None:
         """Refuses to make a glossary."""
         raise NmtError("Unsupported glossary source and target language pair")
 
-    for path, (description, answer) in _CONSTANT_ANSWERS.items():
-        router.add_api_route(path, _always(answer), description=description)
+    for path, description, answer in (
+        ("/usage", "Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
+        ("/glossaries", "Lists no glossaries.", {"glossaries": []}),
+        ("/glossary-language-pairs", "Lists no languages for glossaries.", {"supported_languages": []}),
+    ):
+        router.add_api_route(path, constant(answer), response_model=dict[str, Any], description=description)
     if documents is None:
         return router
 
@@ -117,7 +117,17 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
     async def state(name: str, request: Request) -> dict[str, Any]:
         """Says how far the translation of a document is."""
-        return {"document_id": name, **_state(documents.get(await document_id(name, request)))}
+        document = documents.get(await document_id(name, request))
+        progress: dict[str, Any] = {"status": "queued" if document.state == "waiting" else "translating"}
+        if document.state == "done":
+            progress = {"status": "done", "billed_characters": document.characters}
+        elif document.state == "failed":
+            progress = {"status": "error", "error_message": document.error}
+        elif document.done:
+            seconds = asyncio.get_running_loop().time() - document.started
+            left = seconds * (document.sentences - document.done) / document.done
+            progress["seconds_remaining"] = round(left)
+        return {"document_id": name, **progress}
 
     @router.post("/document/{name}/result", openapi_extra=described(DeepLKeyBody), response_class=Response)
     async def result(name: str, request: Request) -> Response:
@@ -127,70 +137,30 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     return router
 
 
-def _always(answer: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
-    async def give() -> dict[str, Any]:
-        return answer
-
-    return give
-
-
 async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = validated(DeepLBody, fields, _SENTENCES)
     _check(service, body, fields)
     spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
-    request = TranslateBody(
-        source=[" ".join(text.splitlines()) if spaced else text for text in body.text],
-        source_lang=body.source_lang or AUTO,
-        target_lang=body.target_lang,
-        markup=body.tag_handling,
-        pieces=False,
-        split=body.split_sentences != "0",
-    )
+    source = [" ".join(text.splitlines()) if spaced else text for text in body.text]
+    options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
+    source_lang, target_lang = body.source_lang or AUTO, body.target_lang
+    request = TranslateBody(source=source, source_lang=source_lang, target_lang=target_lang, **options)
     answers = []
     for text, translation in zip(body.text, await service.translated(request), strict=True):
-        detected = translation.detected
-        source_lang = detected.language if detected else base_language(body.source_lang or "")
+        detected = translation.detected.language if translation.detected else base_language(source_lang)
         billed = {"billed_characters": len(text)} if body.show_billed_characters else {}
-        answers.append({"detected_source_language": source_lang.upper(), "text": translation.text(), **billed})
+        answers.append({"detected_source_language": detected.upper(), "text": translation.text(), **billed})
     return {"translations": answers}
 
 
 def _check(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> None:
     """Raises an error in the words of DeepL."""
-    sources, targets = ({pair[side] for pair in service.paths} for side in (0, 1))
-    for name, language, served in (
-        ("source_lang", body.source_lang, sources),
-        ("target_lang", body.target_lang, targets),
-    ):
-        if language and base_language(language) not in served:
+    for side, name in enumerate(("source_lang", "target_lang")):
+        language = getattr(body, name)
+        if language and base_language(language) not in {pair[side] for pair in service.paths}:
             raise NmtError(_SENTENCES["other"].format(name))
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
-    for name in _STORED:
-        if fields.get(name):
-            raise NmtError(_SENTENCES["other"].format(name))
-
-
-def _source_languages(service: Service) -> list[dict[str, Any]]:
-    codes = sorted({source for source, _ in service.paths})
-    return [{"language": code.upper(), "name": english_name(code)} for code in codes]
-
-
-def _target_languages(service: Service) -> list[dict[str, Any]]:
-    languages: dict[str, str] = {}
-    for code in sorted({target for _, target in service.paths}):
-        languages |= _VARIANTS.get(code, {code.upper(): english_name(code)})
-    return [{"language": code, "name": name, "supports_formality": False} for code, name in languages.items()]
-
-
-def _state(document: UploadedDocument) -> dict[str, Any]:
-    """Returns how far the translation of a document is, in the words of DeepL."""
-    if document.state == "done":
-        return {"status": "done", "billed_characters": document.characters}
-    if document.state == "failed":
-        return {"status": "error", "error_message": document.error}
-    if not document.done:
-        return {"status": "queued" if document.state == "waiting" else "translating"}
-    seconds = asyncio.get_running_loop().time() - document.started
-    left = seconds * (document.sentences - document.done) / document.done
-    return {"status": "translating", "seconds_remaining": round(left)}
+    # These fields name what DeepL stores for a user.
+    for name in filter(fields.get, ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")):
+        raise NmtError(_SENTENCES["other"].format(name))

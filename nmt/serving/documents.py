@@ -71,8 +71,7 @@ class DocumentStore:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
         self._thread = asyncio.Lock()
-        most_waiting = service.config.max_waiting
-        self._at_once = max(1, min(_MOST_SENTENCES, most_waiting // (2 * UPLOADS)))
+        self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
     def add(
         self,
@@ -142,9 +141,16 @@ class DocumentStore:
         self, document: UploadedDocument, path: Path | None, target_lang: str | None, glossary: Glossary | None
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
+
+        def plain_text() -> str:
+            parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
+            text = "\n".join(line for passage in parsed.passages for line in passage.unit.lines)
+            return text[: self._service.config.max_characters]
+
         try:
             if path is None:
-                path = self._service.path(None, await self._detected_language(document), target_lang)
+                (languages,) = await self._service.detected([await self._in_thread(plain_text)])
+                path = self._service.path(None, languages[0].language, target_lang)
             if path:  # otherwise, the document is in the target language already
                 document.content = await self._translated(document, path, glossary)
             name = PurePath(document.name)
@@ -154,15 +160,6 @@ class DocumentStore:
             document.state, document.content, document.error = "failed", b"", explained(error).detail
             if not isinstance(error, NmtError | HTTPException):
                 raise
-
-    async def _detected_language(self, document: UploadedDocument) -> str:
-        def plain_text() -> str:
-            parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
-            return "\n".join(line for passage in parsed.passages for line in passage.unit.lines)
-
-        text = await self._in_thread(plain_text)
-        (languages,) = await self._service.detected([text[: self._service.config.max_characters]])
-        return languages[0].language
 
     async def _translated(self, document: UploadedDocument, path: Path, glossary: Glossary | None) -> bytes:
         """Translates a document in slices of its sentences, so that other requests get their turns."""

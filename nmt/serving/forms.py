@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from email.message import Message
 from email.parser import HeaderParser
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -26,6 +26,9 @@ class File(NamedTuple):
 
     name: str
     content: bytes
+
+
+FileField = Annotated[File, WithJsonSchema({"type": "string", "format": "binary"}), Field(description="The document.")]
 
 
 def validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping[str, str]) -> _Body:

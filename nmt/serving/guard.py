@@ -23,12 +23,9 @@ from nmt.serving.forms import form_fields
 from nmt.serving.metrics import REQUESTS, SECONDS
 
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -69,8 +66,7 @@ class Guard:
     """
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
-        self._app, self._token, self._config = app, token, config
-        self._uploads = 0
+        self._app, self._token, self._config, self._uploads = app, token, config, 0
         is_libretranslate = "libretranslate" in config.api
         # The paths that LibreTranslate and this server share. Clients of LibreTranslate have the token in the body.
         self._shared_paths = libretranslate.KEYED_PATHS if is_libretranslate else set()
@@ -102,8 +98,10 @@ class Guard:
             is_shared = path in self._shared_paths
             if not is_shared:
                 self._check_token(path, headers)
+            if path in _UPLOAD_PATHS:
+                await self._upload(request)
             if is_shared or path in _UPLOAD_PATHS:
-                receive = _again(await self._body(request), receive)
+                receive = _again(await request.body(), receive)
             if is_shared:
                 fields, key = await form_fields(request), ""
                 if libretranslate.is_meant(path, fields):
@@ -117,16 +115,14 @@ class Guard:
         else:
             await self._app(scope, receive, answer)
 
-    async def _body(self, request: Request) -> bytes:
-        """Returns the body of a request. Few documents are uploaded at a time, because they are kept in memory."""
-        if request.url.path not in _UPLOAD_PATHS:
-            return await request.body()
+    async def _upload(self, request: Request) -> None:
+        """Reads the body of a request. Few documents are uploaded at a time, because they are kept in memory."""
         if self._uploads >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being uploaded; try again later", RETRY)
         self._uploads += 1
         try:
             async with asyncio.timeout(self._config.max_seconds):
-                return await request.body()
+                await request.body()
         except TimeoutError:
             message = f"the upload takes more than {self._config.max_seconds:g} seconds; send a smaller document"
             raise HTTPException(503, message, RETRY) from None
@@ -136,21 +132,16 @@ class Guard:
     def _check_origin(self, headers: Mapping[str, str]) -> None:
         """Raises HTTPException if a request is for another host or from a page of another origin."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._is_own(host):
-            raise HTTPException(
-                421, f"the host {host!r:.80} is not allowed; use the address of the server, or --allow-host"
-            )
-        if origin is not None and origin not in self._config.allow_origin and origin.partition("://")[2] != host:
-            raise HTTPException(
-                403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
-            )
-
-    def _is_own(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            return name in self._hosts or bool(ipaddress.ip_address(name))
+            if name not in self._hosts:
+                ipaddress.ip_address(name)
         except ValueError:  # the name is not an address
-            return False
+            message = f"the host {host!r:.80} is not allowed; use the address of the server, or --allow-host"
+            raise HTTPException(421, message) from None
+        if origin is not None and origin not in self._config.allow_origin and origin.partition("://")[2] != host:
+            message = f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
+            raise HTTPException(403, message)
 
     def _check_token(self, path: str, headers: Mapping[str, str], key: str = "") -> None:
         """Raises HTTPException if a request needs the token, and has it neither in its head nor as its key."""

@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, Field
 
 from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import answered
 from nmt.serving.documents import DocumentStore
-from nmt.serving.forms import File, described, form_fields, validated
+from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, TranslateBody
-from nmt.serving.service import AUTO, Service, Translated
+from nmt.serving.service import AUTO, Service
 from nmt.text.languages import base_language, english_name
 
 # The guard puts this prefix before paths of LibreTranslate that this server has, too.
@@ -53,7 +53,7 @@ class LibreTranslateBody(LibreTranslateDetectBody):
 class LibreTranslateFileBody(BaseModel):
     """A document, as LibreTranslate has it."""
 
-    file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
+    file: FileField
     source: _Source
     target: str = Field(min_length=1, description="The target language.")
     api_key: str | None = Field(None, description="The secret of --token-file.")
@@ -123,31 +123,19 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         raise NmtError(f"{body.format:.60} format is not supported")
     _check_languages(service, body.source, body.target)
     n_best = max(0, body.alternatives) + 1
-    search: dict[str, Any] = {"beam": min(max(n_best, SearchConfig.beam), service.config.max_beam), "n_best": n_best}
-    translations = await service.translated(
-        TranslateBody(
-            source=texts,
-            source_lang=body.source,
-            target_lang=body.target,
-            markup="html" if body.format == "html" else None,
-            pieces=False,
-            **search,
-        )
-    )
-    answers = [_answer(translation, body.alternatives) for translation in translations]
-    return (
-        answers[0] if isinstance(body.q, str) else {name: [answer[name] for answer in answers] for name in answers[0]}
-    )
-
-
-def _answer(translation: Translated, alternatives: int) -> dict[str, Any]:
-    answer: dict[str, Any] = {"translatedText": translation.text()}
-    if translation.detected:
-        answer["detectedLanguage"] = _confidence(translation.detected)
-    if alternatives > 0:
-        texts = dict.fromkeys(translation.text(rank) for rank in range(alternatives + 1))
-        answer["alternatives"] = [text for text in texts if text and text != translation.text()]
-    return answer
+    beam = min(max(n_best, SearchConfig.beam), service.config.max_beam)
+    options: dict[str, Any] = {"beam": beam, "n_best": n_best, "pieces": False}
+    if body.format == "html":
+        options["markup"] = "html"
+    request = TranslateBody(source=texts, source_lang=body.source, target_lang=body.target, **options)
+    translations = await service.translated(request)
+    answer: dict[str, list[Any]] = {"translatedText": [translation.text() for translation in translations]}
+    if translations[0].detected:  # then all languages are
+        answer["detectedLanguage"] = [_confidence(t.detected) for t in translations if t.detected]
+    if body.alternatives > 0:
+        ranked = [dict.fromkeys(map(translation.text, range(n_best))) for translation in translations]
+        answer["alternatives"] = [[text for text in texts if text and text != next(iter(texts))] for texts in ranked]
+    return {name: values[0] for name, values in answer.items()} if isinstance(body.q, str) else answer
 
 
 async def _translate_file(service: Service, documents: DocumentStore, request: Request) -> dict[str, str]:

@@ -30,15 +30,14 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
         raise NmtError(f"{min(unknown)!r:.60} is no field of this request; /docs lists the fields")
     tokens_at_once = 4 * limits.batch_tokens  # padding included; only long lines have more
     search = SearchConfig(**{"beam": min(SearchConfig.beam, limits.max_beam), **values}, batch_tokens=tokens_at_once)
-    largest = {
-        "beam": limits.max_beam,
-        "samples": limits.max_beam,
-        "max_length_offset": _LARGEST_OFFSET,
-        "max_source_length": SearchConfig.max_source_length,
-    }
-    for name, limit in largest.items():
-        if getattr(search, name) > limit:
-            raise NmtError(f"{name} must be at most {limit} on this server, but is {getattr(search, name)}")
+    for name, limit in (
+        ("beam", limits.max_beam),
+        ("samples", limits.max_beam),
+        ("max_length_offset", _LARGEST_OFFSET),
+        ("max_source_length", SearchConfig.max_source_length),
+    ):
+        if (value := getattr(search, name)) > limit:
+            raise NmtError(f"{name} must be at most {limit} on this server, but is {value}")
     if (length := search.max_source_length) < _LEAST_PART:
         raise NmtError(f"max_source_length must be at least {_LEAST_PART} on this server, but is {length}")
     return search
@@ -47,12 +46,9 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
 def check_text(texts: Sequence[str], limits: ServeConfig) -> None:
     """Raises an error if a request has too much text, or text that is no Unicode."""
     characters = sum(map(len, texts))
-    if characters > limits.max_characters:
-        raise HTTPException(
-            413,
-            f"the request has {characters:,} characters of text, but at most {limits.max_characters:,} are allowed; "
-            f"send it in parts",
-        )
+    if characters > (most := limits.max_characters):
+        message = f"the request has {characters:,} characters of text, but at most {most:,} are allowed"
+        raise HTTPException(413, f"{message}; send it in parts")
     if any(_SURROGATE.search(text) for text in texts):
         raise NmtError("the text has half of a surrogate pair, such as \\ud800; send whole characters")
 
@@ -82,28 +78,22 @@ class TranslateBody(BaseModel):
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
     source_lang: str | None = Field(
-        default=None,
-        description="With target_lang, chooses a model by language if no model is named. `auto` identifies it.",
+        None, description="With target_lang, chooses a model by language if no model is named. `auto` identifies it."
     )
-    target_lang: str | None = Field(default=None, description="Language of the translation; with source_lang.")
-    prefix: str = Field(default="", description="How the translation must begin. The text must be a single sentence.")
+    target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
+    prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
     constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
-        default=[],
+        [],
         max_length=16,
         description="Phrases, or lists of alternatives, that the translation must contain. The text must be a single "
         "sentence.",
     )
-    glossary: str | None = Field(
-        default=None, description="Name of a glossary; translations have the terms of the sentences."
-    )
+    glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     markup: Literal["html", "xml"] | None = Field(
-        default=None,
-        description="The texts are HTML or XML. Their tags are put around the aligned words of the translation.",
+        None, description="The texts are HTML or XML. Their tags are put around the aligned words of the translation."
     )
-    pieces: bool = Field(
-        default=True, description="Also return pieces, log P and words; ctranslate2 is faster without."
-    )
-    split: bool = Field(default=True, description="Split lines into sentences. Otherwise, each line is one sentence.")
+    pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
+    split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 
 
 class DetectBody(_Body):
@@ -124,9 +114,9 @@ class DocumentFields(_Body):
 
     name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
     model: ModelName = None
-    source_lang: str | None = Field(default=None, description="As for /translate.")
-    target_lang: str | None = Field(default=None, description="As for /translate.")
-    glossary: str | None = Field(default=None, description="As for /translate.")
+    source_lang: str | None = Field(None, description="As for /translate.")
+    target_lang: str | None = Field(None, description="As for /translate.")
+    glossary: str | None = Field(None, description="As for /translate.")
 
 
 class ScoreBody(_Body):
@@ -140,8 +130,8 @@ class AlternativesBody(_Body):
     """A source sentence and the beginning of its translation."""
 
     source: str
-    prefix: str = Field(default="", description="The beginning of the translation.")
-    count: int = Field(default=8, ge=1, le=32, description="Number of alternatives.")
+    prefix: str = Field("", description="The beginning of the translation.")
+    count: int = Field(8, ge=1, le=32, description="Number of alternatives.")
     model: ModelName = None
 
 
@@ -156,23 +146,23 @@ class Hypothesis(BaseModel):
 
     text: str
     score: float = Field(description="log P over the length penalty.")
-    log_prob: float | None = Field(default=None, description="Natural log P; with pieces.")
+    log_prob: float | None = Field(None, description="Natural log P; with pieces.")
     pieces: list[str] | None = None
     log_probs: list[float] | None = Field(
-        default=None,
+        None,
         description="log P of each piece; the last one is that of the end. "
         "A sentence that is translated in parts has one for the end of each part.",
     )
-    alignment: str | None = Field(default=None, description="Links of source words to target words; with alignments.")
+    alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
     segments: list[str] | None = Field(
-        default=None,
+        None,
         description="`text` cut into words, with the spaces before them; with alignments. In languages without spaces, "
         "a word is a group of pieces.",
     )
     words: list[int] | None = Field(
-        default=None, description="The number of the segment that each piece belongs to, or -1; with alignments."
+        None, description="The number of the segment that each piece belongs to, or -1; with alignments."
     )
-    unmet: bool = Field(default=False, description="Whether a constraint is missing.")
+    unmet: bool = Field(False, description="Whether a constraint is missing.")
 
 
 class Sentence(BaseModel):
@@ -188,13 +178,13 @@ class Translation(BaseModel):
 
     text: str = Field(description="The best translations of the sentences, with the line breaks of the source.")
     sentences: list[Sentence]
-    detected: str | None = Field(default=None, description="The source language; with source_lang `auto`.")
+    detected: str | None = Field(None, description="The source language; with source_lang `auto`.")
 
 
 class TranslateAnswer(BaseModel):
     """The translation of each text."""
 
-    model: str | None = Field(default=None, description="The model, if only one was used.")
+    model: str | None = Field(None, description="The model, if only one was used.")
     models: list[str] = Field(
         description="The models that were used; with a pivot language, the second one translates what the first one "
         "has translated. A text that is already in the target language needs none."
@@ -214,7 +204,7 @@ class DocumentStateAnswer(BaseModel):
     state: Literal["waiting", "translating", "done", "failed"]
     sentences: int = Field(description="The number of different sentences; 0 while the document waits.")
     done: int = Field(description="How many of them are translated.")
-    error: str | None = Field(default=None, description="Why the document cannot be translated.")
+    error: str | None = Field(None, description="Why the document cannot be translated.")
 
 
 class Detection(BaseModel):
@@ -236,7 +226,7 @@ class Scored(BaseModel):
     log_prob: float
     pieces: list[str]
     log_probs: list[float]
-    alignment: str | None = Field(default=None, description="Only with --engine pytorch.")
+    alignment: str | None = Field(None, description="Only with --engine pytorch.")
 
 
 class ScoreAnswer(BaseModel):

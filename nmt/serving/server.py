@@ -6,7 +6,7 @@ import math
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
@@ -20,14 +20,11 @@ from nmt.serving.app import create_app
 from nmt.serving.guard import Guard, token_in
 from nmt.serving.metrics import WAITING
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.service import ServedModel, Service, load_models
+from nmt.serving.service import Service, load_models
 from nmt.serving.workers import started
 
 # A process may have 1,024 open files by default, and each connection is one.
 _MOST_CONNECTIONS = 900
-_MOST_HEAD_BYTES = 65_536
-# How long the server waits at its end for clients that have not read their answers.
-_READING_SECONDS = 30
 
 
 def serve(
@@ -37,7 +34,14 @@ def serve(
     token = token_in(config.token_file)
     models = load_models(checkpoints, named)
     files = {name: (model.path, digest_of(model.path)) for name, model in models.items()}
-    with _listener(config) as listener, started(files, engine, runtime, config.workers) as submits:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except OSError as error:
+        raise NmtError(
+            f"--host {config.host} --port {config.port} cannot be used ({error.strerror or error}); choose others"
+        ) from error
+    with listener, started(files, engine, runtime, config.workers) as submits:
         scheduler = Scheduler(submits, config)
         WAITING.set_function(lambda: scheduler.waiting)
         app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine)), config, token)
@@ -47,13 +51,17 @@ def serve(
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn handles the signal first, and raises it again when it has shut down.
             signal.signal(signal_number, lambda *_: sys.exit())
-        _announce(models, listener, token)
+        host, port = listener.getsockname()[:2]
+        if token is None and not ipaddress.ip_address(host).is_loopback:
+            console.warn(f"everyone who can reach {host} can use this server; set --token-file")
+        shown = f"[{host}]" if ":" in host else host
+        console.info(f"serving {', '.join(models)} on http://{shown}:{port}; Ctrl-C ends it")
         options = uvicorn.Config(
             app,
             http="h11",  # which limits the head of a request
-            h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+            h11_max_incomplete_event_size=65_536,
             limit_concurrency=_MOST_CONNECTIONS,
-            timeout_graceful_shutdown=math.ceil(config.max_seconds) + _READING_SECONDS,
+            timeout_graceful_shutdown=math.ceil(config.max_seconds) + 30,  # for clients that read their answers slowly
             ws="none",
             lifespan="off",
             log_config=None,
@@ -63,21 +71,3 @@ def serve(
             proxy_headers=False,
         )
         asyncio.run(uvicorn.Server(options).serve([listener]))
-
-
-def _listener(config: ServeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    try:
-        return socket.create_server((config.host, config.port), family=family, backlog=2048)
-    except OSError as error:
-        raise NmtError(
-            f"--host {config.host} --port {config.port} cannot be used ({error.strerror or error}); choose others"
-        ) from error
-
-
-def _announce(models: Mapping[str, ServedModel], listener: socket.socket, token: str | None) -> None:
-    host, port = listener.getsockname()[:2]
-    if token is None and not ipaddress.ip_address(host).is_loopback:
-        console.warn(f"everyone who can reach {host} can use this server; set --token-file")
-    shown = f"[{host}]" if ":" in host else host
-    console.info(f"serving {', '.join(models)} on http://{shown}:{port}; Ctrl-C ends it")

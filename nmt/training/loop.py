@@ -70,8 +70,9 @@ class TrainingLoop:
         if self.clock:
             self.clock.start(training.config)
         interval, total = Interval(), training.config.max_updates
-        progress = console.Progress("train", total, "update", completed=counters.update, lines=False)
+        progress = console.Progress("train", total, "update", lines=False)
         with progress, closing(endless_updates(training, plan)) as stream:
+            progress.begin(total, counters.update)
             for update in stream:
                 with self._counted():
                     result = train_update(training, update)
