@@ -7,8 +7,6 @@ from functools import lru_cache
 from typing import Any, Literal, Self
 from unicodedata import category
 
-import numpy as np
-
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import NmtError
@@ -264,45 +262,33 @@ class TextCodec:
 
     def target_with(self, line: str, given: Given) -> str:
         """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
-        return with_phrases(line.upper() if given.in_capitals else line, given, spaces=self.target_has_spaces)
+        return with_phrases(line.upper() if given.in_capitals else line, given, spaces=self.has_spaces("target"))
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
-        return (" " if self.target_has_spaces else "").join(parts)
+        return (" " if self.has_spaces("target") else "").join(parts)
 
     def words_before(self, part: str) -> int:
         """Returns the number to add to the word numbers of the next part when `join_target` appends it to this one.
 
         Without spaces, the last word of a part and the first one of the next are one word.
         """
-        return max(0, len(part.split()) - (not self.target_has_spaces))
+        return max(0, len(part.split()) - (not self.has_spaces("target")))
 
-    @property
-    def source_has_spaces(self) -> bool:
-        """Whether spaces separate the words of the source language."""
-        return base_language(self.config.source_lang) not in WITHOUT_SPACES
-
-    @property
-    def target_has_spaces(self) -> bool:
-        """Whether spaces separate the words of the target language."""
-        return base_language(self.config.target_lang) not in WITHOUT_SPACES
+    def has_spaces(self, side: Side) -> bool:
+        """Whether spaces separate the words of the language of a side."""
+        language = self.config.source_lang if side == "source" else self.config.target_lang
+        return base_language(language) not in WITHOUT_SPACES
 
     def target_segments(self, line: str, pieces: Sequence[str]) -> tuple[list[str], list[int]]:
         """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD."""
-        if not self.target_has_spaces:
+        if not self.has_spaces("target"):
             return groups_of_pieces(pieces, line)
         return re.findall(r"\s*\S+", line), words_of_pieces(pieces, line)
 
-    def source_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        """Returns the number of the word of a raw source line that each id belongs to, or NO_WORD."""
-        return self._words(self.source, line, ids)
-
-    def target_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        """Returns the number of the word of a raw target line that each id belongs to, or NO_WORD."""
-        return self._words(self.target, line, ids)
-
-    def _words(self, subword: SubwordModel, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        return words_of_pieces(subword.pieces(list(map(int, ids))), line)
+    def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
+        """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
+        return words_of_pieces((self.source if side == "source" else self.target).pieces(ids), line)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

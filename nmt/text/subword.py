@@ -43,13 +43,39 @@ _LONGEST_CACHED = 32  # characters; without spaces, a word may be a whole senten
 _UNKNOWN_PENALTY = 10.0
 
 
-class Subword:
-    """A subword model. Use `train` or `from_bytes` to make one. Ids 0 to 3 are PAD, UNK, BOS and EOS in every model."""
+class Vocabulary:
+    """Pieces and their ids. Ids 0 to 3 are PAD, UNK, BOS and EOS in every model."""
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.vocabulary = list(vocabulary)
+        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces with these ids, as text."""
+        return [self.vocabulary[i] for i in ids]
+
+    def ids(self, pieces: Iterable[str]) -> list[int]:
+        """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
+        return [self._ids.get(piece, UNK) for piece in pieces]
+
+
+def processor_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Returns sentencepiece with a model. Raises RuntimeError if the model is damaged."""
+    if not model:  # sentencepiece would regard empty data as a missing argument
+        raise RuntimeError("no data")
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+class Subword(Vocabulary):
+    """A model of sentencepiece. Use `train` or `from_bytes` to make one."""
 
     def __init__(self, model: bytes, kind: str) -> None:
-        self.kind = kind
-        self.model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.model, self.kind = model, kind
+        self._processor = processor_of(model)
+        super().__init__(self._processor.id_to_piece(list(range(self._processor.get_piece_size()))))
         self._greedy = Greedy(self._processor) if kind == "wordpiece" else None
         self._sampler: Sampler | None = None
 
@@ -102,8 +128,6 @@ class Subword:
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
         """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids."""
         try:
-            if not data:  # sentencepiece would regard empty data as a missing argument
-                raise RuntimeError("no data")
             model = cls(data, kind)
         except RuntimeError as error:
             raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
@@ -134,9 +158,6 @@ class Subword:
         """Returns the content of the sentencepiece model file."""
         return self.model
 
-    def __len__(self) -> int:
-        return int(self._processor.get_piece_size())
-
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         clean = map(without_surrogates, lines)
@@ -144,6 +165,10 @@ class Subword:
             return [self._greedy.encode(str(self._processor.normalize(line))) for line in clean]
         # Given a list, sentencepiece would start a thread, which takes several times as long as a line.
         return [self._processor.encode(line) for line in clean]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
+        return [clean_line(str(self._processor.decode([int(i) for i in line if i > EOS]))) for line in ids]
 
     def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
         """Returns the ids of a random segmentation of each line. It depends only on the line and its seed.
@@ -159,24 +184,6 @@ class Subword:
             self._sampler = _SAMPLERS[self.kind](self._processor)
         clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
         return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
-
-    def decode(self, ids: list[list[int]]) -> list[str]:
-        """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
-        without_special = [[int(i) for i in line if i > EOS] for line in ids]
-        return [clean_line(str(self._processor.decode(line))) for line in without_special]
-
-    def pieces(self, ids: list[int]) -> list[str]:
-        """Returns the pieces with these ids, as text."""
-        return [str(self._processor.id_to_piece(i)) for i in ids]
-
-    @property
-    def vocabulary(self) -> list[str]:
-        """All pieces, in the order of their ids."""
-        return self.pieces(list(range(len(self))))
-
-    def ids(self, pieces: list[str]) -> list[int]:
-        """Returns the ids of the pieces; the inverse of `pieces`."""
-        return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
 
 def without_surrogates(line: str) -> str:

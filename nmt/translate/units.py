@@ -226,7 +226,7 @@ def encode(
         _check(parts, needed, place, search)
         words: Iterator[int] = iter(())
         if search.alignments:
-            words = iter(codec.source_words(sentence.text, [i for part in parts for i in part]))
+            words = iter(codec.words("source", sentence.text, [i for part in parts for i in part]))
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
@@ -243,7 +243,7 @@ def _constraints(
         constraints += [[phrase] for phrase in sentence.phrases]
     if glossary is not None:
         _, text = codec.config.split_tags(sentence.text)
-        terms = glossary.found_in(text, spaces=codec.source_has_spaces)
+        terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
         if terms and is_long:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
