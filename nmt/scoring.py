@@ -87,18 +87,18 @@ class SacreScorer:
 
     Attributes:
         details: returns further figures to report with a score.
-        prepare: changes each line before the metric reads it; None to keep the lines.
+        prepare: changes each line before the metric reads it.
         name: the name to report; None for sacreBLEU's name.
     """
 
     metric: "Metric"
     details: Callable[[Any], dict[str, Any]] = lambda _: {}
-    prepare: Callable[[str], str] | None = None
+    prepare: Callable[[str], str] = str
     name: str | None = None
 
-    def prepared(self, lines: Sequence[str]) -> Sequence[str]:
+    def prepared(self, lines: Sequence[str]) -> list[str]:
         """Returns the lines that the metric sees."""
-        return list(map(self.prepare, lines)) if self.prepare else lines
+        return list(map(self.prepare, lines))
 
 
 def corpus_scores(

@@ -126,7 +126,7 @@ class Moses:
         # MosesPunctNormalizer looks up every pattern again for every line, and is half as fast as compiled patterns.
         rules = MosesPunctNormalizer(lang).substitutions
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
-        self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._find_whole_part)
+        self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._whole_part)
 
     def normalize(self, line: str) -> str:
         """Returns the line with quotes, dashes and spaces replaced by ASCII, like normalize-punctuation.perl."""
@@ -138,7 +138,11 @@ class Moses:
         """Returns the tokens of the line, separated by one space."""
         line = self.normalize(line) if self._normalize else line
         words = line.split()
-        wholes = [] if self._escapes else [self._whole_part(word) for word in words]
+        # The cache would hold long words, such as lines without spaces, for as long as the process lives.
+        wholes = [
+            self._cached_whole_part(word) if len(word) < _LONG_WORD else self._whole_part(word)
+            for word in ([] if self._escapes else words)
+        ]
         if not any(wholes):
             return self._tokens(line)
         text = " ".join(word.replace(part, _KEPT) if part else word for word, part in zip(words, wholes, strict=True))
@@ -146,10 +150,6 @@ class Moses:
         return re.sub(_KEPT, lambda _: next(kept), self._tokens(text))
 
     def _whole_part(self, word: str) -> str:
-        # The cache would hold long words, such as lines without spaces, for as long as the process lives.
-        return self._cached_whole_part(word) if len(word) < _LONG_WORD else self._find_whole_part(word)
-
-    def _find_whole_part(self, word: str) -> str:
         """Returns the word, or the part inside the punctuation around it, if it must not be split; otherwise ""."""
         if _KEPT in word or (not self._normalize and _TYPOGRAPHIC.search(word)):
             return word

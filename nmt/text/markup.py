@@ -52,7 +52,8 @@ def parse(text: str, markup: Literal["html", "xml"]) -> list[str | MarkedText]:
     code, kbd, pre, samp, script, style and var. HTML is repaired: stray end tags are left out, missing ones are added.
 
     Raises:
-        NmtError: the XML is not well-formed, or a comment or script of the HTML does not end.
+        NmtError: the XML is not well-formed, a comment or script of the HTML does not end, or text is in too many
+            elements.
     """
     tokens = _nested(text, is_html=markup == "html")
     are_blocks = _are_blocks(tokens, _BLOCKS.split() if markup == "html" else None)
@@ -60,7 +61,14 @@ def parse(text: str, markup: Literal["html", "xml"]) -> list[str | MarkedText]:
     for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
         if not is_block and any(map(_has_text, group)):
-            _check_depth(group)
+            depth = 1
+            for token in group:
+                depth += (token.kind == "start") - (token.kind == "end")
+                if depth + (token.kind == "leaf") > _DEEPEST:
+                    raise NmtError(
+                        f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or "
+                        f"leave out the markup"
+                    )
             parts.append(MarkedText(group))
         else:
             parts.append("".join(token.raw for token in group))
@@ -205,15 +213,3 @@ def _are_blocks(tokens: Sequence[Token], names: Sequence[str] | None) -> list[bo
         i in blocks or ((token.kind == "end" or token.name in (names or ())) and around[i] in blocks)
         for i, token in enumerate(tokens)
     ]
-
-
-def _check_depth(tokens: Sequence[Token]) -> None:
-    """Raises NmtError if text is in too many elements."""
-    depth = 1
-    for token in tokens:
-        depth += (token.kind == "start") - (token.kind == "end")
-        if depth + (token.kind == "leaf") > _DEEPEST:
-            raise NmtError(
-                f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
-                f"out the markup"
-            )
