@@ -119,7 +119,13 @@ class Content:
     def __init__(self, content: Sequence[Inline], group: Any = None) -> None:
         self._group = group
         self._parts: list[Inline | Fragment | Content] = []
-        for text in _separated(content):
+        cuts, following = [len(content)], ""  # behind the leaves that separate texts
+        for i, inline in reversed(list(enumerate(content))):
+            following = plain([inline]).lstrip()[:1] or following
+            kind = inline.kind if isinstance(inline, Leaf) else "mark"
+            if kind == "end" or (kind == "break" and not following.islower()):
+                cuts.append(i + 1)
+        for text in (content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
             words = [i for i, inline in enumerate(text) if plain([inline]).strip() or getattr(inline, "words", "")]
             start, stop = (words[0], words[-1] + 1) if words else (0, 0)
             core = text[start:stop]
@@ -140,16 +146,6 @@ class Content:
         for part in self._parts:
             content += part.translated(translations) if isinstance(part, Fragment | Content) else [part]
         return content if self._group is None else [Group(self._group, content)]
-
-
-def _separated(content: Sequence[Inline]) -> list[Sequence[Inline]]:
-    """Returns the texts that end with leaves that separate texts."""
-    cuts, following = [len(content)], ""
-    for i, inline in reversed(list(enumerate(content))):
-        following = plain([inline]).lstrip()[:1] or following
-        if isinstance(inline, Leaf) and (inline.kind == "end" or (inline.kind == "break" and not following.islower())):
-            cuts.append(i + 1)
-    return [content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])]
 
 
 class Fragment:

@@ -63,7 +63,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
     file = _parsed(data, options.name)
     plural_forms = _set_header(file.metadata, options.target_lang)
     active = [entry for entry in file if not entry.obsolete]
-    open_entries = [entry for entry in active if options.all or not _is_translated(entry)]
+    open_entries = [
+        entry
+        for entry in active
+        if options.all or not (entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
+    ]
     finished = len(active) - len(open_entries)
     slots = [_slot(entry, plural_forms, options) for entry in open_entries]
     newline = "\r\n" if b"\r\n" in data else "\n"
@@ -117,10 +121,6 @@ def _forms(plural_forms: str) -> list[bool]:
     except ZeroDivisionError as error:
         raise ValueError from error
     return [form == singular != plural for form in range(int(match[1]))]
-
-
-def _is_translated(entry: "polib.POEntry") -> bool:
-    return bool(entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
 
 
 def _slot(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Slot:

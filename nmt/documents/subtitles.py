@@ -5,6 +5,7 @@ A sentence that goes on over several cues is translated as a whole, and its tran
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -61,8 +62,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     is_vtt = file.startswith("WEBVTT")
     if file.strip() and not is_vtt and not cues:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    utterances = (_utterances(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
-    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(utterances)]
+    texts = ([line for line, _ in lines[slice(*cue)]] for cue in cues)
+    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(texts)]
     passages = [passage for group in groups if group.has_text for passage in group.fragment.passages]
     line_end = lines[0][1] or "\n"
 
@@ -95,24 +96,23 @@ def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield time + 1, last
 
 
-def _utterances(cue: int, lines: Sequence[str]) -> list[_Utterance]:
-    """Returns what each speaker says in a cue. Without dashes, it is one utterance."""
-    starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
-    return [
-        _Utterance(cue, _lead(lines[first]), list(lines[first:last]), len(starts) == 1)
-        for first, last in pairwise([*starts, len(lines)])
-    ]
-
-
 def _lead(line: str) -> str:
     lead = _LEAD.match(line)
     return lead[0] if lead else ""
 
 
-def _groups(cues: Iterable[list[_Utterance]]) -> Iterator[list[_Utterance]]:
-    """Yields the utterances that are translated together, in order. Cues without letters stay as they are."""
+def _groups(cues: Iterable[list[str]]) -> Iterator[list[_Utterance]]:
+    """Yields the utterances that are translated together, in order. Cues without letters stay as they are.
+
+    A dash begins what another speaker says. A cue without dashes is a single utterance.
+    """
     group: list[_Utterance] = []
-    for utterances in cues:
+    for cue, lines in enumerate(cues):
+        starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
+        utterances = [
+            _Utterance(cue, _lead(lines[first]), lines[first:last], len(starts) == 1)
+            for first, last in pairwise([*starts, len(lines)])
+        ]
         if not has_letters("".join(utterance.visible for utterance in utterances)):
             continue
         for utterance in utterances:
@@ -132,7 +132,9 @@ class _CueGroup:
     """Utterances that are translated together."""
 
     def __init__(self, utterances: list[_Utterance], *, has_entities: bool) -> None:
-        self.utterances, self._has_entities = utterances, has_entities
+        self.utterances = utterances
+        self._escaped: Callable[[str], str] = str if has_entities else partial(escape, quote=False)
+        self._unescaped: Callable[[str], str] = str if has_entities else unescape
         self.has_text = any(has_letters(utterance.visible) for utterance in utterances)
 
     @property
@@ -148,9 +150,6 @@ class _CueGroup:
             start = tag.end()
         return Fragment(paired([*content, self._escaped(text[start:])]))
 
-    def _escaped(self, text: str) -> str:
-        return text if self._has_entities else escape(text, quote=False)
-
     def translated(self, translations: Iterator[str]) -> list[str]:
         """Returns the next translation, divided in proportion to the lengths of the utterances."""
         if not self.has_text:
@@ -162,8 +161,7 @@ class _CueGroup:
         # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
         joined = "\0".join(text.replace("\0", "") for text in texts)
         content = flattened(self.fragment.translated(iter([joined])))
-        written: Callable[[str], str] = str if self._has_entities else unescape
-        divided = "".join(written(inline) if isinstance(inline, str) else inline.item for inline in content)
+        divided = "".join(self._unescaped(inline) if isinstance(inline, str) else inline.item for inline in content)
         return [text.strip() for text in divided.split("\0")]
 
 
