@@ -42,10 +42,6 @@ class Leaf:
     kind: LeafKind = "mark"
     key: object = None
 
-    @property
-    def separates_words(self) -> bool:
-        return self.kind in ("break", "end")
-
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -170,8 +166,7 @@ class Fragment:
     def _spaced(self, empty: re.Match[str]) -> str:
         """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
         before, number, after = empty.groups("")
-        leaf = self._numbered[int(number)]
-        separates = isinstance(leaf, Leaf) and leaf.separates_words
+        separates = getattr(self._numbered[int(number)], "kind", "") in ("break", "end")
         if (before and after) or separates:
             self._spaces[number] = before, after
         return empty[0] + " " * separates

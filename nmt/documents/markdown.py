@@ -165,25 +165,24 @@ class _Content:
         self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
         label = _LABEL.match(source)
         self._label = label[0] if label else ""
-        pieces = list(parse(source[len(self._label) :]))
-        for piece in pieces:
+        content = list[Inline]()
+        for piece in parse(source[len(self._label) :]):
             if piece.kind == "image" and piece.shown:
                 self._images[piece.whole] = _Content(parse, piece.shown)
             if piece.label is not None:
                 end = "[]" if piece.raw.endswith("[]") else ""
                 self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
-        self._content = Content(paired(map(self._inline, pieces)))
-
-    def _inline(self, piece: "_Piece") -> Inline:
-        match piece.kind:
-            case "text":
-                text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
-                return text.replace(">", "&gt;")
-            case "char":
-                return self._reference(piece.shown, piece.raw)
-            case "open" | "close" | "end":
-                return Leaf(piece.whole, kind=piece.kind, key=piece.shown)
-        return Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else "")
+            match piece.kind:
+                case "text":
+                    text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
+                    content.append(text.replace(">", "&gt;"))
+                case "char":
+                    content.append(self._reference(piece.shown, piece.raw))
+                case "open" | "close" | "end":
+                    content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
+                case _:
+                    content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else ""))
+        self._content = Content(paired(content))
 
     def _reference(self, character: str, raw: str) -> str:
         """Returns a reference to a character in HTML. The number of zeros in it tells how the source writes it."""

@@ -76,7 +76,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 if text == utterance.text:
                     written.append(line_end.join(utterance.lines))
                 else:
-                    first, *others = _wrapped(text) if utterance.is_alone else [text]
+                    length = len(_TAG.sub("", text))
+                    is_wrapped = utterance.is_alone and length > _WIDTH
+                    first, *others = filter(None, _cut(text, [length / 2])) if is_wrapped else [text]
                     written.append(line_end.join([utterance.lead + first, *others]))
                 end, last_cue = stop, utterance.cue
         return encoded("".join([*written, file[end:]]), data)
@@ -163,12 +165,6 @@ class _CueGroup:
         content = flattened(self.fragment.translated(iter([joined])))
         divided = "".join(self._unescaped(inline) if isinstance(inline, str) else inline.item for inline in content)
         return [text.strip() for text in divided.split("\0")]
-
-
-def _wrapped(text: str) -> list[str]:
-    """Returns a cue in one line or two."""
-    length = len(_TAG.sub("", text))
-    return [text] if length <= _WIDTH else list(filter(None, _cut(text, [length / 2])))
 
 
 def _cut(text: str, goals: Sequence[float]) -> list[str]:

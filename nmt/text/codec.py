@@ -128,15 +128,12 @@ class Moses:
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
         self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._whole_part)
 
-    def normalize(self, line: str) -> str:
-        """Returns the line with quotes, dashes and spaces replaced by ASCII, like normalize-punctuation.perl."""
-        for pattern, replacement in self._normalisation:
-            line = pattern.sub(replacement, line)
-        return line.strip()
-
     def tokenize(self, line: str) -> str:
         """Returns the tokens of the line, separated by one space."""
-        line = self.normalize(line) if self._normalize else line
+        if self._normalize:  # quotes, dashes and spaces become ASCII, as with normalize-punctuation.perl
+            for pattern, replacement in self._normalisation:
+                line = pattern.sub(replacement, line)
+            line = line.strip()
         words = line.split()
         # The cache would hold long words, such as lines without spaces, for as long as the process lives.
         wholes = [
@@ -318,6 +315,4 @@ class TextCodec:
 
 def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
     """Returns the subword model of any kind that `to_bytes` returned."""
-    if kind in MAPPED_KINDS:
-        return Mapped.from_bytes(data, kind, origin)
-    return Subword.from_bytes(data, kind, origin)
+    return (Mapped if kind in MAPPED_KINDS else Subword).from_bytes(data, kind, origin)

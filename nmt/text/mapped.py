@@ -15,7 +15,6 @@ MAPPED_KINDS = get_args(MappedKind)
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _MOST_CACHED = 1 << 16  # words
-_SEPARATOR = "@@"
 
 
 def language_code(line: str) -> str:
@@ -50,7 +49,7 @@ class _Codes:
         # The library ends the process if a line is wrong.
         if not all(len(line.strip("\r ").split(" ")) == 2 for line in text.rstrip("\n").split("\n")):
             raise ValueError("a line that is not two pieces")
-        self._bpe = BPE(io.StringIO(text, newline="\n"), separator=_SEPARATOR)
+        self._bpe = BPE(io.StringIO(text, newline="\n"))
 
     def split(self, line: str) -> list[str]:
         """Returns the pieces of a line whose tokens are separated by spaces."""
@@ -60,7 +59,7 @@ class _Codes:
 
     def join(self, pieces: list[str]) -> str:
         """Returns the text of pieces."""
-        return f"{' '.join(pieces)} ".replace(f"{_SEPARATOR} ", "").rstrip()
+        return f"{' '.join(pieces)} ".replace("@@ ", "").rstrip()
 
 
 class Mapped(Vocabulary):

@@ -105,19 +105,6 @@ def _has_text(token: Token) -> bool:
     return token.kind == "text" and bool(unescape(token.raw).strip())
 
 
-def _check_xml(text: str) -> None:
-    declaration = "".join(re.findall(r"\A<\?xml\s[^>]*\?>", text))
-    # A fragment may have several elements, and text, at the top.
-    inside = f"{declaration}<x>{text[len(declaration) :]}</x>"
-    try:
-        expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
-    except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise NmtError(
-            f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
-        ) from error
-
-
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
     """Yields the tokens of a text, whose tags may not be nested."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
@@ -162,7 +149,16 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
     if is_html:
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
-        _check_xml(text)
+        declaration = "".join(re.findall(r"\A<\?xml\s[^>]*\?>", text))
+        # A fragment may have several elements, and text, at the top.
+        inside = f"{declaration}<x>{text[len(declaration) :]}</x>"
+        try:
+            expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise NmtError(
+                f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
+            ) from error
     tokens: list[Token] = []
     unclosed: list[int] = []
     counts = Counter[str]()

@@ -36,7 +36,6 @@ _SPACE = "▁"
 _CHARACTER_COVERAGE = 0.99995
 _LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BYTES = 256
 _CACHED_WORDS = 1 << 16
 _LONGEST_CACHED = 32  # characters; without spaces, a word may be a whole sentence that never comes again
 # How much worse than the worst piece sentencepiece scores a character without a piece.
@@ -236,7 +235,7 @@ class _Words:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         ids = range(processor.get_piece_size())
         byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
-        self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(_BYTES)] if byte_pieces else []
+        self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(256)] if byte_pieces else []
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
         self.ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
         self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
