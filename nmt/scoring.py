@@ -119,7 +119,6 @@ def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def _scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
-    """Returns what computes each of the metrics."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
@@ -173,13 +172,16 @@ def compared_scores(
     return by_system
 
 
-class _FloatScores:
-    """Makes every score of a metric a float. sacreBLEU mixes float and numpy.float32 and cannot average a mixture."""
+def _with_float_scores(metric: Any) -> Any:
+    """Returns a metric whose scores are floats. sacreBLEU mixes them with numpy.float32 and cannot average a mixture."""
 
-    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
-        score = super()._compute_score_from_stats(stats)  # type: ignore[misc]
-        score.score = float(score.score)
-        return score
+    class FloatScores(metric):
+        def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+            score = super()._compute_score_from_stats(stats)
+            score.score = float(score.score)
+            return score
+
+    return FloatScores
 
 
 def _bleu(config: ScoreConfig) -> SacreScorer:
@@ -233,23 +235,17 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
 def _chrf(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    class Chrf(_FloatScores, CHRF):
-        pass
-
-    return SacreScorer(Chrf(lowercase=config.lowercase))
+    return SacreScorer(_with_float_scores(CHRF)(lowercase=config.lowercase))
 
 
 def _ter(_: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.ter import TER
 
-    class Ter(_FloatScores, TER):
-        pass
-
     def details(score: Any) -> dict[str, Any]:
         length = float(score.ref_length)  # the mean over several references need not be whole
         return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
-    return SacreScorer(Ter(), details)
+    return SacreScorer(_with_float_scores(TER)(), details)
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.

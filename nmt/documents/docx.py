@@ -299,7 +299,6 @@ class _TextPart:
 
 
 def _run_of(inline: Inline) -> _Run | None:
-    """Returns the properties of the text in a run."""
     return inline.item if isinstance(inline, Group) and isinstance(inline.item, _Run) else None
 
 

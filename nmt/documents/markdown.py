@@ -5,6 +5,7 @@ matter and reference definitions stay.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,13 +50,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
             end = block.stop
         return encoded("".join([*written, text[end:]]), data)
 
-    skipped = {"of a form that cannot be written": len(all_blocks) - len(blocks)}
-    passages = [passage for block in blocks for passage in block.passages]
-    return Document(passages, write, {reason: count for reason, count in skipped.items() if count})
+    skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
+    return Document([passage for block in blocks for passage in block.passages], write, skipped)
 
 
 def _blocks(source: str) -> Iterator["_Block"]:
-    """Yields what is translated in a file."""
     parser, tokens, env = _parser(), list["Token"](), dict[str, Any]()
     front = _FRONT_MATTER.match(source)
     matter = source[: front.end()] if front else ""
@@ -104,7 +103,6 @@ class _Block:
 
     @property
     def passages(self) -> list[Passage]:
-        """What is translated."""
         return [Passage("\n".join(self.source), "html")] if self.kind == "html_block" else self.content.passages
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
@@ -246,7 +244,6 @@ class _Piece(NamedTuple):
 
 
 def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator[_Piece]:
-    """Yields the parts of inline content."""
     tokens: list[Token] = []
     parser.inline.parse(content, parser, env, tokens)
     end, labels = 0, list[int]()

@@ -103,12 +103,12 @@ def _lead(line: str) -> str:
     return lead[0] if lead else ""
 
 
-def _groups(cues: Iterable[list[str]]) -> Iterator[list[_Utterance]]:
-    """Yields the utterances that are translated together, in order. Cues without letters stay as they are.
+def _groups(cues: Iterable[list[str]]) -> list[list[_Utterance]]:
+    """Returns the utterances that are translated together, in order. Cues without letters stay as they are.
 
     A dash begins what another speaker says. A cue without dashes is a single utterance.
     """
-    group: list[_Utterance] = []
+    groups: list[list[_Utterance]] = []
     for cue, lines in enumerate(cues):
         starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
         utterances = [
@@ -118,21 +118,17 @@ def _groups(cues: Iterable[list[str]]) -> Iterator[list[_Utterance]]:
         if not has_letters("".join(utterance.visible for utterance in utterances)):
             continue
         for utterance in utterances:
-            is_new = not utterance.is_alone or utterance.lead or len(group) == _MOST_CUES
-            if group and (is_new or _SENTENCE_END.search(group[-1].visible)):
-                yield group
-                group = []
-            group.append(utterance)
-        if len(utterances) > 1:
-            yield group
-            group = []
-    if group:
-        yield group
+            group = groups[-1] if groups else []
+            has_room = 0 < len(group) < _MOST_CUES and group[-1].is_alone
+            goes_on = has_room and utterance.is_alone and not utterance.lead
+            if goes_on and not _SENTENCE_END.search(group[-1].visible):
+                group.append(utterance)
+            else:
+                groups.append([utterance])
+    return groups
 
 
 class _CueGroup:
-    """Utterances that are translated together."""
-
     def __init__(self, utterances: list[_Utterance], *, has_entities: bool) -> None:
         self.utterances = utterances
         self._escaped: Callable[[str], str] = str if has_entities else partial(escape, quote=False)

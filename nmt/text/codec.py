@@ -197,11 +197,7 @@ class TextCodec:
     """The text processing of both languages. `source` and `target` are the same object if `config.one_model`."""
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
-        if config.one_model and source is not target:
-            raise ValueError("source and target must be the same model")
-        self.config = config
-        self.source = source
-        self.target = target
+        self.config, self.source, self.target = config, source, target
         self._source_text = Preparer(config, "source")
         self._target_text = Preparer(config, "target")
         self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
@@ -230,7 +226,6 @@ class TextCodec:
         ]
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
-        """Returns the ids of the tags of each source line, and its text for the subword model."""
         split = list(map(self.config.split_tags, lines))
         tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
         return tags, [self._source_text.prepare(self.config.cased_for(text, text)) for _, text in split]

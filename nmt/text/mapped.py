@@ -24,18 +24,14 @@ def language_code(line: str) -> str:
 
 
 class _Sentencepiece:
-    """The pieces of a sentencepiece model."""
-
     def __init__(self, model: bytes) -> None:
         self._processor = processor_of(model)
 
     def split(self, line: str) -> list[str]:
-        """Returns the pieces of a line."""
         code = language_code(line)
         return [*([code] if code else []), *self._processor.encode(line.removeprefix(code), out_type=str)]
 
     def join(self, pieces: list[str]) -> str:
-        """Returns the text of pieces."""
         return str(self._processor.decode_pieces(pieces))
 
 
@@ -52,13 +48,11 @@ class _Codes:
         self._bpe = BPE(io.StringIO(text, newline="\n"))
 
     def split(self, line: str) -> list[str]:
-        """Returns the pieces of a line whose tokens are separated by spaces."""
         if len(self._bpe.cache) > _MOST_CACHED:  # the library never forgets a word
             self._bpe.cache.clear()
         return self._bpe.segment(" ".join(line.split())).split()
 
     def join(self, pieces: list[str]) -> str:
-        """Returns the text of pieces."""
         return f"{' '.join(pieces)} ".replace("@@ ", "").rstrip()
 
 

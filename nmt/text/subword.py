@@ -180,7 +180,7 @@ class Subword(Vocabulary):
             seeds: one for each line.
         """
         if self._sampler is None:
-            self._sampler = _SAMPLERS[self.kind](self._processor)
+            self._sampler = (BpeDropout if self.kind == "bpe" else UnigramSampling)(self._processor)
         clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
         return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
 
@@ -348,6 +348,3 @@ class UnigramSampling(Sampler):
             weights.append([math.exp(log - largest) for log in logs])
             log_sums.append(largest + math.log(sum(weights[end])))
         return begins, weights
-
-
-_SAMPLERS: dict[str, type[Sampler]] = {"bpe": BpeDropout, "unigram": UnigramSampling}
