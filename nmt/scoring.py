@@ -25,9 +25,15 @@ def bleu_tokenizer(lang: str | None) -> str:
     language = base_language(lang or "")
     if language in CHINESE:
         return "zh"
-    if language in _ANALYSERS and _is_installed(_ANALYSERS[language]):
-        return _ANALYSERS[language]
-    return "char" if language in WITHOUT_SPACES or language in _ANALYSERS else "13a"
+    if language not in _ANALYSERS:
+        return "char" if language in WITHOUT_SPACES else "13a"
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        BLEU(tokenize=_ANALYSERS[language])
+    except (ImportError, RuntimeError, OSError, AssertionError):  # AssertionError: another dictionary
+        return "char"
+    return _ANALYSERS[language]
 
 
 def tokenizer_warning(lang: str | None) -> str | None:
@@ -39,16 +45,6 @@ def tokenizer_warning(lang: str | None) -> str | None:
         f"BLEU is computed over characters (tok:char), because sacreBLEU's tokeniser for {lang} is not installed; "
         f"install it with pip install 'sacrebleu[{language}]' for scores that can be compared with published ones"
     )
-
-
-def _is_installed(tokenizer: str) -> bool:
-    from sacrebleu.metrics.bleu import BLEU
-
-    try:
-        BLEU(tokenize=tokenizer)
-    except (ImportError, RuntimeError, OSError, AssertionError):  # AssertionError: another dictionary
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -87,18 +83,18 @@ class SacreScorer:
 
     Attributes:
         details: returns further figures to report with a score.
-        prepare: changes each line before the metric reads it; None to keep the lines.
+        prepare: changes each line before the metric reads it.
         name: the name to report; None for sacreBLEU's name.
     """
 
     metric: "Metric"
     details: Callable[[Any], dict[str, Any]] = lambda _: {}
-    prepare: Callable[[str], str] | None = None
+    prepare: Callable[[str], str] = str
     name: str | None = None
 
-    def prepared(self, lines: Sequence[str]) -> Sequence[str]:
+    def prepared(self, lines: Sequence[str]) -> list[str]:
         """Returns the lines that the metric sees."""
-        return list(map(self.prepare, lines)) if self.prepare else lines
+        return list(map(self.prepare, lines))
 
 
 def corpus_scores(
@@ -123,7 +119,6 @@ def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def _scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
-    """Returns what computes each of the metrics."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
@@ -150,48 +145,43 @@ def compared_scores(
     1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
     come from.
     """
-    for system in systems:
-        _check_text(system, references)
-    by_metric = [_compared(scorer, systems, references, config) for scorer in _scorers(metrics, config)]
-    return [list(scores) for scores in zip(*by_metric, strict=True)]
-
-
-def _compared(
-    scorer: SacreScorer, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], config: ScoreConfig
-) -> list[MetricScore]:
     from sacrebleu.significance import PairedTest
 
+    for system in systems:
+        _check_text(system, references)
     by_bootstrap = config.paired == "bootstrap"
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
-    test = PairedTest(
-        [(str(number), scorer.prepared(system)) for number, system in enumerate(systems)],
-        {"metric": scorer.metric},
-        [scorer.prepared(reference) for reference in references],
-        test_type="bs" if by_bootstrap else "ar",
-        n_samples=resamples if by_bootstrap else 0,
-        n_ar_confidence=-1 if by_bootstrap else resamples,
-    )
-    signatures, results = test()
-    ((name, signature),) = signatures.items()
-    outcomes: list[Any] = results[name]
-    return [
-        replace(
-            _score(scorer, system, references, None),
-            signature=str(signature),
-            confidence=Confidence.around(result.mean, result.ci),
-            p_value=None if result.p_value is None else float(result.p_value),
+    by_system: list[list[MetricScore]] = [[] for _ in systems]
+    for scorer in _scorers(metrics, config):
+        test = PairedTest(
+            [(str(i), scorer.prepared(system)) for i, system in enumerate(systems)],
+            {"metric": scorer.metric},
+            [scorer.prepared(reference) for reference in references],
+            test_type="bs" if by_bootstrap else "ar",
+            n_samples=resamples if by_bootstrap else 0,
+            n_ar_confidence=-1 if by_bootstrap else resamples,
         )
-        for system, result in zip(systems, outcomes, strict=True)
-    ]
+        signatures, results = test()
+        ((name, signature),) = signatures.items()
+        outcomes: list[Any] = results[name]
+        for scores, system, result in zip(by_system, systems, outcomes, strict=True):
+            score = _score(scorer, system, references, None)
+            confidence = Confidence.around(result.mean, result.ci)
+            p_value = None if result.p_value is None else float(result.p_value)
+            scores.append(replace(score, signature=str(signature), confidence=confidence, p_value=p_value))
+    return by_system
 
 
-class _FloatScores:
-    """Makes every score of a metric a float. sacreBLEU mixes float and numpy.float32 and cannot average a mixture."""
+def _with_float_scores(metric: Any) -> Any:
+    """Returns a metric whose scores are floats. sacreBLEU mixes them with numpy.float32, and cannot average both."""
 
-    def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
-        score = super()._compute_score_from_stats(stats)  # type: ignore[misc]
-        score.score = float(score.score)
-        return score
+    class FloatScores(metric):
+        def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:
+            score = super()._compute_score_from_stats(stats)
+            score.score = float(score.score)
+            return score
+
+    return FloatScores
 
 
 def _bleu(config: ScoreConfig) -> SacreScorer:
@@ -245,23 +235,17 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
 def _chrf(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    class Chrf(_FloatScores, CHRF):
-        pass
-
-    return SacreScorer(Chrf(lowercase=config.lowercase))
+    return SacreScorer(_with_float_scores(CHRF)(lowercase=config.lowercase))
 
 
 def _ter(_: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.ter import TER
 
-    class Ter(_FloatScores, TER):
-        pass
-
     def details(score: Any) -> dict[str, Any]:
         length = float(score.ref_length)  # the mean over several references need not be whole
         return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
-    return SacreScorer(Ter(), details)
+    return SacreScorer(_with_float_scores(TER)(), details)
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.

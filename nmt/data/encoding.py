@@ -142,8 +142,8 @@ def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, t
     """
     if not pairs.alignments[pair]:
         return []
-    source_words = codec.source_words(pairs.source[pair], source)
-    target_words = codec.target_words(pairs.target[pair], target)
+    source_words = codec.words("source", pairs.source[pair], source)
+    target_words = codec.words("target", pairs.target[pair], target)
     linked = set(parse_pharaoh(pairs.alignments[pair]))
     pieces = product(enumerate(source_words, tags), enumerate(target_words))
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]

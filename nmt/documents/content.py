@@ -42,10 +42,6 @@ class Leaf:
     kind: LeafKind = "mark"
     key: object = None
 
-    @property
-    def separates_words(self) -> bool:
-        return self.kind in ("break", "end")
-
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -119,7 +115,13 @@ class Content:
     def __init__(self, content: Sequence[Inline], group: Any = None) -> None:
         self._group = group
         self._parts: list[Inline | Fragment | Content] = []
-        for text in _separated(content):
+        cuts, following = [len(content)], ""  # behind the leaves that separate texts
+        for i, inline in reversed(list(enumerate(content))):
+            following = plain([inline]).lstrip()[:1] or following
+            kind = inline.kind if isinstance(inline, Leaf) else "mark"
+            if kind == "end" or (kind == "break" and not following.islower()):
+                cuts.append(i + 1)
+        for text in (content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
             words = [i for i, inline in enumerate(text) if plain([inline]).strip() or getattr(inline, "words", "")]
             start, stop = (words[0], words[-1] + 1) if words else (0, 0)
             core = text[start:stop]
@@ -140,16 +142,6 @@ class Content:
         for part in self._parts:
             content += part.translated(translations) if isinstance(part, Fragment | Content) else [part]
         return content if self._group is None else [Group(self._group, content)]
-
-
-def _separated(content: Sequence[Inline]) -> list[Sequence[Inline]]:
-    """Returns the texts that end with leaves that separate texts."""
-    cuts, following = [len(content)], ""
-    for i, inline in reversed(list(enumerate(content))):
-        following = plain([inline]).lstrip()[:1] or following
-        if isinstance(inline, Leaf) and (inline.kind == "end" or (inline.kind == "break" and not following.islower())):
-            cuts.append(i + 1)
-    return [content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])]
 
 
 class Fragment:
@@ -174,8 +166,7 @@ class Fragment:
     def _spaced(self, empty: re.Match[str]) -> str:
         """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
         before, number, after = empty.groups("")
-        leaf = self._numbered[int(number)]
-        separates = isinstance(leaf, Leaf) and leaf.separates_words
+        separates = getattr(self._numbered[int(number)], "kind", "") in ("break", "end")
         if (before and after) or separates:
             self._spaces[number] = before, after
         return empty[0] + " " * separates

@@ -167,22 +167,21 @@ class _TextPart:
                 element.set(self._word + script, options.target_lang.replace("_", "-"))
 
     def slots(self) -> Iterator[Slot]:
-        """Yields the slots with text, in order. Paragraphs in text boxes are inside others."""
+        """Yields the slots with text, in order. Paragraphs in text boxes are inside others.
+
+        Paragraphs of code and choices from lists stay.
+        """
         for element in self._root.iter():
             name = local_name(element)
-            if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not self._is_kept(element):
+            is_code = name == "p" and self._is_code(element.find(f"{self._word}pPr"), "pStyle")
+            kinds = element.iterfind(f"../{self._word}sdtPr/*") if name == "sdtContent" else ()
+            is_kept = is_code or any(local_name(kind) in ("comboBox", "dropDownList") for kind in kinds)
+            if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not is_kept:
                 inline, base = _without_base(self._inline(element))
                 content = Content(inline)
                 yield Slot(content.passages, partial(self._fill, element, content, base))
             elif name in ("docPr", "cNvPr"):
                 yield from (_slot_of(element, attribute) for attribute in ("title", "descr"))
-
-    def _is_kept(self, element: Element) -> bool:
-        """Returns whether this is a paragraph of code, or the choice from a list."""
-        if local_name(element) == "sdtContent":
-            kinds = {local_name(kind) for kind in element.iterfind(f"../{self._word}sdtPr/*")}
-            return not kinds.isdisjoint(("comboBox", "dropDownList"))
-        return self._is_code(element.find(f"{self._word}pPr"), "pStyle")
 
     def _is_code(self, properties: Element | None, name: str) -> bool:
         style = None if properties is None else properties.find(self._word + name)
@@ -300,7 +299,6 @@ class _TextPart:
 
 
 def _run_of(inline: Inline) -> _Run | None:
-    """Returns the properties of the text in a run."""
     return inline.item if isinstance(inline, Group) and isinstance(inline.item, _Run) else None
 
 

@@ -5,7 +5,9 @@ matter and reference definitions stay.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape, unescape
 from itertools import count
@@ -38,14 +40,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of Markdown."""
     text = decoded(data, options)
     lines, starts = lines_of(text)
-    blocks, passages, skipped = list[_Block](), list[Passage](), 0
-    for block in _blocks("\n".join(line for line, _ in lines)):
-        content = block.content()
-        if block.locate(lines, starts) and content.is_sound:
-            blocks.append(block)
-            passages += content.passages
-        else:
-            skipped += 1
+    all_blocks = list(_blocks("\n".join(line for line, _ in lines)))
+    blocks = [block for block in all_blocks if block.locate(lines, starts)]
 
     def write(translations: Sequence[str]) -> bytes:
         rest, written, end = iter(translations), list[str](), 0
@@ -54,93 +50,98 @@ def read(data: bytes, options: ReadOptions) -> Document:
             end = block.stop
         return encoded("".join([*written, text[end:]]), data)
 
-    return Document(passages, write, {"of a form that cannot be written": skipped} if skipped else {})
+    skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
+    return Document([passage for block in blocks for passage in block.passages], write, skipped)
 
 
 def _blocks(source: str) -> Iterator["_Block"]:
-    """Yields what is translated in a file."""
     parser, tokens, env = _parser(), list["Token"](), dict[str, Any]()
     front = _FRONT_MATTER.match(source)
     matter = source[: front.end()] if front else ""
     parser.block.parse("\n" * matter.count("\n") + source[len(matter) :], parser, env, tokens)
-    text, parent, cells = partial(_Content, parser, env), "", dict[int, int]()
+    parse, parent, cells = partial(_pieces, parser, env), "", dict[int, int]()
     for token in tokens:
-        if token.map and token.type == "inline" and has_letters(token.content):
-            yield _Block(text, token.content, token.map[0], parent, cells)
-        if token.map and token.type == "html_block" and has_letters(_TAG.sub("", token.content)):
-            yield _Block(_HtmlContent, token.content.removesuffix("\n"), token.map[0], token.type, cells)
+        kind = parent if token.type == "inline" else token.type
+        text = _TAG.sub("", token.content) if kind == "html_block" else token.content
+        if token.map and token.type in ("inline", "html_block") and has_letters(text):
+            yield _Block(parse, token.content.removesuffix("\n").split("\n"), token.map[0], kind, cells)
         parent = token.type
 
 
+@dataclass
 class _Block:
     """A block whose text is replaced.
 
     Attributes:
+        parse: parses inline content.
+        source: the lines of the block without what they begin with.
+        first: the number of its first line, from 0.
+        kind: the token around it, or html_block.
+        cells: the end of the last cell that was located in each line.
         start, stop: where its content is in the file, once it was located.
+        prefixes: what its lines begin with.
     """
 
-    start = stop = 0
+    parse: Callable[[str], Iterator["_Piece"]]
+    source: list[str]
+    first: int
+    kind: str
+    cells: dict[int, int]
+    start: int = 0
+    stop: int = 0
+    prefixes: list[str] = field(default_factory=list)
+    line_end: str = "\n"
 
-    def __init__(
-        self,
-        make: "Callable[[str], _Content | _HtmlContent]",
-        source: str,
-        first: int,
-        kind: str,
-        cells: dict[int, int],
-    ) -> None:
-        """Makes a block.
+    @property
+    def is_cell(self) -> bool:
+        return self.kind in ("th_open", "td_open")
 
-        Args:
-            make: makes its content.
-            source: its content without what its lines begin with.
-            first: the number of its first line, from 0.
-            kind: the token around it.
-            cells: the end of the last cell that was located in each line.
-        """
-        self._make, self._source, self._first, self._cells = make, source.split("\n"), first, cells
-        self._is_cell, self._is_paragraph = kind in ("th_open", "td_open"), kind == "paragraph_open"
-        self._prefixes: list[str] = []
-        self._end = "\n"
+    @property
+    def content(self) -> "_Content":
+        """The inline content. It is made when it is needed, because it takes much memory."""
+        return _Content(self.parse, "\n".join(self.source))
 
-    def content(self) -> "_Content | _HtmlContent":
-        """Returns the content. It is made when it is needed, because it takes much memory."""
-        return self._make("\n".join(self._source))
+    @property
+    def passages(self) -> list[Passage]:
+        return [Passage("\n".join(self.source), "html")] if self.kind == "html_block" else self.content.passages
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
-        """Returns whether the content can be replaced; finds it in the lines of the file."""
-        for number, source in enumerate(self._source, self._first):
-            written = source.replace("|", "\\|") if self._is_cell else source
+        """Returns whether the content can be replaced; finds it in the lines of the file.
+
+        An HTML block cannot if a tag in it has no counterpart.
+        """
+        for number, source in enumerate(self.source, self.first):
+            written = source.replace("|", "\\|") if self.is_cell else source
             line, _ = lines[number]
-            column = line.find(written, self._cells.get(number, 0)) if self._is_cell else line.rfind(written)
+            column = line.find(written, self.cells.get(number, 0)) if self.is_cell else line.rfind(written)
             if column < 0:
                 return False
-            self._prefixes.append(line[:column])
+            self.prefixes.append(line[:column])
             self.stop = starts[number] + column + len(written)
-            if self._is_cell:
-                self._cells[number] = column + len(written)
-        self.start = starts[self._first] + len(self._prefixes[0])
-        self._end = lines[self._first][1]
-        return True
+            if self.is_cell:
+                self.cells[number] = column + len(written)
+        self.start = starts[self.first] + len(self.prefixes[0])
+        self.line_end = lines[self.first][1]
+        return self.kind != "html_block" or is_sound("\n".join(self.source))
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the content with the next translations."""
-        text = self.content().written(translations)
-        if self._is_cell:
+        text = next(translations) if self.kind == "html_block" else self.content.written(translations)
+        if self.is_cell:
             return text.replace("|", "\\|")
         lines = text.split("\n")
-        if self._is_paragraph:
+        if self.kind == "paragraph_open":
             lines = [new for line in lines for new in self._wrapped(line)]
-        prefixes = ["", *self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
-        return self._end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
+        prefixes = ["", *self.prefixes[1:], *self.prefixes[-1:] * len(lines)]
+        return self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
         """Returns lines as wide as those of the source, if it has several. None of them begins a block of its own."""
         block = _BLOCK.match(line)
-        if block and line not in self._source:
+        if block and line not in self.source:
             line = f"{block[0]}\\{line[block.end() :]}"
-        width = max(map(len, self._source))
-        if len(self._source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
+        width = max(map(len, self.source))
+        if len(self.source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
             return [line]
         lines: list[str] = []
         for wrapped in wrap(line, width, break_long_words=False, break_on_hyphens=False):
@@ -152,48 +153,34 @@ class _Block:
         return lines
 
 
-class _HtmlContent:
-    """An HTML block. It is left as it is if a tag in it has no counterpart."""
-
-    def __init__(self, source: str) -> None:
-        self.passages, self.is_sound = [Passage(source, "html")], is_sound(source)
-
-    def written(self, translations: Iterator[str]) -> str:
-        """Returns the block with the next translation."""
-        return next(translations)
-
-
 class _Content:
     """Inline content, and its images."""
 
-    is_sound = True
-
-    def __init__(self, parser: "MarkdownIt", env: dict[str, Any], source: str) -> None:
-        self.source, self._parse = source, partial(_pieces, parser, env)
+    def __init__(self, parse: Callable[[str], Iterator["_Piece"]], source: str) -> None:
+        self.source, self._parse = source, parse
         self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
         self._images: dict[str, _Content] = {}  # alternative texts, by image
         self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
         label = _LABEL.match(source)
         self._label = label[0] if label else ""
-        pieces = list(self._parse(source[len(self._label) :]))
-        for piece in pieces:
+        content = list[Inline]()
+        for piece in parse(source[len(self._label) :]):
             if piece.kind == "image" and piece.shown:
-                self._images[piece.whole] = _Content(parser, env, piece.shown)
+                self._images[piece.whole] = _Content(parse, piece.shown)
             if piece.label is not None:
                 end = "[]" if piece.raw.endswith("[]") else ""
                 self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
-        self._content = Content(paired(map(self._inline, pieces)))
-
-    def _inline(self, piece: "_Piece") -> Inline:
-        match piece.kind:
-            case "text":
-                text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
-                return text.replace(">", "&gt;")
-            case "char":
-                return self._reference(piece.shown, piece.raw)
-            case "open" | "close" | "end":
-                return Leaf(piece.whole, kind=piece.kind, key=piece.shown)
-        return Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else "")
+            match piece.kind:
+                case "text":
+                    text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
+                    content.append(text.replace(">", "&gt;"))
+                case "char":
+                    content.append(self._reference(piece.shown, piece.raw))
+                case "open" | "close" | "end":
+                    content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
+                case _:
+                    content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else ""))
+        self._content = Content(paired(content))
 
     def _reference(self, character: str, raw: str) -> str:
         """Returns a reference to a character in HTML. The number of zeros in it tells how the source writes it."""
@@ -218,23 +205,21 @@ class _Content:
             raw: f"![{image.written(translations)}{raw[2 + len(image.source) :]}" for raw, image in self._images.items()
         }
         markup = [images.get(leaf.item, leaf.item) for leaf in content if isinstance(leaf, Leaf)]
+
+        def raw_of(is_cautious: bool, html: re.Match[str]) -> str:
+            character = unescape(html[0])
+            is_special = bool(_SPECIAL.fullmatch(character))
+            raw = self._references.get(html[0], f"\\{character}" if is_special else character)
+            return f"\\{raw}" if is_cautious and is_special and raw == character else raw
+
         for is_cautious in (False, True):
-            rest = iter(markup)
-            text = "".join(self._text(is_cautious, item) if isinstance(item, str) else next(rest) for item in content)
+            spelt, rest = partial(_WRITTEN.sub, partial(raw_of, is_cautious)), iter(markup)
+            text = "".join(spelt(inline) if isinstance(inline, str) else next(rest) for inline in content)
             if markup == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
                 break
         for full, short in self._shortcuts.items():
             text = text.replace(full, short)
         return self._label + text
-
-    def _text(self, is_cautious: bool, html: str) -> str:
-        def written(match: re.Match[str]) -> str:
-            character = unescape(match[0])
-            is_special = bool(_SPECIAL.fullmatch(character))
-            raw = self._references.get(match[0], f"\\{character}" if is_special else character)
-            return f"\\{raw}" if is_cautious and is_special and raw == character else raw
-
-        return _WRITTEN.sub(written, html)
 
 
 class _Piece(NamedTuple):
@@ -259,7 +244,6 @@ class _Piece(NamedTuple):
 
 
 def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator[_Piece]:
-    """Yields the parts of inline content."""
     tokens: list[Token] = []
     parser.inline.parse(content, parser, env, tokens)
     end, labels = 0, list[int]()

@@ -5,6 +5,7 @@ unless a lower-case letter follows it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from gettext import c2py
 from html import escape, unescape
@@ -60,35 +61,35 @@ _BLOCKS = "div h1 h2 h3 h4 h5 h6 hr li ol p table td th tr ul"
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
-    file = _parsed(data, options.name)
-    plural_forms = _set_header(file.metadata, options.target_lang)
-    active = [entry for entry in file if not entry.obsolete]
-    open_entries = [entry for entry in active if options.all or not _is_translated(entry)]
-    finished = len(active) - len(open_entries)
-    slots = [_slot(entry, plural_forms, options) for entry in open_entries]
-    newline = "\r\n" if b"\r\n" in data else "\n"
-    skipped = {"translated already": finished} if finished else {}
-    return document_of(slots, lambda: f"{file}".replace("\n", newline).encode(), skipped)
-
-
-def _parsed(data: bytes, name: str) -> "polib.POFile":
-    with importing("polib", f"the PO file {name}", "'attention-nmt[documents]'"):
+    with importing("polib", f"the PO file {options.name}", "'attention-nmt[documents]'"):
         import polib
-    data += b"\n"  # so that polib never takes it for a path
-    encoding = polib.detect_encoding(data)
+    ended = data + b"\n"  # so that polib never takes it for a path
+    encoding = polib.detect_encoding(ended)
     try:
-        text = data.decode(encoding)
+        text = ended.decode(encoding)
     except (UnicodeError, LookupError) as error:
         raise NmtError(
-            f"{name} is not in {encoding}, as its header says ({error!s:.100}); correct the header"
+            f"{options.name} is not in {encoding}, as its header says ({error!s:.100}); correct the header"
         ) from error
     try:
         file = polib.pofile(_Text(text))
     except (OSError, LookupError, ValueError) as error:
-        raise NmtError(f"{name} is not a PO file ({error!s:.100}); correct it, such as with msgfmt --check") from error
+        raise NmtError(
+            f"{options.name} is not a PO file ({error!s:.100}); correct it, such as with msgfmt --check"
+        ) from error
     if not file and not file.metadata:
-        raise NmtError(f"{name} has no messages; is it a PO file?")
-    return file
+        raise NmtError(f"{options.name} has no messages; is it a PO file?")
+    plural_forms = _set_header(file.metadata, options.target_lang)
+    active = [entry for entry in file if not entry.obsolete]
+    open_entries = [
+        entry
+        for entry in active
+        if options.all or not (entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
+    ]
+    slots = [_slot(entry, plural_forms, options) for entry in open_entries]
+    newline = "\r\n" if b"\r\n" in data else "\n"
+    skipped = +Counter({"translated already": len(active) - len(open_entries)})
+    return document_of(slots, lambda: f"{file}".replace("\n", newline).encode(), skipped)
 
 
 def _set_header(header: dict[str, str], language: str) -> str:
@@ -117,10 +118,6 @@ def _forms(plural_forms: str) -> list[bool]:
     except ZeroDivisionError as error:
         raise ValueError from error
     return [form == singular != plural for form in range(int(match[1]))]
-
-
-def _is_translated(entry: "polib.POEntry") -> bool:
-    return bool(entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
 
 
 def _slot(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Slot:

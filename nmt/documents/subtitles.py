@@ -5,6 +5,7 @@ A sentence that goes on over several cues is translated as a whole, and its tran
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -61,8 +62,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     is_vtt = file.startswith("WEBVTT")
     if file.strip() and not is_vtt and not cues:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    utterances = (_utterances(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
-    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(utterances)]
+    texts = ([line for line, _ in lines[slice(*cue)]] for cue in cues)
+    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(texts)]
     passages = [passage for group in groups if group.has_text for passage in group.fragment.passages]
     line_end = lines[0][1] or "\n"
 
@@ -75,7 +76,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 if text == utterance.text:
                     written.append(line_end.join(utterance.lines))
                 else:
-                    first, *others = _wrapped(text) if utterance.is_alone else [text]
+                    length = len(_TAG.sub("", text))
+                    is_wrapped = utterance.is_alone and length > _WIDTH
+                    first, *others = filter(None, _cut(text, [length / 2])) if is_wrapped else [text]
                     written.append(line_end.join([utterance.lead + first, *others]))
                 end, last_cue = stop, utterance.cue
         return encoded("".join([*written, file[end:]]), data)
@@ -95,44 +98,41 @@ def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield time + 1, last
 
 
-def _utterances(cue: int, lines: Sequence[str]) -> list[_Utterance]:
-    """Returns what each speaker says in a cue. Without dashes, it is one utterance."""
-    starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
-    return [
-        _Utterance(cue, _lead(lines[first]), list(lines[first:last]), len(starts) == 1)
-        for first, last in pairwise([*starts, len(lines)])
-    ]
-
-
 def _lead(line: str) -> str:
     lead = _LEAD.match(line)
     return lead[0] if lead else ""
 
 
-def _groups(cues: Iterable[list[_Utterance]]) -> Iterator[list[_Utterance]]:
-    """Yields the utterances that are translated together, in order. Cues without letters stay as they are."""
-    group: list[_Utterance] = []
-    for utterances in cues:
+def _groups(cues: Iterable[list[str]]) -> list[list[_Utterance]]:
+    """Returns the utterances that are translated together, in order. Cues without letters stay as they are.
+
+    A dash begins what another speaker says. A cue without dashes is a single utterance.
+    """
+    groups: list[list[_Utterance]] = []
+    for cue, lines in enumerate(cues):
+        starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
+        utterances = [
+            _Utterance(cue, _lead(lines[first]), lines[first:last], len(starts) == 1)
+            for first, last in pairwise([*starts, len(lines)])
+        ]
         if not has_letters("".join(utterance.visible for utterance in utterances)):
             continue
         for utterance in utterances:
-            is_new = not utterance.is_alone or utterance.lead or len(group) == _MOST_CUES
-            if group and (is_new or _SENTENCE_END.search(group[-1].visible)):
-                yield group
-                group = []
-            group.append(utterance)
-        if len(utterances) > 1:
-            yield group
-            group = []
-    if group:
-        yield group
+            group = groups[-1] if groups else []
+            has_room = 0 < len(group) < _MOST_CUES and group[-1].is_alone
+            goes_on = has_room and utterance.is_alone and not utterance.lead
+            if goes_on and not _SENTENCE_END.search(group[-1].visible):
+                group.append(utterance)
+            else:
+                groups.append([utterance])
+    return groups
 
 
 class _CueGroup:
-    """Utterances that are translated together."""
-
     def __init__(self, utterances: list[_Utterance], *, has_entities: bool) -> None:
-        self.utterances, self._has_entities = utterances, has_entities
+        self.utterances = utterances
+        self._escaped: Callable[[str], str] = str if has_entities else partial(escape, quote=False)
+        self._unescaped: Callable[[str], str] = str if has_entities else unescape
         self.has_text = any(has_letters(utterance.visible) for utterance in utterances)
 
     @property
@@ -148,9 +148,6 @@ class _CueGroup:
             start = tag.end()
         return Fragment(paired([*content, self._escaped(text[start:])]))
 
-    def _escaped(self, text: str) -> str:
-        return text if self._has_entities else escape(text, quote=False)
-
     def translated(self, translations: Iterator[str]) -> list[str]:
         """Returns the next translation, divided in proportion to the lengths of the utterances."""
         if not self.has_text:
@@ -162,15 +159,8 @@ class _CueGroup:
         # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
         joined = "\0".join(text.replace("\0", "") for text in texts)
         content = flattened(self.fragment.translated(iter([joined])))
-        written: Callable[[str], str] = str if self._has_entities else unescape
-        divided = "".join(written(inline) if isinstance(inline, str) else inline.item for inline in content)
+        divided = "".join(self._unescaped(inline) if isinstance(inline, str) else inline.item for inline in content)
         return [text.strip() for text in divided.split("\0")]
-
-
-def _wrapped(text: str) -> list[str]:
-    """Returns a cue in one line or two."""
-    length = len(_TAG.sub("", text))
-    return [text] if length <= _WIDTH else list(filter(None, _cut(text, [length / 2])))
 
 
 def _cut(text: str, goals: Sequence[float]) -> list[str]:

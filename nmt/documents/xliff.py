@@ -88,12 +88,18 @@ def _inline(element: Element, is_exact: bool) -> list[Inline]:
     content: list[Inline] = [*_lines(element.text, is_exact)]
     for child in element:
         name = local_name(child)
+        ends = _TAG_OF_ANGULAR.fullmatch(child.get("id", "")) if name == "x" and child.get("ctype") != "lb" else None
         if name == "mrk" and child.get("mtype") == "protected":
             content.append(Leaf(child, escape("".join(child.itertext()))))
         elif name in ("g", "mrk"):
             content.append(Group(child, _inline(child, is_exact)))
+        elif name in (*_OPENING, *_CLOSING):
+            key = (name[-1], child.get("rid") or child.get("id"))
+            content.append(Leaf(child, kind="open" if name in _OPENING else "close", key=key))
+        elif ends:
+            content.append(Leaf(child, kind="open" if ends[1] == "START" else "close", key=ends[2]))
         else:
-            content.append(_leaf(child, name))
+            content.append(Leaf(child, kind="break" if child.get("ctype") == "lb" else "mark"))
         content += _lines(child.tail, is_exact)
     return paired(content)
 
@@ -102,16 +108,6 @@ def _lines(text: str | None, is_exact: bool) -> Iterator[Inline]:
     """Yields text. If spaces are preserved, line breaks are leaves."""
     for i, line in enumerate(re.split(r"((?<![ \t])[ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
         yield Leaf(line, kind="break") if i % 2 else escape(line, quote=False)
-
-
-def _leaf(element: Element, name: str) -> Leaf:
-    if name in (*_OPENING, *_CLOSING):
-        key = element.get("rid") or element.get("id")
-        return Leaf(element, kind="open" if name in _OPENING else "close", key=(name[-1], key))
-    if element.get("ctype") == "lb":
-        return Leaf(element, kind="break")
-    ends = _TAG_OF_ANGULAR.fullmatch(element.get("id", "")) if name == "x" else None
-    return Leaf(element, kind="open" if ends[1] == "START" else "close", key=ends[2]) if ends else Leaf(element)
 
 
 def _fill(element: Element, content: Content, translations: Iterator[str]) -> None:

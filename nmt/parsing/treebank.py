@@ -169,23 +169,21 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
         raise NmtError(
             f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each tree"
         )
+    pairs = list[tuple[Node, Node]]()
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]
-        pairs, repairs = list[tuple[Node, Node]](), Counter[str]()
+        repairs = Counter[str]()
         for gold_tree, alternatives in zip(normal, read_hypotheses(lines, hypothesis), strict=True):
             tree, repairs_of_tree = first_restored(alternatives, words_of(gold_tree))
             pairs.append((gold_tree, tree))
             repairs += repairs_of_tree
         return pairs, repairs
-    trees = [_only_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
-    return [(gold_tree, _tagged_as(gold_tree, tree)) for (_, gold_tree), tree in zip(gold, trees, strict=True)], None
-
-
-def _only_tree(origin: str, number: int, line: str) -> Node:
-    trees = [tree for _, tree in read_trees([line], origin, number)]
-    if len(trees) > 1:
-        raise NmtError(f"{origin}, line {number}, has {len(trees)} trees; give one tree on each line")
-    return trees[0] if trees else Node(TOP, ())
+    for number, ((_, gold_tree), line) in enumerate(zip(gold, lines, strict=True), start=1):
+        trees = [tree for _, tree in read_trees([line], hypothesis, number)] or [Node(TOP, ())]
+        if len(trees) > 1:
+            raise NmtError(f"{hypothesis}, line {number}, has {len(trees)} trees; give one tree on each line")
+        pairs.append((gold_tree, _tagged_as(gold_tree, trees[0])))
+    return pairs, None
 
 
 def _tagged_as(gold: Node, tree: Node) -> Node:

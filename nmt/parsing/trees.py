@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nmt.errors import NmtError
 
@@ -32,24 +33,12 @@ class Node:
     children: tuple[Node | Word, ...]
 
 
-class _OpenBracket:
-    """A bracket that is not closed yet, and what it holds so far."""
+class _OpenBracket(NamedTuple):
+    """A bracket that is not closed yet, and what it holds so far: a label or a tag, then a word or children."""
 
-    def __init__(self, line: int) -> None:
-        self.line = line
-        self.texts: list[str] = []  # a label or a tag, then a word
-        self.children: list[Node | Word] = []
-
-    def close(self, origin: str, *, outermost: bool) -> Node | Word:
-        """Returns the node or the word that the bracket forms. An outermost bracket must form a node."""
-        if len(self.texts) == 2 and not self.children and not outermost:
-            return Word(*self.texts)
-        if len(self.texts) <= 1 and self.children:
-            return Node("".join(self.texts), tuple(self.children))
-        raise NmtError(
-            f"{origin}: a bracket that begins in line {self.line} holds neither a tag and a word nor a label and "
-            f"brackets; correct or remove it"
-        )
+    line: int
+    texts: list[str]
+    children: list[Node | Word]
 
 
 def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tuple[int, Node]]:
@@ -59,19 +48,24 @@ def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tu
     for number, line in enumerate(lines, start=first):
         for token in line.replace("(", " ( ").replace(")", " ) ").split():
             if token == "(":
-                stack.append(_OpenBracket(number))
+                stack.append(_OpenBracket(number, [], []))
             elif not stack:
                 raise NmtError(f"{origin}, line {number}: {token!r} is outside of all brackets; correct or remove it")
             elif token != ")":
                 stack[-1].texts.append(token)
             else:
-                bracket = stack.pop()
-                closed = bracket.close(f"{origin}, line {number}", outermost=not stack)
-                if stack:
-                    stack[-1].children.append(closed)
+                begin, texts, children = stack.pop()
+                if len(texts) == 2 and not children and stack:
+                    stack[-1].children.append(Word(*texts))
+                elif len(texts) > 1 or not children:
+                    raise NmtError(
+                        f"{origin}, line {number}: a bracket that begins in line {begin} holds neither a tag and a "
+                        f"word nor a label and brackets; correct or remove it"
+                    )
+                elif stack:
+                    stack[-1].children.append(Node("".join(texts), tuple(children)))
                 else:
-                    assert isinstance(closed, Node)
-                    yield bracket.line, closed
+                    yield begin, Node("".join(texts), tuple(children))
     if stack:
         raise NmtError(
             f"{origin}: a bracket that begins in line {stack[0].line:,} is not closed at the end of line {number:,}; "

@@ -58,7 +58,7 @@ class ServedModel:
             name=self.name,
             source_lang=self.codec.config.source_lang,
             target_lang=self.codec.config.target_lang,
-            target_spaces=self.codec.target_has_spaces,
+            target_spaces=self.codec.has_spaces("target"),
             parameters=self.parameters,
             engine=engine,
         )
@@ -365,7 +365,7 @@ def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Trans
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
     shorter, longer = codec.decode_target([list(prefix), codec.target.ids(translation.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
-    word = longer.split()[-1] if added and codec.target_has_spaces else added
+    word = longer.split()[-1] if added and codec.has_spaces("target") else added
     return schema.Alternative(
         word=word.upper() if sentence.given.in_capitals else word,
         log_prob=sum(translation.log_probs[start:end]),

@@ -7,8 +7,6 @@ from functools import lru_cache
 from typing import Any, Literal, Self
 from unicodedata import category
 
-import numpy as np
-
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import NmtError
@@ -128,19 +126,20 @@ class Moses:
         # MosesPunctNormalizer looks up every pattern again for every line, and is half as fast as compiled patterns.
         rules = MosesPunctNormalizer(lang).substitutions
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
-        self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._find_whole_part)
-
-    def normalize(self, line: str) -> str:
-        """Returns the line with quotes, dashes and spaces replaced by ASCII, like normalize-punctuation.perl."""
-        for pattern, replacement in self._normalisation:
-            line = pattern.sub(replacement, line)
-        return line.strip()
+        self._cached_whole_part = lru_cache(maxsize=1 << 16)(self._whole_part)
 
     def tokenize(self, line: str) -> str:
         """Returns the tokens of the line, separated by one space."""
-        line = self.normalize(line) if self._normalize else line
+        if self._normalize:  # quotes, dashes and spaces become ASCII, as with normalize-punctuation.perl
+            for pattern, replacement in self._normalisation:
+                line = pattern.sub(replacement, line)
+            line = line.strip()
         words = line.split()
-        wholes = [] if self._escapes else [self._whole_part(word) for word in words]
+        # The cache would hold long words, such as lines without spaces, for as long as the process lives.
+        wholes = [
+            self._cached_whole_part(word) if len(word) < _LONG_WORD else self._whole_part(word)
+            for word in ([] if self._escapes else words)
+        ]
         if not any(wholes):
             return self._tokens(line)
         text = " ".join(word.replace(part, _KEPT) if part else word for word, part in zip(words, wholes, strict=True))
@@ -148,10 +147,6 @@ class Moses:
         return re.sub(_KEPT, lambda _: next(kept), self._tokens(text))
 
     def _whole_part(self, word: str) -> str:
-        # The cache would hold long words, such as lines without spaces, for as long as the process lives.
-        return self._cached_whole_part(word) if len(word) < _LONG_WORD else self._find_whole_part(word)
-
-    def _find_whole_part(self, word: str) -> str:
         """Returns the word, or the part inside the punctuation around it, if it must not be split; otherwise ""."""
         if _KEPT in word or (not self._normalize and _TYPOGRAPHIC.search(word)):
             return word
@@ -202,11 +197,7 @@ class TextCodec:
     """The text processing of both languages. `source` and `target` are the same object if `config.one_model`."""
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
-        if config.one_model and source is not target:
-            raise ValueError("source and target must be the same model")
-        self.config = config
-        self.source = source
-        self.target = target
+        self.config, self.source, self.target = config, source, target
         self._source_text = Preparer(config, "source")
         self._target_text = Preparer(config, "target")
         self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
@@ -235,7 +226,6 @@ class TextCodec:
         ]
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
-        """Returns the ids of the tags of each source line, and its text for the subword model."""
         split = list(map(self.config.split_tags, lines))
         tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
         return tags, [self._source_text.prepare(self.config.cased_for(text, text)) for _, text in split]
@@ -264,45 +254,33 @@ class TextCodec:
 
     def target_with(self, line: str, given: Given) -> str:
         """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
-        return with_phrases(line.upper() if given.in_capitals else line, given, spaces=self.target_has_spaces)
+        return with_phrases(line.upper() if given.in_capitals else line, given, spaces=self.has_spaces("target"))
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
-        return (" " if self.target_has_spaces else "").join(parts)
+        return (" " if self.has_spaces("target") else "").join(parts)
 
     def words_before(self, part: str) -> int:
         """Returns the number to add to the word numbers of the next part when `join_target` appends it to this one.
 
         Without spaces, the last word of a part and the first one of the next are one word.
         """
-        return max(0, len(part.split()) - (not self.target_has_spaces))
+        return max(0, len(part.split()) - (not self.has_spaces("target")))
 
-    @property
-    def source_has_spaces(self) -> bool:
-        """Whether spaces separate the words of the source language."""
-        return base_language(self.config.source_lang) not in WITHOUT_SPACES
-
-    @property
-    def target_has_spaces(self) -> bool:
-        """Whether spaces separate the words of the target language."""
-        return base_language(self.config.target_lang) not in WITHOUT_SPACES
+    def has_spaces(self, side: Side) -> bool:
+        """Whether spaces separate the words of the language of a side."""
+        language = self.config.source_lang if side == "source" else self.config.target_lang
+        return base_language(language) not in WITHOUT_SPACES
 
     def target_segments(self, line: str, pieces: Sequence[str]) -> tuple[list[str], list[int]]:
         """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD."""
-        if not self.target_has_spaces:
+        if not self.has_spaces("target"):
             return groups_of_pieces(pieces, line)
         return re.findall(r"\s*\S+", line), words_of_pieces(pieces, line)
 
-    def source_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        """Returns the number of the word of a raw source line that each id belongs to, or NO_WORD."""
-        return self._words(self.source, line, ids)
-
-    def target_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        """Returns the number of the word of a raw target line that each id belongs to, or NO_WORD."""
-        return self._words(self.target, line, ids)
-
-    def _words(self, subword: SubwordModel, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        return words_of_pieces(subword.pieces(list(map(int, ids))), line)
+    def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
+        """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
+        return words_of_pieces((self.source if side == "source" else self.target).pieces(ids), line)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""
@@ -332,6 +310,4 @@ class TextCodec:
 
 def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
     """Returns the subword model of any kind that `to_bytes` returned."""
-    if kind in MAPPED_KINDS:
-        return Mapped.from_bytes(data, kind, origin)
-    return Subword.from_bytes(data, kind, origin)
+    return (Mapped if kind in MAPPED_KINDS else Subword).from_bytes(data, kind, origin)

@@ -28,7 +28,22 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
 def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Yields the remaining lines of an open file. The next line has the number `first`."""
     for number, raw in enumerate(file, start=first):
-        yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
+        if number == 1:
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        if raw.endswith(b"\n"):
+            raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if number == 1 and raw.startswith(_COMPRESSED):
+                raise NmtError(
+                    f"{name} is compressed; decompress it, or end its name with .gz if it is a gzip file"
+                ) from error
+            raise NmtError(
+                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
+                f"convert the file, for example with iconv -t UTF-8"
+            ) from error
+        yield line
 
 
 @contextmanager
@@ -72,22 +87,6 @@ def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
         return nullcontext(sys.stdin.buffer)
 
 
-def _decode(raw: bytes, name: str, number: int) -> str:
-    if raw.endswith(b"\n"):
-        raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if number == 1 and raw.startswith(_COMPRESSED):
-            raise NmtError(
-                f"{name} is compressed; decompress it, or end its name with .gz if it is a gzip file"
-            ) from error
-        raise NmtError(
-            f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
-            f"convert the file, for example with iconv -t UTF-8"
-        ) from error
-
-
 def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Path, Path]:
     """Returns the source and the target file of a corpus: PREFIX.LANG, or PREFIX.LANG.gz if the former is missing."""
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
@@ -101,20 +100,18 @@ def _one_side(prefix: str, lang: str) -> Path:
             if not is_regular(path) and not path.is_dir():
                 raise NmtError(f"{path} is a pipe or a device, but a corpus is read several times; give a file")
             return path
-    raise NmtError(f"neither {plain} nor {compressed} exists; {_similar_files(plain.parent, Path(prefix).name)}")
-
-
-def _similar_files(folder: Path, stem: str) -> str:
-    """Returns the end of the message about a missing file: the files in its folder that begin with `stem`."""
-    if not folder.is_dir():
-        return f"the folder {folder} does not exist either, so check the prefix"
+    folder, stem = plain.parent, Path(prefix).name
     try:
         similar = sorted(name for name in os.listdir(folder) if name.startswith(stem))
     except OSError as error:
-        return f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
-    if not similar:
-        return f"no file in {folder} starts with {stem!r}, so check the prefix"
-    return f"{folder} has {console.listed(similar)}, so check the prefix and the languages"
+        hint = f"the folder {folder} does not exist either, so check the prefix"
+        if folder.is_dir():
+            hint = f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
+    else:
+        hint = f"no file in {folder} starts with {stem!r}, so check the prefix"
+        if similar:
+            hint = f"{folder} has {console.listed(similar)}, so check the prefix and the languages"
+    raise NmtError(f"neither {plain} nor {compressed} exists; {hint}")
 
 
 def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:

@@ -7,17 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Literal, Self, get_args
 
-import sentencepiece
-
 from nmt.errors import NmtError, importing
-from nmt.text.subword import EOS, UNK, clean_line, without_surrogates
+from nmt.text.subword import EOS, Vocabulary, clean_line, processor_of, without_surrogates
 
 MappedKind = Literal["marian", "subword-nmt"]
 MAPPED_KINDS = get_args(MappedKind)
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _MOST_CACHED = 1 << 16  # words
-_SEPARATOR = "@@"
 
 
 def language_code(line: str) -> str:
@@ -27,20 +24,14 @@ def language_code(line: str) -> str:
 
 
 class _Sentencepiece:
-    """The pieces of a sentencepiece model."""
-
     def __init__(self, model: bytes) -> None:
-        if not model:  # sentencepiece would regard empty data as a missing argument
-            raise ValueError("no data")
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = processor_of(model)
 
     def split(self, line: str) -> list[str]:
-        """Returns the pieces of a line."""
         code = language_code(line)
         return [*([code] if code else []), *self._processor.encode(line.removeprefix(code), out_type=str)]
 
     def join(self, pieces: list[str]) -> str:
-        """Returns the text of pieces."""
         return str(self._processor.decode_pieces(pieces))
 
 
@@ -54,21 +45,19 @@ class _Codes:
         # The library ends the process if a line is wrong.
         if not all(len(line.strip("\r ").split(" ")) == 2 for line in text.rstrip("\n").split("\n")):
             raise ValueError("a line that is not two pieces")
-        self._bpe = BPE(io.StringIO(text, newline="\n"), separator=_SEPARATOR)
+        self._bpe = BPE(io.StringIO(text, newline="\n"))
 
     def split(self, line: str) -> list[str]:
-        """Returns the pieces of a line whose tokens are separated by spaces."""
         if len(self._bpe.cache) > _MOST_CACHED:  # the library never forgets a word
             self._bpe.cache.clear()
         return self._bpe.segment(" ".join(line.split())).split()
 
     def join(self, pieces: list[str]) -> str:
-        """Returns the text of pieces."""
-        return f"{' '.join(pieces)} ".replace(f"{_SEPARATOR} ", "").rstrip()
+        return f"{' '.join(pieces)} ".replace("@@ ", "").rstrip()
 
 
-class Mapped:
-    """A subword model with the same methods as `Subword`. It cannot be trained or sampled.
+class Mapped(Vocabulary):
+    """A subword model that cannot be trained or sampled.
 
     Args:
         vocabulary: the piece of each id. Ids 0 to 3 are PAD, UNK, BOS and EOS.
@@ -79,9 +68,8 @@ class Mapped:
     """
 
     def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
-        self.kind, self.model = kind, model
-        self.vocabulary = list(vocabulary)
-        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+        super().__init__(vocabulary)
+        self.model, self.kind = model, kind
         self._pieces = _Sentencepiece(model) if kind == "marian" else _Codes(model)
 
     @classmethod
@@ -105,21 +93,10 @@ class Mapped:
         content = {"vocabulary": self.vocabulary, "model": base64.b64encode(self.model).decode()}
         return json.dumps(content).encode()
 
-    def __len__(self) -> int:
-        return len(self.vocabulary)
-
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         return [self.ids(self._pieces.split(without_surrogates(line))) for line in lines]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns one line of text for each sequence of ids. Special ids are dropped."""
-        return [clean_line(self._pieces.join(self.pieces([i for i in line if i > EOS]))) for line in ids]
-
-    def pieces(self, ids: list[int]) -> list[str]:
-        """Returns the pieces with these ids, as text."""
-        return [self.vocabulary[i] for i in ids]
-
-    def ids(self, pieces: list[str]) -> list[int]:
-        """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
-        return [self._ids.get(piece, UNK) for piece in pieces]
+        return [clean_line(self._pieces.join(self.pieces(i for i in line if i > EOS))) for line in ids]

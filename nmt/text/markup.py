@@ -52,7 +52,8 @@ def parse(text: str, markup: Literal["html", "xml"]) -> list[str | MarkedText]:
     code, kbd, pre, samp, script, style and var. HTML is repaired: stray end tags are left out, missing ones are added.
 
     Raises:
-        NmtError: the XML is not well-formed, or a comment or script of the HTML does not end.
+        NmtError: the XML is not well-formed, a comment or script of the HTML does not end, or text is in too many
+            elements.
     """
     tokens = _nested(text, is_html=markup == "html")
     are_blocks = _are_blocks(tokens, _BLOCKS.split() if markup == "html" else None)
@@ -60,7 +61,14 @@ def parse(text: str, markup: Literal["html", "xml"]) -> list[str | MarkedText]:
     for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
         if not is_block and any(map(_has_text, group)):
-            _check_depth(group)
+            depth = 1
+            for token in group:
+                depth += (token.kind == "start") - (token.kind == "end")
+                if depth + (token.kind == "leaf") > _DEEPEST:
+                    raise NmtError(
+                        f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or "
+                        f"leave out the markup"
+                    )
             parts.append(MarkedText(group))
         else:
             parts.append("".join(token.raw for token in group))
@@ -95,19 +103,6 @@ def with_attributes(html: str, change: Callable[[str, str, str], str]) -> str:
 
 def _has_text(token: Token) -> bool:
     return token.kind == "text" and bool(unescape(token.raw).strip())
-
-
-def _check_xml(text: str) -> None:
-    declaration = "".join(re.findall(r"\A<\?xml\s[^>]*\?>", text))
-    # A fragment may have several elements, and text, at the top.
-    inside = f"{declaration}<x>{text[len(declaration) :]}</x>"
-    try:
-        expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
-    except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise NmtError(
-            f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
-        ) from error
 
 
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
@@ -154,7 +149,16 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
     if is_html:
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
-        _check_xml(text)
+        declaration = "".join(re.findall(r"\A<\?xml\s[^>]*\?>", text))
+        # A fragment may have several elements, and text, at the top.
+        inside = f"{declaration}<x>{text[len(declaration) :]}</x>"
+        try:
+            expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise NmtError(
+                f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
+            ) from error
     tokens: list[Token] = []
     unclosed: list[int] = []
     counts = Counter[str]()
@@ -205,15 +209,3 @@ def _are_blocks(tokens: Sequence[Token], names: Sequence[str] | None) -> list[bo
         i in blocks or ((token.kind == "end" or token.name in (names or ())) and around[i] in blocks)
         for i, token in enumerate(tokens)
     ]
-
-
-def _check_depth(tokens: Sequence[Token]) -> None:
-    """Raises NmtError if text is in too many elements."""
-    depth = 1
-    for token in tokens:
-        depth += (token.kind == "start") - (token.kind == "end")
-        if depth + (token.kind == "leaf") > _DEEPEST:
-            raise NmtError(
-                f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
-                f"out the markup"
-            )

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
@@ -53,7 +53,8 @@ class MarkedText:
     @property
     def text(self) -> str:
         """The text without tags, with the spaces around it."""
-        return "".join(_decoded(token.raw) if token.kind == "text" else token.text for token in self.tokens)
+        decoded = partial(_REFERENCE.sub, lambda reference: unescape(reference[0]))
+        return "".join(decoded(token.raw) if token.kind == "text" else token.text for token in self.tokens)
 
     @property
     def source(self) -> str:
@@ -71,10 +72,6 @@ class MarkedText:
             left, right = _spaces_around(self.text)
             return left + escape(translation.strip(), quote=False) + right
         return "".join(_Projection(self, translation, alignment).written())
-
-
-def _decoded(raw: str) -> str:
-    return _REFERENCE.sub(lambda reference: unescape(reference[0]), raw) if "&" in raw else raw
 
 
 def _spellings(raw: str) -> Sequence[str]:
@@ -123,20 +120,8 @@ class _Projection:
         self.nodes: list[_MarkupNode] = []
         self.source_nodes: list[int] = []
         self.spellings: list[str] = []
-        self._read(unit.tokens)
-        self.words = [[match.span() for match in re.finditer(r"\S+", side)] for side in (self.source, self.target)]
-        self.origins: list[int | None] = [None] * len(self.target)
-        links = {target: source for source, target in sorted(alignment, reverse=True)}
-        leaves = self._leaves_in_target(links)
-        self._map((0, left), (0, left))
-        self._map(*((len(side) - right, len(side)) for side in (self.source, self.target)))
-        self._map_words(links, leaves)
-        self.target_nodes = self._nodes_of_target(leaves)
-
-    def _read(self, tokens: Sequence[Token]) -> None:
-        """Adds the nodes and the characters of the source."""
         unclosed: list[int] = []
-        for token in [Token("start", ""), *tokens, Token("end", "")]:
+        for token in [Token("start", ""), *unit.tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
                 parent = unclosed[-1] if unclosed else -1
                 self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
@@ -148,6 +133,14 @@ class _Projection:
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
+        self.words = [[match.span() for match in re.finditer(r"\S+", side)] for side in (self.source, self.target)]
+        self.origins: list[int | None] = [None] * len(self.target)
+        links = {target: source for source, target in sorted(alignment, reverse=True)}
+        leaves = self._leaves_in_target(links)
+        self._map((0, left), (0, left))
+        self._map(*((len(side) - right, len(side)) for side in (self.source, self.target)))
+        self._map_words(links, leaves)
+        self.target_nodes = self._nodes_of_target(leaves)
 
     def _word(self, side: int, position: int) -> int:
         """Returns the number of the word around a character of the source, 0, or of the translation, 1."""

@@ -36,20 +36,45 @@ _SPACE = "▁"
 _CHARACTER_COVERAGE = 0.99995
 _LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BYTES = 256
 _CACHED_WORDS = 1 << 16
 _LONGEST_CACHED = 32  # characters; without spaces, a word may be a whole sentence that never comes again
 # How much worse than the worst piece sentencepiece scores a character without a piece.
 _UNKNOWN_PENALTY = 10.0
 
 
-class Subword:
-    """A subword model. Use `train` or `from_bytes` to make one. Ids 0 to 3 are PAD, UNK, BOS and EOS in every model."""
+class Vocabulary:
+    """Pieces and their ids. Ids 0 to 3 are PAD, UNK, BOS and EOS in every model."""
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.vocabulary = list(vocabulary)
+        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces with these ids, as text."""
+        return [self.vocabulary[i] for i in ids]
+
+    def ids(self, pieces: Iterable[str]) -> list[int]:
+        """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
+        return [self._ids.get(piece, UNK) for piece in pieces]
+
+
+def processor_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Returns sentencepiece with a model. Raises RuntimeError if the model is damaged."""
+    if not model:  # sentencepiece would regard empty data as a missing argument
+        raise RuntimeError("no data")
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+class Subword(Vocabulary):
+    """A model of sentencepiece. Use `train` or `from_bytes` to make one."""
 
     def __init__(self, model: bytes, kind: str) -> None:
-        self.kind = kind
-        self.model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.model, self.kind = model, kind
+        self._processor = processor_of(model)
+        super().__init__(self._processor.id_to_piece(list(range(self._processor.get_piece_size()))))
         self._greedy = Greedy(self._processor) if kind == "wordpiece" else None
         self._sampler: Sampler | None = None
 
@@ -102,8 +127,6 @@ class Subword:
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
         """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids."""
         try:
-            if not data:  # sentencepiece would regard empty data as a missing argument
-                raise RuntimeError("no data")
             model = cls(data, kind)
         except RuntimeError as error:
             raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
@@ -134,9 +157,6 @@ class Subword:
         """Returns the content of the sentencepiece model file."""
         return self.model
 
-    def __len__(self) -> int:
-        return int(self._processor.get_piece_size())
-
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         clean = map(without_surrogates, lines)
@@ -144,6 +164,10 @@ class Subword:
             return [self._greedy.encode(str(self._processor.normalize(line))) for line in clean]
         # Given a list, sentencepiece would start a thread, which takes several times as long as a line.
         return [self._processor.encode(line) for line in clean]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
+        return [clean_line(str(self._processor.decode([int(i) for i in line if i > EOS]))) for line in ids]
 
     def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
         """Returns the ids of a random segmentation of each line. It depends only on the line and its seed.
@@ -156,27 +180,9 @@ class Subword:
             seeds: one for each line.
         """
         if self._sampler is None:
-            self._sampler = _SAMPLERS[self.kind](self._processor)
+            self._sampler = (BpeDropout if self.kind == "bpe" else UnigramSampling)(self._processor)
         clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
         return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
-
-    def decode(self, ids: list[list[int]]) -> list[str]:
-        """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
-        without_special = [[int(i) for i in line if i > EOS] for line in ids]
-        return [clean_line(str(self._processor.decode(line))) for line in without_special]
-
-    def pieces(self, ids: list[int]) -> list[str]:
-        """Returns the pieces with these ids, as text."""
-        return [str(self._processor.id_to_piece(i)) for i in ids]
-
-    @property
-    def vocabulary(self) -> list[str]:
-        """All pieces, in the order of their ids."""
-        return self.pieces(list(range(len(self))))
-
-    def ids(self, pieces: list[str]) -> list[int]:
-        """Returns the ids of the pieces; the inverse of `pieces`."""
-        return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
 
 def without_surrogates(line: str) -> str:
@@ -229,7 +235,7 @@ class _Words:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         ids = range(processor.get_piece_size())
         byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
-        self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(_BYTES)] if byte_pieces else []
+        self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(256)] if byte_pieces else []
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
         self.ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
         self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
@@ -342,6 +348,3 @@ class UnigramSampling(Sampler):
             weights.append([math.exp(log - largest) for log in logs])
             log_sums.append(largest + math.log(sum(weights[end])))
         return begins, weights
-
-
-_SAMPLERS: dict[str, type[Sampler]] = {"bpe": BpeDropout, "unigram": UnigramSampling}

@@ -180,7 +180,7 @@ class CTranslate2Engine:
             text, alignment = self.codec.target_with(decoded, sentence.given), None
             if search.alignments:
                 weights = np.array(result.attention[rank]).reshape(len(own), len(sentence.ids))
-                alignment = tuple(alignment_of(weights, sentence.words, self.codec.target_words(text, own)))
+                alignment = tuple(alignment_of(weights, sentence.words, self.codec.words("target", text, own)))
             translations.append(Translation(text, scores[rank], result.hypotheses[rank], [], alignment=alignment))
         return translations
 

@@ -33,9 +33,9 @@ class EncodedPair(NamedTuple):
 
     def words(self, codec: TextCodec) -> list[SentencePair]:
         """Returns the line with each of its translations, and the words that their ids belong to."""
-        words = codec.source_words(self.source_text, self.source)
+        words = codec.words("source", self.source_text, self.source)
         return [
-            SentencePair(self.source, words, ids, codec.target_words(text, ids))
+            SentencePair(self.source, words, ids, codec.words("target", text, ids))
             for ids, text in zip(self.targets, self.target_texts, strict=True)
         ]
 

@@ -156,7 +156,7 @@ class PyTorchEngine:
         alignments = [None] * len(flat)
         if search.alignments:
             pairs = [
-                SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.target_words(text, h.tokens))
+                SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.words("target", text, h.tokens))
                 for text, (sentence, h) in zip(texts, flat, strict=True)
             ]
             alignments = list(map(tuple, align(self.ensemble.models, self.runtime, pairs)))  # type: ignore[arg-type]

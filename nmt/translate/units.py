@@ -224,7 +224,7 @@ def encode(
         parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
         _check(parts, needed, place, search)
         all_ids = list(chain.from_iterable(parts))
-        words = iter(codec.source_words(sentence.text, all_ids) if search.alignments else ())
+        words = iter(codec.words("source", sentence.text, all_ids) if search.alignments else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
@@ -241,7 +241,7 @@ def _constraints(
         constraints += [[phrase] for phrase in sentence.phrases]
     if glossary is not None:
         _, text = codec.config.split_tags(sentence.text)
-        terms = glossary.found_in(text, spaces=codec.source_has_spaces)
+        terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
         if terms and is_long:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")

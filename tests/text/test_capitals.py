@@ -97,10 +97,10 @@ def test_words_do_not_depend_on_capitals() -> None:
     line = "MULO BAKI ÜBERKILO 字"
     (ids,) = codec().encode_source([line])
     normalized = [number for number, word in enumerate(["-", "mulo", "de"]) for _ in codec().target.encode([word])[0]]
-    assert codec().target_words("——— MULO DE", codec().target.encode(["- mulo de"])[0]) == normalized
+    assert codec().words("target", "——— MULO DE", codec().target.encode(["- mulo de"])[0]) == normalized
     expected = [i for i, word in enumerate(line.lower().split()) for _ in codec().target.encode([word])[0]]
-    assert codec().source_words(line, ids) == expected
-    assert codec().target_words(line, ids) == expected
+    assert codec().words("source", line, ids) == expected
+    assert codec().words("target", line, ids) == expected
     assert codec().target_segments(line, codec().target.pieces(ids)) == (
         ["MULO", " BAKI", " ÜBERKILO", " 字"], expected,
     )  # fmt: skip

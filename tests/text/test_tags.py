@@ -114,8 +114,8 @@ def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, 
     assert split.alignments is not None
     given = [{(0, 2), (2, 0)}, {(0, 1), (1, 0)}] * 20
     for number, (source, target) in enumerate([pairs[0], pairs[2]] * 20):
-        words = data.codec.source_words(source, split.source[number][1:])
-        target_words = data.codec.target_words(target, split.target[number])
+        words = data.codec.words("source", source, split.source[number][1:])
+        target_words = data.codec.words("target", target, split.target[number])
         expected = {
             (i + 1, j) for i, a in enumerate(words) for j, b in enumerate(target_words) if (a, b) in given[number]
         }

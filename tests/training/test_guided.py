@@ -56,7 +56,7 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     assert len(split) == len(kept) == 149 + 60
     assert split.alignments is not None
     for number, (source, target, links) in enumerate(kept):
-        words = codec.source_words(source, split.source[number]), codec.target_words(target, split.target[number])
+        words = codec.words("source", source, split.source[number]), codec.words("target", target, split.target[number])
         given = set(numbers(links))
         expected = {(i, j) for i, a in enumerate(words[0]) for j, b in enumerate(words[1]) if (a, b) in given}
         assert set(map(tuple, split.alignments[number].reshape(-1, 2).tolist())) == expected
