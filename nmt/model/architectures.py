@@ -77,8 +77,20 @@ def weight_shapes(config: ModelConfig, vocab_size: int, source_size: int = 0) ->
 
 
 def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> int:
-    """Returns the number of trainable numbers; the sizes are those of `weight_shapes`."""
-    return sum(map(math.prod, weight_shapes(config, vocab_size, source_size).values()))
+    """Returns the number of trainable numbers, without torch; the sizes are those of `weight_shapes`."""
+    attention = config.d_model * config.heads * 2 * (config.d_k + config.d_v)
+    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model
+    if config.attention == "additive":
+        attention += config.heads * config.d_k
+    if config.attention_biases:
+        attention += config.heads * (2 * config.d_k + config.d_v) + config.d_model
+    norm = 2 * config.d_model
+    encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    final_norms = 2 * norm if config.norm == "pre" else 0
+    positions = 2 * (config.learned_positions or 0) * config.d_model
+    embeddings = (vocab_size + source_size) * config.d_model + (vocab_size if config.output_bias else 0)
+    return embeddings + positions + encoder + decoder + final_norms
 
 
 def parameter_count(config: ModelConfig, codec: "TextCodec") -> int:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.data.loader import BatchSide, make_side
 from nmt.errors import NmtError
-from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
+from nmt.model.architectures import ARCHITECTURES, parameters, training_flops, weight_shapes
 from nmt.model.attention import Additive, DotProduct, attend
 from nmt.model.cpu_kernels import Dropout, linear, random_mask
 from nmt.model.incremental import start, step
@@ -308,28 +308,12 @@ def test_positions_follow_the_formula_and_grow() -> None:
     torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 
 
-def count_by_hand(config: ModelConfig, vocab_size: int) -> int:
-    """Returns the number of parameters by the sizes of the paper's matrices (§3)."""
-    attention = config.d_model * config.heads * 2 * (config.d_k + config.d_v)
-    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model
-    if config.attention == "additive":
-        attention += config.heads * config.d_k
-    if config.attention_biases:
-        attention += config.heads * (2 * config.d_k + config.d_v) + config.d_model
-    norm = 2 * config.d_model
-    encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 2 * norm if config.norm == "pre" else 0
-    positions = 2 * (config.learned_positions or 0) * config.d_model
-    embeddings = vocab_size * config.d_model + (vocab_size if config.output_bias else 0)
-    return embeddings + positions + encoder + decoder + final_norms
-
-
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *VARIANTS])
 def test_the_count_of_parameters_is_right(name: str) -> None:
     config = ARCHITECTURES[name] if name in ARCHITECTURES else replace(SMALL, **VARIANTS[name])
-    assert parameters(config, 37_000) == count_by_hand(config, 37_000)
-    assert parameters(config, 37_000, 500) == count_by_hand(config, 37_000) + 500 * config.d_model
+    for source_size in (0, 500):
+        shapes = weight_shapes(config, 37_000, source_size)
+        assert parameters(config, 37_000, source_size) == sum(map(math.prod, shapes.values()))
 
 
 def test_training_flops_equal_a_count_by_hand() -> None:
