@@ -6,7 +6,6 @@ from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.jobs.stream import Chunk, compute
-from nmt.translate.engine import Engine
 from nmt.translate.job import TranslationJob
 from nmt.translate.lines import LineFormat
 from nmt.translate.pytorch_engine import PyTorchEngine
@@ -15,10 +14,16 @@ from nmt.translate.units import Unit
 
 
 class Translator:
-    """Translates with an engine."""
+    """Translates with one model, or with several that average their probabilities.
 
-    def __init__(self, engine: Engine) -> None:
+    Attributes:
+        models: PyTorch modules.
+        runtime: the device and the precision of the models.
+    """
+
+    def __init__(self, engine: PyTorchEngine) -> None:
         self.engine, self.codec = engine, engine.codec
+        self.models, self.runtime = engine.ensemble.models, engine.runtime
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:

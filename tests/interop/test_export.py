@@ -60,9 +60,7 @@ def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targ
     found = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
     for source, labels, scored in zip(ours.codec.encode_source(sources), ids, found, strict=True):
         with torch.no_grad():
-            (logits,) = ours.engine.ensemble.models[0](
-                torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *labels[:-1]]])
-            )
+            (logits,) = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *labels[:-1]]]))
             logits[:, [PAD, BOS]] = -torch.inf
             expected = logits.log_softmax(-1)[range(len(labels)), labels]
         torch.testing.assert_close(torch.tensor(scored.log_probs), expected, rtol=0, atol=1e-4)

@@ -158,7 +158,7 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
     run(*theirs.command)
     ours = nmt.Translator.load(theirs.model, runtime=FP32)
     assert ours.codec.config.joint_vocab == CASES[case].get("joint", True)
-    assert ours.engine.ensemble.models[0].config.activation_dropout == theirs.options.get("relu_dropout", 0)
+    assert ours.models[0].config.activation_dropout == theirs.options.get("relu_dropout", 0)
     activation = getattr(F, theirs.options.get("activation_fn", "relu"))
     pre = theirs.options["encoder_normalize_before"]
     for line in TEXT[:4]:
@@ -167,7 +167,7 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
             [theirs.pieces[side].index(piece) if piece in theirs.pieces[side] else 3 for piece in subword.pieces(found)]
             for side, (subword, found) in enumerate(((ours.codec.source, source), (ours.codec.target, target)))
         ]
-        found = ours.engine.ensemble.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
+        found = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
         expected = logits(theirs.weights, [*ids[0], 2], [2, *ids[1]], activation, pre)
         order = [1, 3, 2, 2, 0, *range(4, len(theirs.pieces[1]))]
         kept = [i for i in range(len(order)) if i != BOS]

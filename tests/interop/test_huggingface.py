@@ -133,7 +133,7 @@ def test_logits_and_translations_are_those_of_transformers(imported: Callable[[s
     for source, source_ids in zip(ours.codec.encode_source(lines), expected, strict=True):
         target = [BOS, *torch.randint(4, len(ours.codec.target), (7,), generator=draw).tolist()]
         target_ids = torch.tensor([model.target_ids(target)])
-        found = ours.engine.ensemble.models[0](torch.tensor([[*source, EOS]]), torch.tensor([target]))[0]
+        found = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([target]))[0]
         logits = theirs(torch.tensor([source_ids]), decoder_input_ids=target_ids).logits[0]
         assert (found[:, 1:] - logits[:, theirs_of_ours]).abs().max() < 1e-5
         assert found[:, PAD].max() < found.max() - 50  # this id does not exist there

@@ -28,7 +28,7 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
     alone = [translator.hypotheses([line], search)[0] for line in lines]
     units = [(unit, unit.sentences(translator.codec, "unit")) for unit in map(Unit, lines)]
     waiting = dict(enumerate(encode(translator.codec, units, search)))
-    running = RunningSearch(translator.engine, search, log_probs=True)  # type: ignore[arg-type]
+    running = RunningSearch(translator.engine, search, log_probs=True)
     found = dict[int, list[Translation]]()
     longest_company = 0
     while waiting or running.keys:
