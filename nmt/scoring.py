@@ -173,7 +173,7 @@ def compared_scores(
 
 
 def _with_float_scores(metric: Any) -> Any:
-    """Returns a metric whose scores are floats. sacreBLEU mixes them with numpy.float32, and cannot average both."""
+    """Returns a metric whose scores are floats. sacreBLEU mixes in numpy.float32 and cannot average a mixture."""
 
     class FloatScores(metric):
         def _compute_score_from_stats(self, stats: Sequence[float]) -> Any:

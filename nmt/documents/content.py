@@ -109,11 +109,11 @@ class Content:
     """Inline content: what of it is translated, and what stays.
 
     Args:
-        group: the item of the group around the content, which stays around it.
+        item: the item of the group around the content, which stays around it.
     """
 
-    def __init__(self, content: Sequence[Inline], group: Any = None) -> None:
-        self._group = group
+    def __init__(self, content: Sequence[Inline], item: Any = None) -> None:
+        self._item = item
         self._parts: list[Inline | Fragment | Content] = []
         cuts, following = [len(content)], ""  # behind the leaves that separate texts
         for i, inline in reversed(list(enumerate(content))):
@@ -124,13 +124,11 @@ class Content:
         for text in (content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
             words = [i for i, inline in enumerate(text) if plain([inline]).strip() or getattr(inline, "words", "")]
             start, stop = (words[0], words[-1] + 1) if words else (0, 0)
-            core = text[start:stop]
-            if not has_letters(unescape(plain(core))):
-                self._parts += text
-            elif len(core) == 1 and isinstance(core[0], Group):
-                self._parts += [*text[:start], Content(core[0].content, core[0].item), *text[stop:]]
-            else:
-                self._parts += [*text[:start], Fragment(core), *text[stop:]]
+            core: Sequence[Inline | Fragment | Content] = text[start:stop]
+            if has_letters(unescape(plain(text[start:stop]))):
+                group = text[start] if stop == start + 1 else None
+                core = [Content(group.content, group.item) if isinstance(group, Group) else Fragment(text[start:stop])]
+            self._parts += [*text[:start], *core, *text[stop:]]
 
     @property
     def passages(self) -> list[Passage]:
@@ -141,7 +139,7 @@ class Content:
         content: list[Inline] = []
         for part in self._parts:
             content += part.translated(translations) if isinstance(part, Fragment | Content) else [part]
-        return content if self._group is None else [Group(self._group, content)]
+        return content if self._item is None else [Group(self._item, content)]
 
 
 class Fragment:

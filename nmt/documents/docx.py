@@ -173,7 +173,7 @@ class _TextPart:
         """
         for element in self._root.iter():
             name = local_name(element)
-            is_code = name == "p" and self._is_code(element.find(f"{self._word}pPr"), "pStyle")
+            is_code = name == "p" and self._is_code(element.find(f"{self._word}pPr/{self._word}pStyle"))
             kinds = element.iterfind(f"../{self._word}sdtPr/*") if name == "sdtContent" else ()
             is_kept = is_code or any(local_name(kind) in ("comboBox", "dropDownList") for kind in kinds)
             if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not is_kept:
@@ -183,11 +183,9 @@ class _TextPart:
             elif name in ("docPr", "cNvPr"):
                 yield from (_slot_of(element, attribute) for attribute in ("title", "descr"))
 
-    def _is_code(self, properties: Element | None, name: str) -> bool:
-        style = None if properties is None else properties.find(self._word + name)
-        return style is not None and bool(
-            _CODE.fullmatch(re.sub(r"[\W_]", "", style.get(f"{self._word}val", "").lower()))
-        )
+    def _is_code(self, style: Element | None) -> bool:
+        name = "" if style is None else style.get(f"{self._word}val", "")
+        return bool(_CODE.fullmatch(re.sub(r"[\W_]", "", name.lower())))
 
     def _inline(self, parent: Element) -> list[Inline]:
         content: list[Inline] = []
@@ -242,7 +240,7 @@ class _TextPart:
             run = _run_of(joined[0])
             if run is None:
                 yield joined[0]
-            elif self._is_code(run.properties, "rStyle"):
+            elif run.properties is not None and self._is_code(run.properties.find(f"{self._word}rStyle")):
                 yield Leaf(joined, plain(joined))
             else:
                 yield Group(run, [plain(joined)])

@@ -110,16 +110,16 @@ class _Block:
 
         An HTML block cannot if a tag in it has no counterpart.
         """
-        for number, source in enumerate(self.source, self.first):
+        for row, source in enumerate(self.source, self.first):
             written = source.replace("|", "\\|") if self.is_cell else source
-            line, _ = lines[number]
-            column = line.find(written, self.cells.get(number, 0)) if self.is_cell else line.rfind(written)
+            line, _ = lines[row]
+            column = line.find(written, self.cells.get(row, 0)) if self.is_cell else line.rfind(written)
             if column < 0:
                 return False
             self.prefixes.append(line[:column])
-            self.stop = starts[number] + column + len(written)
+            self.stop = starts[row] + column + len(written)
             if self.is_cell:
-                self.cells[number] = column + len(written)
+                self.cells[row] = column + len(written)
         self.start = starts[self.first] + len(self.prefixes[0])
         self.line_end = lines[self.first][1]
         return self.kind != "html_block" or is_sound("\n".join(self.source))

@@ -183,7 +183,7 @@ def _balanced(texts: Iterable[str]) -> Iterator[str]:
     """Yields texts in HTML in which the elements that are open at a cut end, and begin again in the next text."""
     opened: list[str] = []
     for text in texts:
-        before = "".join(f"<g{number}>" for number in opened)
-        for end, number in re.findall(r"<(/?)g(\d+)>", text):
-            opened = opened[:-1] if end else [*opened, number]
-        yield before + text + "".join(f"</g{number}>" for number in reversed(opened))
+        before = "".join(f"<g{group}>" for group in opened)
+        for end, group in re.findall(r"<(/?)g(\d+)>", text):
+            opened = opened[:-1] if end else [*opened, group]
+        yield before + text + "".join(f"</g{group}>" for group in reversed(opened))

@@ -40,7 +40,6 @@ TREEBANK = "mrg"
 SYMBOLS = "symbols.txt"
 SOURCE = "source.json"
 
-_UNKNOWN = "UNK"
 _WORD_ENDINGS = ("ing", "ion", "ity", "est", "ed", "er", "ly", "al", "s", "y")
 # The beginning of every line of `nmt generate --output-format jsonl`. No tree and no sequence begins like this.
 _JSON = '{"'
@@ -98,7 +97,7 @@ def _unknown(word: str) -> str:
     word = escaped(word)
     marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
     ending = next((e for e in _WORD_ENDINGS if word.lower().endswith(e) and len(word) > len(e) + 2), "")
-    return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
+    return "-".join(["UNK", *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
 
 
 def treebank_files(patterns: Sequence[str]) -> list[str]:

@@ -27,20 +27,20 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
 
 def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Yields the remaining lines of an open file. The next line has the number `first`."""
-    for number, raw in enumerate(file, start=first):
-        if number == 1:
+    for line_number, raw in enumerate(file, start=first):
+        if line_number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
         if raw.endswith(b"\n"):
             raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            if number == 1 and raw.startswith(_COMPRESSED):
+            if line_number == 1 and raw.startswith(_COMPRESSED):
                 raise NmtError(
                     f"{name} is compressed; decompress it, or end its name with .gz if it is a gzip file"
                 ) from error
             raise NmtError(
-                f"{name}, line {number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
+                f"{name}, line {line_number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
                 f"convert the file, for example with iconv -t UTF-8"
             ) from error
         yield line
@@ -134,10 +134,10 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *
     diverging = ""
     can_reread = translates and STDIO not in (str(path), str(other))
     pairs = zip(read_lines(path), read_lines(other), strict=False) if can_reread else ()
-    for number, pair in enumerate(pairs, start=1):
+    for line_number, pair in enumerate(pairs, start=1):
         shorter, longer = sorted(len(line) + 10 for line in pair)
         if longer > 3 * shorter:
-            diverging = f", and line {number:,} is the first where one is three times as long as the other"
+            diverging = f", and line {line_number:,} is the first where one is three times as long as the other"
             break
     return (
         f"{name_of(path)} has {console.counted(lines, 'line')} but {name_of(other)} has {other_lines:,}{diverging}; "

@@ -244,9 +244,9 @@ class _Projection:
         lost = self._lost()
         inside = 0
         for position, target_node in enumerate([*self.target_nodes, 0]):
-            for number in lost[position]:
-                node = self.nodes[number]
-                element = node.parent if node.is_leaf else number
+            for i in lost[position]:
+                node = self.nodes[i]
+                element = node.parent if node.is_leaf else i
                 yield from self._tags(inside, element)
                 inside = element
                 if node.is_leaf:
@@ -289,8 +289,8 @@ class _Projection:
         left = [0, *self.target_nodes]
         common = list(map(self._common, left, [*self.target_nodes, 0]))
 
-        def is_within(number: int, ancestor: int) -> bool:
-            return ancestor <= number < self.nodes[ancestor].last
+        def is_within(node: int, ancestor: int) -> bool:
+            return ancestor <= node < self.nodes[ancestor].last
 
         @cache
         def position_of(parent: int, begin: int) -> int:
@@ -305,13 +305,13 @@ class _Projection:
             return position
 
         ranked = []
-        for number, node in enumerate(self.nodes):
-            if number not in held and node.parent in held:
+        for i, node in enumerate(self.nodes):
+            if i not in held and node.parent in held:
                 position = position_of(node.parent, node.begin)
                 # Nodes in a node that ends here, then others, then nodes in a node that begins here.
                 ends_here = is_within(left[position], node.parent)
-                ranked.append((position, 0 if node.parent == common[position] else -1 if ends_here else 1, number))
+                ranked.append((position, 0 if node.parent == common[position] else -1 if ends_here else 1, i))
         lost = defaultdict[int, list[int]](list)
-        for position, _, number in sorted(ranked):
-            lost[position] += range(number, self.nodes[number].last)
+        for position, _, i in sorted(ranked):
+            lost[position] += range(i, self.nodes[i].last)
         return lost

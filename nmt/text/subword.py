@@ -130,8 +130,8 @@ class Subword(Vocabulary):
             model = cls(data, kind)
         except RuntimeError as error:
             raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
-        special = model._processor.pad_id, model._processor.unk_id, model._processor.bos_id, model._processor.eos_id
-        ids = [id_of() for id_of in special]
+        processor = model._processor
+        ids = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
         if ids != [PAD, UNK, BOS, EOS]:
             raise NmtError(
                 f"{origin} has the ids {', '.join(map(str, ids))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
