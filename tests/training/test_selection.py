@@ -76,7 +76,7 @@ def test_the_best_are_those_that_no_other_beats(scores: list[float], count: int)
 def script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """Makes the validations find these BLEU scores, one after the other."""
     left = iter(scores)
-    monkeypatch.setattr(loop, "validate", lambda _, s: Validation(Scores(s.counters.update, 5.0, next(left))))
+    monkeypatch.setattr(loop, "validate", lambda t: Validation(Scores(t.counters.update, 5.0, next(left))))
 
 
 OPTIONS = ["--max-updates=14", "--valid-updates=2", "--save-updates=1", "--patience=3"]
