@@ -46,6 +46,7 @@ def generate(
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     segments = [[path, *files.by_flag.values()] for path in files.input]
     source = Files(segments, ("--input", *files.by_flag))
+    contents = settings_of_files(engine, files.glossary, files.output, options)
     check_files([*source.paths, *checkpoints], files.output, options)
     lines = LineFormat(
         "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)
@@ -64,7 +65,6 @@ def generate(
     ):
         runtime = placed(runtime, options, engine.engine)
         forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
-        contents = settings_of_files(engine, files.glossary, files.output, options)
         settings = settings_of(search, runtime, engine) | contents | forms
         glossary = None if files.glossary is None else Glossary.read(files.glossary)
         search = replace(search, alignments=True) if files.html else search
