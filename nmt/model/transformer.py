@@ -1,18 +1,21 @@
 """The Transformer (paper §3), read from ids to logits: positions, attention, layers, encoder, decoder, output.
 
-The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Only attention
-looks at sentences: `attend` in `nmt.model.attention` computes it with the masks in `nmt.model.masks`. The axis may hold
-padding, which is computed like the rest and ignored by what reads the result. Training calls `encode` and `decode`, and
-the loss computes the logits from `softmax_matrix_VD` and `output_bias`. Decoding position by position, which calls
-`encode` and the decoder's layers, is in `nmt.model.incremental`.
+The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Sentences lie in
+blocks that are filled up with padding or, in training on a GPU, packed without it. Padding is computed like the rest,
+and ignored by what reads the result. Only attention looks at sentences: `attend` in `nmt.model.attention` computes
+softmax(q kᵀ / √d_k) v with dropout on the weights. It takes a mask of `nmt.model.masks`, which is a bias on the scores
+of each block, or says where packed sentences begin.
 
-Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side,
-B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
+Training calls `encode` and `decode`, and the loss computes the logits from `softmax_matrix_VD` and `output_bias`.
+Decoding position by position calls the same layers with a cache; see `nmt.model.incremental`.
+
+Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side, G
+flat positions of keys, B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V
+target vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,12 +28,12 @@ from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
-from nmt.model.masks import Layout, Mask, PackedMask, bound_on, cross_attention_mask, self_attention_mask
+from nmt.model.masks import Layout, Mask, bound_on, cross_attention_mask, self_attention_mask
 
 # Position encodings (paper §3.5)
 
 
-# The first token of a sentence has this position in fairseq, behind the id of its PAD.
+# fairseq numbers positions from the id of PAD plus one, and its PAD is 1.
 _FIRST_IN_FAIRSEQ = 2
 
 
@@ -43,7 +46,7 @@ def sinusoids(length: int, config: ModelConfig) -> Tensor:
     fairseq = config.sinusoids == "fairseq"
     first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
     divisor = config.d_model - 2 if fairseq else config.d_model
-    with torch.device("cpu"):  # even for a model that is made on torch's meta device
+    with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
         frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
         angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
@@ -61,7 +64,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, positions_F: Tensor, longest: int) -> Tensor:
         """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        # The size depends on the bound only, because CUDA graphs are recorded for a bound.
+        # The size is rounded up, because a recorded CUDA graph must not see another table.
         if bound_on(longest) > len(self.table):
             self.table = sinusoids(bound_on(longest), self.config).to(self.table)
         return self.table[positions_F]
@@ -96,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.cross = config.heads, cross
         self.function = attention_function(config)
         self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
-        # The projections that are stored in one matrix, by the numbers of their rows.
+        # By the names of layers, the numbers of rows of the projections that are stored in one matrix.
         self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
         bias = config.attention_biases
         if cross:
@@ -105,20 +108,20 @@ class MultiHeadAttention(nn.Module):
         else:
             self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
         self.output = Linear(config.heads * config.d_v, config.d_model, bias)
-        # Matrices are initialised as they are stored, so that joint ones start smaller. The paper does not say how to
-        # initialise; its authors' code does this. If every part of a joint matrix is initialised by itself, up to √2
-        # times as large, small models ignore the source for a long time.
-        for product in self.children():
-            if isinstance(product, nn.Linear):
-                nn.init.xavier_uniform_(product.weight)
-                if product.bias is not None:
-                    nn.init.zeros_(product.bias)
+        # The paper does not say how to initialise. As in its authors' code, Glorot's formula takes a joint matrix as
+        # one, which makes its numbers up to √2 times as small. Otherwise, small models long ignore the source.
+        for layer in self.children():
+            if isinstance(layer, nn.Linear):  # not the attention function
+                nn.init.xavier_uniform_(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
         """Returns FD: self-attention over x, or cross-attention over the encoder output.
 
-        With a cache, self-attention is over its positions and x, which is added to them. Cross-attention is over the
-        encoder output in the cache.
+        With a cache, x has the newest position of each hypothesis. Its keys and values are added to those in the cache,
+        and the mask shows each hypothesis its own earlier positions. Cross-attention is over the encoder output, whose
+        keys and values are in the cache.
         """
         keys: OfKeys
         values: OfKeys
@@ -170,10 +173,10 @@ class FeedForward(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """The LayerNorm of a sub-layer and its residual connection: after their sum, or before the sub-layer.
+    """LayerNorm of a sub-layer with a residual connection: behind their sum, or before the sub-layer.
 
-    The former is the paper's (§5.4), post-norm. The latter, pre-norm, is in Wang et al. 2019 (arXiv:1906.01787) and in
-    the authors' later code.
+    The former is the paper's post-norm, LayerNorm(x + Sublayer(x)) (§3.1). The latter, pre-norm, is in Wang et al. 2019
+    (arXiv:1906.01787) and in the authors' later code.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -191,7 +194,7 @@ class ResidualNorm(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward network (paper §3.1)."""
+    """Self-attention and a feed-forward network (paper §3.1), with dropout on their outputs (§5.4)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -210,7 +213,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention and a feed-forward network (paper §3.1)."""
+    """Self-attention, cross-attention and a feed-forward network (paper §3.1), with dropout on their outputs (§5.4)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -234,7 +237,7 @@ class DecoderLayer(nn.Module):
 
         Args:
             encoded_ND: the encoder output; None with a cache, which has its keys and values.
-            cache: keys and values of earlier positions, to which x is added.
+            cache: keys and values of earlier positions and of the encoder output; those of x are added.
         """
         norm = self.self_attention_residual
         x_MD = norm.after(x_MD + self.dropout(self.self_attention(norm.before(x_MD), None, self_mask, cache)))
@@ -251,10 +254,10 @@ LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder. The target embedding is also the softmax matrix, and the source embedding if `shared`.
+    """Encoder and decoder. The target embedding is also the softmax matrix and, if `shared`, the source embedding.
 
-    Every module initialises its own parameters: matrices with Glorot uniform numbers, embeddings with a variance of
-    1/d_model.
+    The paper shares them (§3.4). Every module initialises its own parameters: matrices with Glorot uniform numbers,
+    embeddings with a variance of 1/d_model.
 
     Args:
         source_size, target_size: pieces in the vocabularies.
@@ -306,7 +309,10 @@ class Transformer(nn.Module):
         return self.encoder_norm(x_ND)
 
     def decode(self, ids_M: Tensor, target: Layout, encoded_ND: Tensor, source: Layout) -> Tensor:
-        """Returns the decoder output MD; each target position sees the target positions up to itself."""
+        """Returns the decoder output MD; each target position sees the target positions up to itself.
+
+        Decoding position by position has another self-attention mask, that of `DecoderCache.next_step`.
+        """
         x_MD = self.embed_target(ids_M, target.positions_F, target.longest)
         self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
         cross_mask = cross_attention_mask(target, source)
@@ -318,8 +324,8 @@ class Transformer(nn.Module):
         """Returns the decoder's input MD; all positions are below `longest`."""
         return self._embed(self.target_embedding(ids_M), self.target_positions(positions_M, longest))
 
-    def _embed(self, pieces_FD: Tensor, positions_FD: Tensor) -> Tensor:
-        return self.dropout(pieces_FD * self.config.d_model**0.5 + positions_FD)
+    def _embed(self, embedded_FD: Tensor, positions_FD: Tensor) -> Tensor:
+        return self.dropout(embedded_FD * self.config.d_model**0.5 + positions_FD)
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
@@ -333,7 +339,7 @@ class Transformer(nn.Module):
     def output_layer(self, ids_V: Tensor) -> OutputLayer:
         """Returns the rows of the softmax matrix for these tokens, in the type that autocast computes in, and the bias.
 
-        Autocast converts a parameter once, but would convert a copy of its rows at every use.
+        Autocast keeps the converted copy of a parameter, but not of selected rows, so they are converted here once.
         """
         matrix_VD = self.softmax_matrix_VD[ids_V]
         bias_V = None if self.output_bias is None else self.output_bias[ids_V]
@@ -341,7 +347,7 @@ class Transformer(nn.Module):
 
 
 class _WithoutRandomWeights(TorchFunctionMode):
-    """Skips the initialisation of embeddings, which takes a second on the meta device: it loads torch's compiler."""
+    """Skips `nn.init.normal_`, for which torch loads its compiler on the meta device. There are no numbers to draw."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -358,40 +364,3 @@ def product_dtype(x: Tensor) -> torch.dtype:
     """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
-    for module in model.modules():
-        for name, layer in module.named_children():
-            if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
-                joint = module.joint if isinstance(module, MultiHeadAttention) else {}
-                yield layer.weight, joint.get(name, (layer.out_features,))
-
-
-@contextmanager
-def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """Yields a dict that receives the weights BHQS of each of these attention modules when it computes.
-
-    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
-    The sentences must form one padded block.
-    """
-    recorded: dict[nn.Module, Tensor] = {}
-
-    def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-        assert isinstance(module, MultiHeadAttention)
-        x_FD, encoded_ND, mask = inputs[:3]
-        assert not isinstance(mask, PackedMask)
-        (block,) = mask
-        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
-        identity_SS = torch.eye(block.keys, dtype=k_GHK.dtype, device=k_GHK.device)
-        identity_GHS = identity_SS.repeat(block.sentences, 1)[:, None].expand(-1, module.heads, -1)
-        weights_FHS = attend(q_FHK, k_GHK, identity_GHS, mask, module.function)
-        recorded[module] = weights_FHS.unflatten(0, (block.sentences, -1)).transpose(1, 2)
-
-    hooks = [module.register_forward_hook(record) for module in modules]
-    try:
-        yield recorded
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -16,7 +16,7 @@ from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, is_native
 from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
-from nmt.model.transformer import matrices
+from nmt.model.transformer import MultiHeadAttention
 from nmt.signals import StopSignals
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
@@ -222,3 +222,12 @@ class Training:
     def is_over(self) -> bool:
         """Whether the training has reached --max-updates or the end of --patience."""
         return self.counters.update >= self.config.max_updates or self.out_of_patience
+
+
+def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
+    for module in model.modules():
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
+                joint = module.joint if isinstance(module, MultiHeadAttention) else {}
+                yield layer.weight, joint.get(name, (layer.out_features,))

@@ -16,9 +16,10 @@ import torch
 
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
+from nmt.model.attention_weights import recording
 from nmt.model.device import Runtime
 from nmt.model.out_of_memory import in_halves
-from nmt.model.transformer import DecoderLayer, Transformer, recording
+from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords
 from nmt.translate.units import longest_first

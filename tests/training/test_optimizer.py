@@ -18,9 +18,10 @@ from nmt import console
 from nmt.config import ModelConfig, RuntimeConfig, TrainConfig
 from nmt.model import device
 from nmt.model.device import set_up
-from nmt.model.transformer import Transformer, matrices
+from nmt.model.transformer import Transformer
 from nmt.training import optimizer as optimizer_module
 from nmt.training.optimizer import Optimizer, learning_rate
+from nmt.training.state import matrices
 from nmt.training.train import train as train_model
 
 EMA = ["--valid-metric=nll", "--save-updates=1"]
