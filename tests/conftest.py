@@ -22,7 +22,7 @@ import torch
 from commands import LANGS, SMALL, TRAIN
 from hypothesis import HealthCheck, settings
 
-from nmt.data.mixture import TokenArray
+from nmt.data.arrays import TokenArray
 
 pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures several files use
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from nmt.documents.document import Document
-from nmt.text.markup import MarkedText
+from nmt.text.markup_reading import MarkedText
 
 # The translation of a unit and its alignment.
 Translation = tuple[str, list[tuple[int, int]]]

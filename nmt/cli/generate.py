@@ -48,7 +48,7 @@ def generate(
     source = Files(segments, ("--input", *files.by_flag))
     contents = settings_of_files(engine, files.glossary, files.output, options)
     check_files([*source.paths, *checkpoints], files.output, options)
-    lines = LineFormat(
+    form = LineFormat(
         "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)
     )
     unmet: list[str] = []  # the lines whose translations lack something
@@ -57,7 +57,7 @@ def generate(
         line = TranslatedLine.of(record)
         if any(translation.unmet for translation in line.translations):
             unmet.append(line.place)
-        return lines.written(line, search.outputs)
+        return form.written(line, search.outputs)
 
     with (
         connected(options, files.workers) as execution,
@@ -68,7 +68,7 @@ def generate(
         settings = settings_of(search, runtime, engine) | contents | forms
         glossary = None if files.glossary is None else Glossary.read(files.glossary)
         search = replace(search, alignments=True) if files.html else search
-        job = TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary)
+        job = TranslationJob(tuple(checkpoints), runtime, search, engine, form, glossary)
         Run.of_files(job, source, files.output, settings, execution, progress).write(text)
     if unmet:
         console.warn(

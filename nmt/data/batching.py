@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.mixture import Lengths
+from nmt.data.arrays import Lengths
 
 Array = np.ndarray
 # A new number for every change of how plans are made. A training state refers to a position in an epoch, which has

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.mixture import EpochTokens, MixedOrder, Mixture, TokenArray
+from nmt.data.arrays import EpochTokens, TokenArray
+from nmt.data.mixture import MixedOrder, Mixture
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import TextCodec, TextConfig, load_subword

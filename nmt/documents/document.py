@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
-from nmt.text.markup import with_attributes
+from nmt.text.markup_reading import with_attributes
 from nmt.translate.records import Translation
 from nmt.translate.units import Sentence, Unit
 

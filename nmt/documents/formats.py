@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, literal
 from nmt.errors import NmtError, naming
-from nmt.text.markup import with_attributes
+from nmt.text.markup_reading import with_attributes
 
 # Possessive repetition avoids quadratic time for long lines.
 _LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")

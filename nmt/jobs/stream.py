@@ -138,7 +138,7 @@ class Job(Protocol):
         """Returns the result of a chunk from its batches, which were done in any order, and their results."""
 
 
-# Computes the chunks of a job in any order. `workers` is None for as many as fit.
+# Computes the chunks of a job in any order. If `workers` is None, `local` has one, and a cluster as many as fit.
 Executor = Callable[[Job, Chunks, int | None, Progress], Generator[Outcome, None, None]]
 
 # With two chunks in flight, idle workers begin the next one while the last batch of the other is running.

@@ -17,7 +17,7 @@ from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import RETRY, explained
 from nmt.serving.schema import search_config
-from nmt.serving.service import AUTO, Path, Service, fitted
+from nmt.serving.service import AUTO, ModelPath, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
 from nmt.translate.units import Sentence, Unit
@@ -138,7 +138,7 @@ class DocumentStore:
             del self._documents[oldest]
 
     async def _translate(
-        self, document: UploadedDocument, path: Path | None, target_lang: str | None, glossary: Glossary | None
+        self, document: UploadedDocument, path: ModelPath | None, target_lang: str | None, glossary: Glossary | None
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
@@ -161,7 +161,7 @@ class DocumentStore:
             if not isinstance(error, NmtError | HTTPException):
                 raise
 
-    async def _translated(self, document: UploadedDocument, path: Path, glossary: Glossary | None) -> bytes:
+    async def _translated(self, document: UploadedDocument, path: ModelPath, glossary: Glossary | None) -> bytes:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source, target = path[0].codec, path[-1].codec
         search = fitted(search_config({}, self._service.config), path)

@@ -89,10 +89,10 @@ def _named(value: str, flag: str, kind: str) -> tuple[str, str]:
 
 # Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
 # to translate.
-Path = tuple[ServedModel, ...]
+ModelPath = tuple[ServedModel, ...]
 
 
-def fitted(search: SearchConfig, path: Path) -> SearchConfig:
+def fitted(search: SearchConfig, path: ModelPath) -> SearchConfig:
     """Returns options of search whose lengths fit the positions that the models have learned."""
     positions = min((model.positions for model in path if model.positions is not None), default=None)
     if positions is None:
@@ -123,7 +123,7 @@ class Translated:
     unit: Unit
     sentences: Sequence[Sentence]
     translations: Sequence[Sequence[Translation]]
-    path: Path
+    path: ModelPath
     detected: schema.Detection | None
 
     def text(self, rank: int = 0) -> str:
@@ -165,7 +165,7 @@ class Service:
                 raise NmtError(f"two glossaries are called {name}; give {path} another name")
             self.glossaries[name] = Glossary.read(path)
         # The models for each pair of languages. Models that were given earlier are preferred.
-        direct: dict[tuple[str, str], Path] = {}
+        direct: dict[tuple[str, str], ModelPath] = {}
         for model in models.values():
             direct.setdefault(model.pair, (model,))
         self.paths = dict(direct)
@@ -217,16 +217,17 @@ class Service:
         if body.markup:
             search = replace(search, alignments=True)
         units = [Unit(source, body.markup, prefix=body.prefix, constraints=constraints) for source in sources]
-        plain = await _done(sources, lambda: ["\n".join(unit.lines) for unit in units])
+        await _in_thread_if_long(sources, lambda: [unit.content for unit in units])  # raises what is wrong with markup
         detected: list[schema.Detection | None] = [None] * len(units)
         if body.source_lang == AUTO and body.model is None:
+            plain = ["\n".join(unit.lines) for unit in units]
             detected = [likeliest for likeliest, *_ in await self.detected(plain)]
         languages = [language.language if language else body.source_lang for language in detected]
         paths = [self.path(body.model, language, body.target_lang) for language in languages]
         translated: dict[int, Translated] = {}
         for path in dict.fromkeys(paths):
             indices = [i for i, other in enumerate(paths) if other == path]
-            along = await self._along(path, [units[i] for i in indices], body, fitted(search, path))
+            along = await self._translated_along(path, [units[i] for i in indices], body, fitted(search, path))
             for i, (sentences, translations) in zip(indices, along, strict=True):
                 translated[i] = Translated(units[i], sentences, translations, path, detected[i])
         return [translated[i] for i in range(len(units))]
@@ -240,7 +241,7 @@ class Service:
             raise HTTPException(404, f"there is no model {name!r:.60}; this server has {names}")
         return self.models[name or names]
 
-    def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> Path:
+    def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> ModelPath:
         """Returns the models for a request: the model that it names, or those for its languages."""
         if model is not None or (source_lang is None and target_lang is None):
             return (self._model(model),)
@@ -253,8 +254,8 @@ class Service:
             raise HTTPException(404, f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
         return self.paths.get(pair, ())
 
-    async def _along(
-        self, path: Path, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig
+    async def _translated_along(
+        self, path: ModelPath, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig
     ) -> list[tuple[list[Sentence], list[list[Translation]]]]:
         """Returns the sentences of each unit, and their translations by the last model."""
         if not path:
@@ -268,7 +269,7 @@ class Service:
         glossary = self.glossary(body.glossary)
         keeps_phrases = self.can_require_phrases(search)
         split: Split = "sentences" if body.split else "lines"
-        sentences = await _done(
+        sentences = await _in_thread_if_long(
             [unit.source for unit in units],
             lambda: [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units],
         )
@@ -283,7 +284,7 @@ class Service:
         return list(zip(sentences, translations, strict=True))
 
     async def translations(
-        self, path: Path, units: Units, search: SearchConfig, glossary: Glossary | None, *, pieces: bool
+        self, path: ModelPath, units: Units, search: SearchConfig, glossary: Glossary | None, *, pieces: bool
     ) -> list[list[list[Translation]]]:
         """Returns the translations of each sentence of units by the last model, best first."""
         *first, last = path
@@ -306,7 +307,7 @@ class Service:
         self, model: ServedModel, units: Units, search: SearchConfig, glossary: Glossary | None, pieces: bool
     ) -> list[list[list[Translation]]]:
         texts = [sentence.text for _, sentences in units for sentence in sentences]
-        encoded = await _done(texts, lambda: encode(model.codec, units, search, glossary))
+        encoded = await _in_thread_if_long(texts, lambda: encode(model.codec, units, search, glossary))
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
         items = [
@@ -353,7 +354,7 @@ class Service:
         return schema.AttentionAnswer(**weights)
 
 
-async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
+async def _in_thread_if_long(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
     """Returns the result of work on texts. Work on long ones is done in a thread, so that other requests go on."""
     return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
 

@@ -35,13 +35,13 @@ class Translate:
 
 @dataclass(frozen=True)
 class Advance:
-    """Makes some steps of the running search of an operation. The payloads are sentences that join it, with keys."""
+    """Some steps of the running search of a translation. The payloads are sentences that join it, with keys."""
 
-    operation: Translate
+    translation: Translate
 
 
-class Progress(NamedTuple):
-    """What `Advance` gives: the translations of the sentences that are done, by key, and the keys of the others."""
+class Advanced(NamedTuple):
+    """The result of `Advance`: the translations of the sentences that are done, by key, and the keys of the others."""
 
     done: dict[Hashable, list[Translation]]
     running: list[Hashable]
@@ -137,12 +137,12 @@ class _ModelWorker:
             return None
         if not isinstance(operation, Advance):
             return operation(self._engines[operation.model], payloads)
-        task = operation.operation
-        engine = self._engines[task.model]
+        translation = operation.translation
+        engine = self._engines[translation.model]
         assert isinstance(engine, PyTorchEngine)
-        search = self._searches.pop(task, None)  # so that one that fails is not kept
-        search = search or RunningSearch(engine, task.search, log_probs=task.log_probs)
+        search = self._searches.pop(translation, None)  # so that one that fails is not kept
+        search = search or RunningSearch(engine, translation.search, log_probs=translation.log_probs)
         done = search.advance(dict(payloads), _STEPS)
         if search.keys:
-            self._searches[task] = search
-        return Progress(done, search.keys)
+            self._searches[translation] = search
+        return Advanced(done, search.keys)

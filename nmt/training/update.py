@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from nmt import console
+from nmt.data.arrays import TokenArray
 from nmt.data.batching import UpdatePlan, draw_epoch, most_positions
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
-from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
 from nmt.model.out_of_memory import is_out_of_memory

@@ -89,8 +89,8 @@ class TranslationJob(_ModelJob):
                 of_unit = [Translation(unit.translated(sentences, best, codec), 0.0, [], [], unmet)]
             else:
                 (of_unit,) = of_sentences
-            line = (unit.source, dict(unit.fields)) if is_json else ("", {})
-            lines.append(TranslatedLine(unit.place, *line, of_unit))
+            source, fields = (unit.source, dict(unit.fields)) if is_json else ("", {})
+            lines.append(TranslatedLine(unit.place, source, fields, of_unit))
         return Result(lines)
 
 

@@ -22,8 +22,8 @@ from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
-from nmt.text.markup import parse
-from nmt.text.projection import MarkedText
+from nmt.text.markup_reading import parse
+from nmt.text.markup_writing import MarkedText
 from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 from nmt.translate.records import Translation
@@ -56,7 +56,7 @@ class Unit:
 
     Attributes:
         source: raw text.
-        markup: how the text is marked up; see `nmt.text.markup.parse`.
+        markup: how the text is marked up; see `nmt.text.markup_reading.parse`.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.

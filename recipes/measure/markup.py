@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
-from nmt.text.markup import MarkedText, parse
+from nmt.text.markup_reading import MarkedText, parse
 from nmt.text.words import AlignedWords, parse_pharaoh
 
 

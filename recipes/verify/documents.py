@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nmt.documents.document import Passage, ReadOptions
 from nmt.documents.formats import format_of, read_document
-from nmt.text.markup import MarkedText
+from nmt.text.markup_reading import MarkedText
 
 
 def upper(unit: MarkedText) -> str:

@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from nmt.config import DataConfig, JobConfig
 from nmt.data import corpora, encoding
 from nmt.data import preprocess as module
+from nmt.data.arrays import TokenArray
 from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, without_final_punctuation
 from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.data.folder import DataFolder
-from nmt.data.mixture import TokenArray
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError
 from nmt.jobs.stream import Execution

@@ -15,8 +15,8 @@ from conftest import invented_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.data.arrays import TokenArray
 from nmt.data.folder import DataFolder, SplitWriter, complete, flatten, token_type
-from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.files import new_folder
 from nmt.text.codec import TextCodec

@@ -12,7 +12,7 @@ from virtual_time import in_virtual_time
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.workers import Progress
+from nmt.serving.workers import Advanced
 
 
 class Workers:
@@ -172,7 +172,7 @@ class Searching(Workers):
         """Ends a call, after which these names are done, and these are searched."""
         keys = {name: key for key, name in self.names.items()}
         found = {keys[name]: name.upper() for name in done}
-        self._futures[number].set_result(Progress(found, [keys[name] for name in running]))
+        self._futures[number].set_result(Advanced(found, [keys[name] for name in running]))
         await settled()
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.markup import MarkedText, parse
+from nmt.text.markup_reading import MarkedText, parse
 from nmt.text.words import AlignedWords, parse_pharaoh
 
 VOID = {"br", "img"}

@@ -1,4 +1,4 @@
-"""Reads marked-up text: HTML and XML, cut into the units that are translated and the markup between them."""
+"""Reads marked-up text: HTML and XML, cut into the marked texts that are translated and the markup between them."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Literal
 from xml.parsers import expat
 
 from nmt.errors import NmtError
-from nmt.text.projection import MarkedText, Token
+from nmt.text.markup_writing import MarkedText, Token
 
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 _UNTRANSLATED = "code kbd pre samp script style var"
@@ -188,7 +188,7 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
 
 
 def _are_blocks(tokens: Sequence[Token], names: Sequence[str] | None) -> list[bool]:
-    """Returns whether each token ends a unit. An empty element in an inline element, such as br in b, does not."""
+    """Returns whether each token ends a marked text. An empty element in an inline one, such as br in b, does not."""
     around, unclosed = [], [-1]  # the start tag of the element around each token, or -1; for an end tag, its start tag
     for i, token in enumerate(tokens):
         around.append(unclosed.pop() if token.kind == "end" else unclosed[-1])

@@ -113,15 +113,15 @@ class _Projection:
         origins: the source character of each character of the translation; None if it has none.
     """
 
-    def __init__(self, unit: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
-        self.source = unit.text
+    def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
+        self.source = marked.text
         left, right = map(len, _spaces_around(self.source))
         self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
         self.nodes: list[_MarkupNode] = []
         self.source_nodes: list[int] = []
         self.spellings: list[str] = []
         unclosed: list[int] = []
-        for token in [Token("start", ""), *unit.tokens, Token("end", "")]:
+        for token in [Token("start", ""), *marked.tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
                 parent = unclosed[-1] if unclosed else -1
                 self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
