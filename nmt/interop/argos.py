@@ -61,7 +61,13 @@ def export_argos(
     metadata = {"package_version": "1.0", "argos_version": _ARGOS_VERSION}
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with output_file(output, [origin], suffix=_SUFFIX) as file:
-        model = _model(checkpoint, origin, output, quantization)
+        spec = specification(checkpoint, origin, quantization, "--format argos")
+        with (
+            writing(f"--output {output}", "free some space"),
+            TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
+        ):
+            spec.save(folder)
+            model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
         card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
@@ -121,14 +127,3 @@ def _codes(text: TextConfig, origin: str) -> list[str]:
                 f"it with other packages, and splits its text into sentences as English"
             )
     return codes
-
-
-def _model(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> dict[str, bytes]:
-    """Returns the files of the model for CTranslate2 by their names in the package."""
-    spec = specification(checkpoint, origin, quantization, "--format argos")
-    with (
-        writing(f"--output {output}", "free some space"),
-        TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
-    ):
-        spec.save(folder)
-        return {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}

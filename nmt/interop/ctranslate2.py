@@ -43,7 +43,7 @@ def export_ctranslate2(
     """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
     advice = "free some space or choose another folder"
     with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
-        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map, NEVER)
+        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     text = checkpoint.codec.config
     if text.tags:
         console.warn(
@@ -68,7 +68,7 @@ def write_ctranslate2(
     quantization: str,
     facts: Facts,
     vocabulary_map: str | None,
-    never: Sequence[int],
+    never: Sequence[int] = NEVER,
 ) -> None:
     """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
 

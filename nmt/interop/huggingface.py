@@ -47,7 +47,11 @@ def import_huggingface(folder: str, source_lang: str | None, target_lang: str | 
     codec, ids = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
     weights = _our_weights(config, tensors, ids, embeddings)
     if not settings.values.get("scale_embedding", False):
-        weights = _with_scale(weights, config)
+        # The same model with embeddings that are multiplied by √d_model.
+        scale, last = math.sqrt(config.d_model), f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
+        factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
+        factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
+        weights |= {name: weights[name] * factor for name, factor in factors.items() if name in weights}
     config, weights = _without_needless(config, weights, settings)
     _warn_of_generation(path)
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
@@ -279,15 +283,6 @@ def _our_weights(
     return weights
 
 
-def _with_scale(weights: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Returns the weights of the same model with embeddings that are multiplied by √d_model."""
-    scale = math.sqrt(config.d_model)
-    last = f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
-    factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
-    factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
-    return {name: weight * factors[name] if name in factors else weight for name, weight in weights.items()}
-
-
 def _their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the weights of a checkpoint by the names of MarianMT."""
     columns_D = our_columns(config.d_model).argsort()
@@ -314,20 +309,22 @@ def _read_text(
     unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
-    sizes = [len(rows_VD) for rows_VD in embeddings]
-    pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
-    ids = [_ids(settings, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
-    text = _text_config(settings, Settings(options, folder), langs, pieces[0], shared=shared)
+    sides = [_vocabulary(settings, file, len(of_VD), unknown) for file, of_VD in zip(files, embeddings, strict=True)]
+    text = _text_config(settings, Settings(options, folder), langs, sides[0][0], shared=shared)
     models = [
-        _subword(folder / name, text.subword, of_side, names, file)
-        for name, of_side, names, file in zip(_MODELS, ids, pieces, files, strict=True)
+        _subword(folder / name, text.subword, ids, pieces, file)
+        for name, (pieces, ids), file in zip(_MODELS, sides, files, strict=True)
     ]
     source, target = (models[0], models[0]) if text.one_model else models
-    return TextCodec.checked(text, source, target, str(folder)), ids
+    return TextCodec.checked(text, source, target, str(folder)), [ids for _, ids in sides]
 
 
-def _vocabulary(path: Path, size: int) -> dict[int, str]:
-    """Returns the piece of each id of a vocabulary."""
+def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> tuple[dict[int, str], Ids]:
+    """Returns the piece of each id of a vocabulary for an embedding of so many pieces, and its special ids.
+
+    Args:
+        unknown: the piece for unknown text.
+    """
     ids = read_json(path)
     for piece, i in ids.items():
         if type(i) is not int or not 0 <= i < size:
@@ -337,12 +334,7 @@ def _vocabulary(path: Path, size: int) -> dict[int, str]:
             )
     if len(set(ids.values())) != len(ids):
         raise NmtError(f"{path} gives the same id to two pieces; download it again")
-    return {i: piece for piece, i in ids.items()}
-
-
-def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, unknown: Any) -> Ids:
-    unknown_ids = [i for i, piece in pieces.items() if piece == unknown]
-    if not unknown_ids:
+    if unknown not in list(ids):
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
@@ -355,7 +347,7 @@ def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, u
                 f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
             )
     pad, start, eos = special.values()
-    return Ids((pad, unknown_ids[0], start, eos), size)
+    return {i: piece for piece, i in ids.items()}, Ids((pad, ids[unknown], start, eos), size)
 
 
 def _text_config(

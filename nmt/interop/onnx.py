@@ -87,12 +87,12 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
 
     graphs = folder / GRAPHS
     graphs.mkdir()
-    builders = {ENCODER: _Encoder(checkpoint)} | {name: _Decoder(checkpoint, *_DECODERS[name]) for name in decoders}
-    for name, builder in builders.items():
-        onnx.save(builder.model(), graphs / f"{name}.onnx")
+    onnx.save(_Encoder(checkpoint).model(), graphs / f"{ENCODER}.onnx")
+    for name in decoders:
+        onnx.save(_Decoder(checkpoint, *_DECODERS[name]).model(), graphs / f"{name}.onnx")
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
     try:
-        for name in builders:
+        for name in (ENCODER, *decoders):
             # Processors without VNNI instructions add two products of 8-bit numbers in 16 bits. With weights of 7 bits
             # (`reduce_range`), the sum does not overflow.
             options = {"weight_type": QuantType.QInt8, "per_channel": True, "reduce_range": True}
