@@ -102,7 +102,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
-    tensors = _their_weights(config, checkpoint.weights)
+    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
+    tensors = to_theirs(config, weights, "model.")
+    for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
+        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
+    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
         write_settings(folder, config, codec)
@@ -281,17 +285,6 @@ def _our_weights(
             )
     tensors.check_all_taken()
     return weights
-
-
-def _their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a checkpoint by the names of MarianMT."""
-    columns_D = our_columns(config.d_model).argsort()
-    tensors = to_theirs(config, weights, "model.")
-    names = _SIDES if "source_embedding.weight" in weights else {"target": _SHARED}
-    for side, name in names.items():
-        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
-    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
-    return tensors
 
 
 # The text processing

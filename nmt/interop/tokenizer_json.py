@@ -18,6 +18,8 @@ from nmt.text.subword import EOS, UNK
 _SPACE = "▁"
 # The score of pieces that only the target model has. It is so low that they do not take part in the segmentation.
 _TARGET_ONLY = -1e4
+# Options of added pieces, which are never split. All are off. Decoding drops special pieces.
+_SPLITTING = "single_word", "lstrip", "rstrip", "normalized"
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
     {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
@@ -29,7 +31,7 @@ _DECODERS = [
 
 def tokenizer_json(codec: TextCodec) -> str:
     """Returns the file for a codec whose languages share a vocabulary."""
-    pieces, tags = codec.source.vocabulary, codec.config.tags
+    pieces = codec.source.vocabulary
     processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
@@ -46,8 +48,8 @@ def tokenizer_json(codec: TextCodec) -> str:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            *(_added(i, pieces[i], special=True) for i in range(EOS + 1)),
-            *(_added(i, tag, special=False) for i, tag in zip(codec.source.ids(list(tags)), tags, strict=True)),
+            {"id": i, "content": pieces[i], **dict.fromkeys(_SPLITTING, False), "special": i <= EOS}
+            for i in (*range(EOS + 1), *codec.source.ids(list(codec.config.tags)))
         ],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},
         "pre_tokenizer": {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True},
@@ -61,16 +63,6 @@ def tokenizer_json(codec: TextCodec) -> str:
         "model": model,
     }
     return json.dumps(content, ensure_ascii=False) + "\n"
-
-
-def _added(i: int, piece: str, *, special: bool) -> dict[str, Any]:
-    """Returns a piece that is never split. Decoding drops it if it is special."""
-    return {
-        "id": i,
-        "content": piece,
-        **dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False),
-        "special": special,
-    }
 
 
 def _normalizers(model: bytes) -> list[dict[str, Any]]:

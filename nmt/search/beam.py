@@ -219,35 +219,32 @@ class _Beams(BySentence):
             self.constraints.advance(parents_BW, tokens_BW)
         return parents_BW
 
-    def bounds(self, alpha: float) -> dict[int, float]:
+    def bounds(self) -> dict[int, float]:
         """Returns, for each sentence, a bound on the score of what its live hypotheses can become.
 
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
         longest_B = self.rules.ends_B - self.rules.starts_B
-        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, alpha)
+        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.config.alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
+
+    def later(self, steps: int, bos: int) -> Self:
+        """Returns the beams of sentences that begin so many steps later, or earlier for a negative number."""
+        return replace(
+            self,
+            rules=self.rules.later(steps),
+            tokens_BWT=F.pad(self.tokens_BWT, (steps, 0), value=bos),
+            history_BWT=F.pad(self.history_BWT, (steps, 0)),
+        )
 
     def joined(self, others: Self, indices_X: Tensor, bos: int) -> Self:
         """Returns the beams with other sentences, which begin now, at these indices: free ones, or behind the last."""
-        count, steps = len(self.sentences_B), self.length - 1
+        count = len(self.sentences_B)
         order_B = torch.arange(max(count, int(indices_X.max()) + 1), device=indices_X.device)
         order_B[indices_X] = count + torch.arange(len(indices_X), device=indices_X.device)
-        others = replace(
-            others,
-            rules=others.rules.later(steps),
-            tokens_BWT=F.pad(others.tokens_BWT, (steps, 0), value=bos),
-            history_BWT=F.pad(others.history_BWT, (steps, 0)),
-        )
-        beams = self.at(order_B, others)
-        unneeded = int(beams.rules.starts_B.min())
-        return replace(
-            beams,
-            rules=beams.rules.later(-unneeded),
-            tokens_BWT=beams.tokens_BWT[:, :, unneeded:],
-            history_BWT=beams.history_BWT[:, :, unneeded:],
-        )
+        beams = self.at(order_B, others.later(self.length - 1, bos))
+        return beams.later(-int(beams.rules.starts_B.min()), bos)
 
 
 class BeamSearch:
@@ -283,10 +280,11 @@ class BeamSearch:
         is_constrained = [bool(of_sentence.constraints) for of_sentence in possible]
         constraints = Constraints.of(possible, batch.eos, rules.ends_B - 1, beam) if any(is_constrained) else None
         self.count += len(required)
-        numbers = range(first, self.count)
-        finished = (_Finished(self.config, *of_sentence) for of_sentence in zip(required, is_constrained, strict=True))
-        self._finished |= zip(numbers, finished, strict=True)
-        self.live.update(numbers)
+        self.live.update(range(first, self.count))
+        self._finished |= {
+            number: _Finished(self.config, *sentence)
+            for number, sentence in enumerate(zip(required, is_constrained, strict=True), first)
+        }
         size = len(required), beam
         beams = _Beams(
             rules,
@@ -324,7 +322,7 @@ class BeamSearch:
         # Which hypotheses are continued, numbered within the sentence instead of within the group.
         first_X1 = torch.arange(0, self.config.beam, beams.beam, device=scores_RV.device)[:, None]
         parents_BW = (beams.advance(candidates).unflatten(0, (-1, groups)) + first_X1).flatten(1)
-        bounds = beams.bounds(self.config.alpha)
+        bounds = beams.bounds()
         done = {group for group in self.live if not bounds[group] > self._finished[group].to_beat()}
         self.live -= done
         if done:
