@@ -7,7 +7,6 @@ reads the files, tokenizer.py prepares text, and translate.py calls CTranslate2.
 import io
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
@@ -50,13 +49,25 @@ def export_argos(
     text = checkpoint.codec.config
     _check_text(text, origin)
     source, target = _codes(text, origin)
-    splitter = _sentence_model(sentence_model, source)
+    splitter = {}
+    if sentence_model is not None:
+        if not sentence_model.endswith(_SENTENCE_SUFFIX):
+            raise NmtError(
+                f"--sentence-model {sentence_model} does not end in {_SENTENCE_SUFFIX}; give a model of MiniSBD"
+            )
+        splitter[f"minisbd/{source}{_SENTENCE_SUFFIX}"] = read_bytes(Path(sentence_model))
     sentences = "this package contains" if splitter else "it downloads when it translates for the first time"
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": _ARGOS_VERSION}
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with output_file(output, [origin], suffix=_SUFFIX) as file:
-        model = _model(checkpoint, origin, output, quantization)
+        spec = specification(checkpoint, origin, quantization, "--format argos")
+        with (
+            writing(f"--output {output}", "free some space"),
+            TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
+        ):
+            spec.save(folder)
+            model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
         card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
@@ -65,7 +76,14 @@ def export_argos(
             **splitter,
             **model,
         }
-        file.write(_zipped({f"nmt-{source}_{target}/{name}": content for name, content in files.items()}))
+        # The zip file depends on nothing but the files. Quantised weights would hardly become smaller in it.
+        archive = io.BytesIO()
+        with ZipFile(archive, "w") as writer:
+            for name, content in files.items():
+                entry = ZipInfo(f"nmt-{source}_{target}/{name}")  # its date is always 1980-01-01
+                entry.external_attr = 0o644 << 16  # otherwise, unzip makes files that nobody may read
+                writer.writestr(entry, content)
+        file.write(archive.getvalue())
 
 
 def _check_text(text: TextConfig, origin: str) -> None:
@@ -109,34 +127,3 @@ def _codes(text: TextConfig, origin: str) -> list[str]:
                 f"it with other packages, and splits its text into sentences as English"
             )
     return codes
-
-
-def _sentence_model(path: str | None, source: str) -> dict[str, bytes]:
-    """Returns the given model that splits text into sentences, by its name in the package."""
-    if path is None:
-        return {}
-    if not path.endswith(_SENTENCE_SUFFIX):
-        raise NmtError(f"--sentence-model {path} does not end in {_SENTENCE_SUFFIX}; give a model of MiniSBD")
-    return {f"minisbd/{source}{_SENTENCE_SUFFIX}": read_bytes(Path(path))}
-
-
-def _model(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> dict[str, bytes]:
-    """Returns the files of the model for CTranslate2 by their names in the package."""
-    spec = specification(checkpoint, origin, quantization, "--format argos")
-    with (
-        writing(f"--output {output}", "free some space"),
-        TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
-    ):
-        spec.save(folder)
-        return {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
-
-
-def _zipped(files: Mapping[str, bytes]) -> bytes:
-    """Returns a zip file, which depends on nothing but the files. Quantised weights hardly become smaller in it."""
-    archive = io.BytesIO()
-    with ZipFile(archive, "w") as writer:
-        for name, content in files.items():
-            entry = ZipInfo(name)  # its date is always 1980-01-01
-            entry.external_attr = 0o644 << 16  # otherwise, unzip makes files that nobody may read
-            writer.writestr(entry, content)
-    return archive.getvalue()

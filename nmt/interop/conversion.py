@@ -98,20 +98,19 @@ _THEIR_NAMES = {
 }
 
 
-def _names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
-    """Yields our name of each weight in encoder and decoder without `.weight`, their names, and the shape of each."""
+def _names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...], int]]:
+    """Yields our name of each weight in encoder and decoder without `.weight`, their names, and the shape of each.
+
+    The number is the axis that `our_columns` reorders, which is the model's width.
+    """
     for name, shape in weight_shapes(config, 1).items():
         ours, _, kind = name.rpartition(".")
         stack, *layer = ours.split(".", 2)
         if kind == "weight" and (len(layer) == 2 or stack.endswith("_norm")):
             final_norm = [f"{stack.removesuffix('_norm')}.layer_norm"]
             theirs = [f"{stack}.layers.{layer[0]}.{x}" for x in _THEIR_NAMES[layer[1]]] if layer else final_norm
-            yield ours, theirs, (shape[0] // len(theirs), *shape[1:])
-
-
-def _width_axis(ours: str) -> int:
-    """Returns the axis of a weight that `our_columns` reorders, which is the model's width."""
-    return 0 if ours.endswith(("output", "outer", "norm")) else 1
+            width_axis = 0 if ours.endswith(("output", "outer", "norm")) else 1
+            yield ours, theirs, (shape[0] // len(theirs), *shape[1:]), width_axis
 
 
 def our_columns(d_model: int) -> Tensor:
@@ -132,10 +131,9 @@ def from_theirs(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict
         prefix: the beginning of the other toolkit's names.
     """
     columns, weights = our_columns(config.d_model), {}
-    for ours, theirs, shape in _names(config):
+    for ours, theirs, shape, axis in _names(config):
         weight = torch.cat([tensors.take(f"{prefix}{name}.weight", shape) for name in theirs])
         bias = torch.cat([tensors.take(f"{prefix}{name}.bias", shape[:1]) for name in theirs])
-        axis = _width_axis(ours)
         weights[f"{ours}.weight"] = weight.index_select(axis, columns)
         weights[f"{ours}.bias"] = bias[columns] if axis == 0 else bias
     return weights
@@ -144,8 +142,7 @@ def from_theirs(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict
 def to_theirs(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Returns the weights of encoder and decoder by the other toolkit's names. Biases that the model lacks are zero."""
     columns, tensors = our_columns(config.d_model).argsort(), {}
-    for ours, theirs, shape in _names(config):
-        axis = _width_axis(ours)
+    for ours, theirs, shape, axis in _names(config):
         weight = weights[f"{ours}.weight"].index_select(axis, columns)
         bias = weights.get(f"{ours}.bias", weight.new_zeros(len(weight)))
         bias = bias[columns] if axis == 0 else bias

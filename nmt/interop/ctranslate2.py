@@ -26,6 +26,15 @@ from nmt.text.subword import BOS, EOS, NEVER, UNK
 
 # The largest weight in 8 bits. CTranslate2 itself takes 127.
 _LARGEST = 63
+# Python code that loads the exported folder, and that translates prepared lines with it.
+_LOAD = """import ctranslate2, sentencepiece
+
+source, target = map(sentencepiece.SentencePieceProcessor, {models})
+translator = ctranslate2.Translator(".")"""
+# CTranslate2 would cut sentences at 1,024 pieces, and translations at 256.
+_TRANSLATE = """limits = {{"max_input_length": 0, "max_decoding_length": {longest}}}
+found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **limits)
+lines = [target.decode(result.hypotheses[0]) for result in found]"""
 
 
 def export_ctranslate2(
@@ -34,18 +43,19 @@ def export_ctranslate2(
     """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
     advice = "free some space or choose another folder"
     with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
-        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map, NEVER)
-    if checkpoint.codec.config.tags:
+        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
+    text = checkpoint.codec.config
+    if text.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
-            f"{' '.join(checkpoint.codec.config.tags)} before those of a source sentence"
+            f"{' '.join(text.tags)} before those of a source sentence"
         )
-    if checkpoint.codec.config.subword == "wordpiece":
+    if text.subword == "wordpiece":
         console.warn(
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
             f"get the pieces from nmt.load_checkpoint({origin!r}).codec instead"
         )
-    if checkpoint.codec.config.subword == "subword-nmt":
+    if text.subword == "subword-nmt":
         console.warn(
             f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
@@ -58,7 +68,7 @@ def write_ctranslate2(
     quantization: str,
     facts: Facts,
     vocabulary_map: str | None,
-    never: Sequence[int],
+    never: Sequence[int] = NEVER,
 ) -> None:
     """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
 
@@ -66,34 +76,22 @@ def write_ctranslate2(
         vocabulary_map: the file that becomes vmap.txt.
         never: see `specification`.
     """
-    codec, lines = checkpoint.codec, list(read_lines(vocabulary_map)) if vocabulary_map is not None else []
+    codec = checkpoint.codec
     if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
+        lines = list(read_lines(vocabulary_map))
         VocabularyMap.parsed(lines, vocabulary_map, codec)
         (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
     specification(checkpoint, origin, quantization, "--format ctranslate2", never).save(str(folder))
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
-    card = model_card(checkpoint, origin, _use(checkpoint), facts, size)
+    if codec.config.subword in ("wordpiece", "subword-nmt"):
+        use = "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
+    else:
+        longest = min(1000, (checkpoint.model_config.learned_positions or LONGEST_EXPORTED) - 1)
+        use = example(codec.config, _LOAD.format(models=model_names(codec.config)), _TRANSLATE.format(longest=longest))
+    card = model_card(checkpoint, origin, use, facts, size)
     (folder / "README.md").write_text(card, encoding="utf-8")
-
-
-_LOAD = """import ctranslate2, sentencepiece
-
-source, target = map(sentencepiece.SentencePieceProcessor, {models})
-translator = ctranslate2.Translator(".")"""
-# CTranslate2 would cut sentences at 1,024 pieces, and translations at 256.
-_TRANSLATE = """limits = {{"max_input_length": 0, "max_decoding_length": {longest}}}
-found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **limits)
-lines = [target.decode(result.hypotheses[0]) for result in found]"""
-
-
-def _use(checkpoint: Checkpoint) -> str:
-    """Returns how to translate with the exported folder."""
-    text, positions = checkpoint.codec.config, checkpoint.model_config.learned_positions or LONGEST_EXPORTED
-    if text.subword in ("wordpiece", "subword-nmt"):
-        return "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
-    return example(text, _LOAD.format(models=model_names(text)), _TRANSLATE.format(longest=min(1000, positions - 1)))
 
 
 def specification(
@@ -172,25 +170,27 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> An
     return spec
 
 
+# The matrices of each sublayer, by their names in nmt and in the order of CTranslate2.
+_MATRICES = {
+    "self_attention": ("query_key_value", "output"),
+    "cross_attention": ("query", "key_value", "output"),
+    "feed_forward": ("inner", "outer"),
+}
+
+
 def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
-    attention = f"{name}.self_attention"
-    _fill(layer.self_attention.linear, weights, [f"{attention}.query_key_value", f"{attention}.output"])
-    _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual.norm")
+    sublayers = {
+        "self_attention": (layer.self_attention.linear, layer.self_attention.layer_norm),
+        "feed_forward": ([layer.ffn.linear_0, layer.ffn.linear_1], layer.ffn.layer_norm),
+    }
     if hasattr(layer, "attention"):
-        attention = f"{name}.cross_attention"
-        names = [f"{attention}.{name}" for name in ("query", "key_value", "output")]
-        _fill(layer.attention.linear, weights, names)
-        _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual.norm")
-    inner, outer = f"{name}.feed_forward.inner", f"{name}.feed_forward.outer"
-    _fill([layer.ffn.linear_0, layer.ffn.linear_1], weights, [inner, outer])
-    _fill_norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual.norm")
-
-
-def _fill(linears: list[Any], weights: Mapping[str, np.ndarray], names: list[str]) -> None:
-    for linear, name in zip(linears, names, strict=True):
-        linear.weight = weights[f"{name}.weight"]
-        if f"{name}.bias" in weights:
-            linear.bias = weights[f"{name}.bias"]
+        sublayers["cross_attention"] = layer.attention.linear, layer.attention.layer_norm
+    for sublayer, (linears, norm) in sublayers.items():
+        for linear, matrix in zip(linears, _MATRICES[sublayer], strict=True):
+            linear.weight = weights[f"{name}.{sublayer}.{matrix}.weight"]
+            if (bias := f"{name}.{sublayer}.{matrix}.bias") in weights:
+                linear.bias = weights[bias]
+        _fill_norm(norm, weights, f"{name}.{sublayer}_residual.norm")
 
 
 def _fill_norm(norm: Any, weights: Mapping[str, np.ndarray], name: str) -> None:

@@ -55,20 +55,6 @@ def read_codes(path: Path) -> bytes:
     return "".join(f"{line}\n" for line in version + merges).encode()
 
 
-def _subwords(
-    dictionaries: Sequence[str], pieces: Sequence[Sequence[str]], ids: Sequence[Ids], codes: Path
-) -> list[Mapped]:
-    """Returns the subword models of source and target."""
-    model = read_codes(codes)
-    try:
-        return [
-            Mapped(of_side.vocabulary(dict(enumerate(names)), file), model, "subword-nmt")
-            for file, names, of_side in zip(dictionaries, pieces, ids, strict=True)
-        ]
-    except ValueError as error:
-        raise NmtError(f"{codes} is not a file of BPE codes ({error}); give the codes file of the model") from error
-
-
 # Options that change what the model computes, and that nmt does not have.
 _UNSUPPORTED = (
     "no_scale_embedding",
@@ -108,19 +94,39 @@ def import_fairseq(
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
     options = _options(content, path)
-    config = _config(options)
+    for name in _UNSUPPORTED:
+        options.choice(name, [False, None], False)
+    config = options.model_config(
+        d_model=options.of_both_sides("embed_dim"),
+        d_ff=options.of_both_sides("ffn_embed_dim"),
+        activation=options.choice("activation_fn", ["relu", "gelu", "swish"], "relu"),
+        activation_dropout=options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0,
+        norm="pre" if options.of_both_sides("normalize_before") else "post",
+        sinusoids="fairseq",
+    )
     read = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
     pieces = [read[name] for name in sides]
     ids = [Ids((_PAD, _UNK, _EOS, _EOS), len(of_side)) for of_side in pieces]
     weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), *ids)
-    embeddings = weights["source_embedding.weight"], weights["target_embedding.weight"]
-    joint = pieces[0] == pieces[1] and torch.equal(*embeddings)
+    same_embedding = torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
+    joint = pieces[0] == pieces[1] and same_embedding
     if joint:
         del weights["source_embedding.weight"]
     langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
-    text = _text_config(langs, path, tokenizer=tokenizer, lowercase=lowercase, joint=joint)
-    subwords = _subwords(sides, pieces, ids, Path(codes))
+    # The files of a model do not say how its text was tokenised.
+    name = "escaping-moses-{}" if tokenizer == "moses" else "none"
+    tokenizers = {f"{side}_tokenizer": name.format(langs[f"{side}_lang"]) for side in ("source", "target")}
+    rest = {"normalize_punctuation": "both", "lowercase": lowercase, "subword": "subword-nmt", "joint_vocab": joint}
+    text = TextConfig.from_dict({**langs, **tokenizers, **rest}, str(path))
+    merges = read_codes(Path(codes))
+    try:
+        subwords = [
+            Mapped(side.vocabulary(dict(enumerate(names)), dictionary), merges, "subword-nmt")
+            for dictionary, names, side in zip(sides, pieces, ids, strict=True)
+        ]
+    except ValueError as error:
+        raise NmtError(f"{codes} is not a file of BPE codes ({error}); give the codes file of the model") from error
     provenance = {"nmt": __version__, "imported": {"format": "fairseq", "file": file}}
     checkpoint = Checkpoint(config, TextCodec(text, *subwords), weights, provenance)
     build_model(checkpoint, file)  # checks that the weights fit
@@ -139,20 +145,6 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
             f"{path} does not have the options of a fairseq model (args, or cfg with model); use another file"
         )
     return Settings(options, path)
-
-
-def _config(options: Settings) -> ModelConfig:
-    """Returns the architecture."""
-    for name in _UNSUPPORTED:
-        options.choice(name, [False, None], False)
-    return options.model_config(
-        d_model=options.of_both_sides("embed_dim"),
-        d_ff=options.of_both_sides("ffn_embed_dim"),
-        activation=options.choice("activation_fn", ["relu", "gelu", "swish"], "relu"),
-        activation_dropout=options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0,
-        norm="pre" if options.of_both_sides("normalize_before") else "post",
-        sinusoids="fairseq",
-    )
 
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -186,12 +178,3 @@ def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) ->
             tensors.take_if_there(f"{stack}.{buffer}")
     tensors.check_all_taken()
     return weights
-
-
-def _text_config(langs: Mapping[str, str], path: Path, *, tokenizer: str, lowercase: bool, joint: bool) -> TextConfig:
-    """Returns the text processing; the files of a model do not say how its text was tokenised."""
-    values: dict[str, Any] = dict(langs)
-    for side in ("source", "target"):
-        values[f"{side}_tokenizer"] = f"escaping-moses-{values[f'{side}_lang']}" if tokenizer == "moses" else "none"
-    values |= {"normalize_punctuation": "both", "lowercase": lowercase, "subword": "subword-nmt", "joint_vocab": joint}
-    return TextConfig.from_dict(values, str(path))

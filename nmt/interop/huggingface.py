@@ -42,12 +42,16 @@ def import_huggingface(folder: str, source_lang: str | None, target_lang: str | 
     if path.is_file():
         raise NmtError(f"{folder} is a file; give the folder of the model")
     settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
-    config, tensors = _our_config(settings), _tensors(path)
+    config, tensors = _our_config(settings), _read_tensors(path)
     embeddings = _embeddings(settings, tensors, config.d_model)
     codec, ids = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
     weights = _our_weights(config, tensors, ids, embeddings)
     if not settings.values.get("scale_embedding", False):
-        weights = _with_scale(weights, config)
+        # The same model with embeddings that are multiplied by √d_model.
+        scale, last = math.sqrt(config.d_model), f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
+        factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
+        factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
+        weights |= {name: weights[name] * factor for name, factor in factors.items() if name in weights}
     config, weights = _without_needless(config, weights, settings)
     _warn_of_generation(path)
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
@@ -98,7 +102,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
-    tensors = _their_weights(config, checkpoint.weights)
+    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
+    tensors = to_theirs(config, weights, "model.")
+    for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
+        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
+    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
         write_settings(folder, config, codec)
@@ -121,12 +129,27 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
 
 
 def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
-    """Writes the files of a MarianMT model for its settings and its text processing."""
+    """Writes the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
+    unk, bos, eos, pad = codec.source.pieces([UNK, BOS, EOS, PAD])
+    tokenizer = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": codec.config.source_lang,
+        "target_lang": codec.config.target_lang,
+        "unk_token": unk,
+        "bos_token": bos,
+        "eos_token": eos,
+        "pad_token": pad,
+        "separate_vocabs": not codec.config.joint_vocab,
+        "model_max_length": POSITIONS,
+    }
     files = {
         _CONFIG: _their_config(config, codec),
         _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
-        **_their_text(codec),
+        _TOKENIZER: tokenizer,
+        _VOCABULARY: {piece: i for i, piece in enumerate(codec.source.vocabulary)},
     }
+    if not codec.config.joint_vocab:
+        files[_TARGET_VOCABULARY] = {piece: i for i, piece in enumerate(codec.target.vocabulary)}
     for name, values in files.items():
         (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True):
@@ -169,14 +192,15 @@ def _our_config(settings: Settings) -> ModelConfig:
 
 def _their_config(config: ModelConfig, codec: TextCodec) -> dict[str, Any]:
     """Returns the config.json of a MarianMT model."""
-    sides = {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
-    sides |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
         "is_encoder_decoder": True,
         **{name: getattr(config, name) for name in _SIZES},
-        **sides,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads,
         "activation_function": config.activation,
         "scale_embedding": True,
         _SHARING: codec.config.joint_vocab,
@@ -202,28 +226,23 @@ _ENCODINGS = "model.encoder.embed_positions.weight", "model.decoder.embed_positi
 _ENCODINGS_TOLERANCE = 5e-3
 
 
-def _tensors(folder: Path) -> Tensors:
-    if (folder / _SAFETENSORS).exists():
-        path = folder / _SAFETENSORS
-        tensors = _read_safetensors(path)
-    elif (folder / _TORCH).exists():
-        path = folder / _TORCH
+def _read_tensors(folder: Path) -> Tensors:
+    """Returns the floating-point tensors of a model, in fp32. safetensors checks all sizes first."""
+    path = folder / _SAFETENSORS
+    if path.exists():
+        try:
+            tensors = floats(load_file(path))
+        except OSError as error:
+            raise unreadable(path, error) from error
+        except (SafetensorError, ValueError, TypeError) as error:
+            raise NmtError(
+                f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
+            ) from error
+    elif (path := folder / _TORCH).exists():
         tensors = read_torch_file(path)[1]
     else:
         raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
     return Tensors(tensors, path, _CONFIG, "download both again")
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes first."""
-    try:
-        return floats(load_file(path))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise NmtError(
-            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
-        ) from error
 
 
 def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Tensor, Tensor]:
@@ -252,13 +271,6 @@ def _our_weights(
     bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
     weights["output_bias"] = ids[1].output_bias(bias_1V[0])
     tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
-    _check_encodings(tensors, config)
-    tensors.check_all_taken()
-    return weights
-
-
-def _check_encodings(tensors: Tensors, config: ModelConfig) -> None:
-    """Raises an error unless the position encodings in the file, if there are any, are sinusoids."""
     for name in _ENCODINGS:
         encodings = tensors.take_if_there(name)
         if encodings is None:
@@ -271,26 +283,8 @@ def _check_encodings(tensors: Tensors, config: ModelConfig) -> None:
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
                 f"use a model with static positions"
             )
-
-
-def _with_scale(weights: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Returns the weights of the same model with embeddings that are multiplied by √d_model."""
-    scale = math.sqrt(config.d_model)
-    last = f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
-    factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
-    factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
-    return {name: weight * factors[name] if name in factors else weight for name, weight in weights.items()}
-
-
-def _their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a checkpoint by the names of MarianMT."""
-    columns_D = our_columns(config.d_model).argsort()
-    tensors = to_theirs(config, weights, "model.")
-    names = _SIDES if "source_embedding.weight" in weights else {"target": _SHARED}
-    for side, name in names.items():
-        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
-    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
-    return tensors
+    tensors.check_all_taken()
+    return weights
 
 
 # The text processing
@@ -308,22 +302,22 @@ def _read_text(
     unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
-    sizes = [len(rows_VD) for rows_VD in embeddings]
-    pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
-    ids = [_ids(settings, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
-    text = _recorded_text(settings, langs)
-    if text is None:
-        text = _text_config(Settings(options, folder).languages(langs), pieces[0], folder, shared=shared)
+    sides = [_vocabulary(settings, file, len(of_VD), unknown) for file, of_VD in zip(files, embeddings, strict=True)]
+    text = _text_config(settings, Settings(options, folder), langs, sides[0][0], shared=shared)
     models = [
-        _subword(folder / name, text.subword, of_side, names, file)
-        for name, of_side, names, file in zip(_MODELS, ids, pieces, files, strict=True)
+        _subword(folder / name, text.subword, ids, pieces, file)
+        for name, (pieces, ids), file in zip(_MODELS, sides, files, strict=True)
     ]
     source, target = (models[0], models[0]) if text.one_model else models
-    return TextCodec.checked(text, source, target, str(folder)), ids
+    return TextCodec.checked(text, source, target, str(folder)), [ids for _, ids in sides]
 
 
-def _vocabulary(path: Path, size: int) -> dict[int, str]:
-    """Returns the piece of each id of a vocabulary."""
+def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> tuple[dict[int, str], Ids]:
+    """Returns the piece of each id of a vocabulary for an embedding of so many pieces, and its special ids.
+
+    Args:
+        unknown: the piece for unknown text.
+    """
     ids = read_json(path)
     for piece, i in ids.items():
         if type(i) is not int or not 0 <= i < size:
@@ -333,12 +327,7 @@ def _vocabulary(path: Path, size: int) -> dict[int, str]:
             )
     if len(set(ids.values())) != len(ids):
         raise NmtError(f"{path} gives the same id to two pieces; download it again")
-    return {i: piece for piece, i in ids.items()}
-
-
-def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, unknown: Any) -> Ids:
-    unknown_ids = [i for i, piece in pieces.items() if piece == unknown]
-    if not unknown_ids:
+    if unknown not in list(ids):
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
@@ -351,14 +340,19 @@ def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, u
                 f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
             )
     pad, start, eos = special.values()
-    return Ids((pad, unknown_ids[0], start, eos), size)
+    return {i: piece for piece, i in ids.items()}, Ids((pad, ids[unknown], start, eos), size)
 
 
-def _recorded_text(settings: Settings, langs: Mapping[str, str | None]) -> TextConfig | None:
-    """Returns the text processing that nmt recorded when it exported the model; None for other models."""
+def _text_config(
+    settings: Settings, options: Settings, langs: Mapping[str, str | None], pieces: Mapping[int, str], *, shared: bool
+) -> TextConfig:
+    """Returns the text processing that nmt recorded when it exported the model; for other models, that of Marian."""
     record = _recorded(settings, "text")
     if record is None:
-        return None
+        codes = [piece for _, piece in sorted(pieces.items()) if piece.split() == [piece] == [language_code(piece)]]
+        values = {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
+        rest = {"lowercase": False, "subword": "marian", "joint_vocab": shared, "tags": codes}
+        return TextConfig.from_dict({**options.languages(langs), **values, **rest}, str(options.path))
     text = TextConfig.from_dict(record, str(settings.path))
     for name, given in langs.items():
         if given not in (None, recorded := getattr(text, name)):
@@ -367,14 +361,6 @@ def _recorded_text(settings: Settings, langs: Mapping[str, str | None]) -> TextC
                 f"{flag} is {given}, but nmt exported {settings.path.parent} with {recorded}; leave out {flag}"
             )
     return text
-
-
-def _text_config(langs: Mapping[str, str], pieces: Mapping[int, str], folder: Path, *, shared: bool) -> TextConfig:
-    """Returns the text processing of a model that nmt did not export."""
-    codes = [piece for _, piece in sorted(pieces.items()) if piece.split() == [piece] == [language_code(piece)]]
-    values = {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
-    rest = {"lowercase": False, "subword": "marian", "joint_vocab": shared, "tags": codes}
-    return TextConfig.from_dict({**langs, **values, **rest}, str(folder))
 
 
 def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabulary_path: Path) -> SubwordModel:
@@ -389,23 +375,3 @@ def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabul
     if subword.vocabulary != [pieces.get(i) for i in ids.order]:
         raise NmtError(f"{path} and {vocabulary_path} have different pieces; export the model again")
     return subword
-
-
-def _their_text(codec: TextCodec) -> dict[str, dict[str, Any]]:
-    """Returns the JSON files that make transformers' MarianTokenizer give the same ids as the codec."""
-    joint = codec.config.joint_vocab
-    unk, bos, eos, pad = codec.source.pieces([UNK, BOS, EOS, PAD])
-    options = {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": codec.config.source_lang,
-        "target_lang": codec.config.target_lang,
-        "unk_token": unk,
-        "bos_token": bos,
-        "eos_token": eos,
-        "pad_token": pad,
-        "separate_vocabs": not joint,
-        "model_max_length": POSITIONS,
-    }
-    vocabularies = {_VOCABULARY: codec.source} | ({} if joint else {_TARGET_VOCABULARY: codec.target})
-    ids = {name: {piece: i for i, piece in enumerate(s.vocabulary)} for name, s in vocabularies.items()}
-    return {_TOKENIZER: options, **ids}

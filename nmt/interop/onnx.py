@@ -87,12 +87,12 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
 
     graphs = folder / GRAPHS
     graphs.mkdir()
-    builders = {ENCODER: _Encoder(checkpoint)} | {name: _Decoder(checkpoint, *_DECODERS[name]) for name in decoders}
-    for name, builder in builders.items():
-        onnx.save(builder.model(), graphs / f"{name}.onnx")
+    onnx.save(_Encoder(checkpoint).model(), graphs / f"{ENCODER}.onnx")
+    for name in decoders:
+        onnx.save(_Decoder(checkpoint, *_DECODERS[name]).model(), graphs / f"{name}.onnx")
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
     try:
-        for name in builders:
+        for name in (ENCODER, *decoders):
             # Processors without VNNI instructions add two products of 8-bit numbers in 16 bits. With weights of 7 bits
             # (`reduce_range`), the sum does not overflow.
             options = {"weight_type": QuantType.QInt8, "per_channel": True, "reduce_range": True}
@@ -111,18 +111,19 @@ def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load:
     source[0, 5], source[1:, 3:] = EOS, torch.tensor([EOS, PAD, PAD])
     target = torch.randint(EOS + 1, len(codec.target), (8, 8), generator=random)
     with torch.no_grad():
-        expected = build_model(checkpoint, origin)(source, target).numpy()
-
-    def logits(pair: tuple[str, str], ending: str) -> np.ndarray:
-        encoder, *of_pair = (load(name + ending) for name in (ENCODER, *pair))
-        return _logits(encoder, of_pair, source.numpy(), target.numpy())
-
+        expected_BTV = build_model(checkpoint, origin)(source, target)
+    log_p = expected_BTV.log_softmax(-1)
     for pair in ((FIRST, LATER), (MERGED, MERGED)):
         if pair[0] in decoders:
-            difference = np.abs(logits(pair, "") - expected).max()
+            exact_BTV, quantized_BTV = (
+                _logits(load(ENCODER + ending), [load(name + ending) for name in pair], source.numpy(), target.numpy())
+                for ending in ("", QUANTIZED)
+            )
+            difference = (exact_BTV - expected_BTV).abs().max().item()
             if not difference < _TOLERANCE:
                 raise RuntimeError(f"the logits of {' and '.join(pair)} differ by {difference} from those of the model")
-            divergence = _divergence(expected, logits(pair, QUANTIZED))
+            log_q = quantized_BTV.log_softmax(-1)
+            divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()  # Kullback-Leibler, in nats
             if not divergence < _MOST_DIVERGENCE:
                 raise NmtError(
                     f"{origin} would translate badly in int8: its probabilities would diverge by {divergence:.2g} nats "
@@ -130,13 +131,7 @@ def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load:
                 )
 
 
-def _divergence(exact: np.ndarray, approximate: np.ndarray) -> float:
-    """Returns the mean Kullback-Leibler divergence of the probabilities of logits BTV, in nats."""
-    log_p, log_q = (torch.from_numpy(logits).log_softmax(-1) for logits in (exact, approximate))
-    return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
-
-
-def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: np.ndarray) -> np.ndarray:
+def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: np.ndarray) -> Tensor:
     """Returns the logits BTV of targets. The first decoder computes the first half, and the second one the rest."""
     mask = (source != PAD).astype(np.int64)
     (encoded,) = encoder.run(None, {"input_ids": source, "attention_mask": mask})
@@ -151,7 +146,7 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
         outputs = dict(zip((output.name for output in decoder.get_outputs()), decoder.run(None, inputs), strict=True))
         logits.append(outputs.pop("logits"))
         values |= {name.replace("present", "past_key_values"): value for name, value in outputs.items()}
-    return np.concatenate(logits, axis=1)
+    return torch.from_numpy(np.concatenate(logits, axis=1))
 
 
 class _Graph:
@@ -208,6 +203,11 @@ class _Graph:
         """Returns LayerNorm(x) with pre-norm, otherwise x."""
         return self.norm(x, name) if self.config.norm == "pre" else x
 
+    def add(self, x: str, output: str, name: str) -> str:
+        """Returns the sum of a sublayer's input and output; with post-norm, its LayerNorm."""
+        sums = self.op("Add", x, output)
+        return sums if self.config.norm == "pre" else self.norm(sums, name)
+
     def size(self, x: str, axis: int) -> str:
         """Returns the size of an axis, as an array of one number."""
         return self.op("Shape", x, start=axis, end=axis + 1)
@@ -219,16 +219,11 @@ class _Graph:
         scale = self.constant(self.config.d_model**0.5, np.float32)
         return self.op("Add", self.op("Mul", pieces, scale), positions)
 
-    def sublayer(self, x: str, name: str, compute: Callable[[str], str]) -> str:
-        """Returns the output of a sublayer with its residual connection and norm, as in `nmt.model.transformer`."""
-        norm = f"{name}_residual.norm"
-        sums = self.op("Add", x, compute(self.norm_before(x, norm)))
-        return sums if self.config.norm == "pre" else self.norm(sums, norm)
-
-    def feed_forward(self, x: str, name: str) -> str:
-        """Returns the output of a feed-forward network."""
-        inner = self.linear(x, f"{name}.inner")
-        return self.linear(self.activation(inner), f"{name}.outer")
+    def feed_forward(self, x: str, layer: str) -> str:
+        """Returns the output of a feed-forward sublayer."""
+        name, norm = f"{layer}.feed_forward", f"{layer}.feed_forward_residual.norm"
+        inner = self.activation(self.linear(self.norm_before(x, norm), f"{name}.inner"))
+        return self.add(x, self.linear(inner, f"{name}.outer"), norm)
 
     def activation(self, x: str) -> str:
         if self.config.activation == "relu":
@@ -260,11 +255,9 @@ class _Graph:
 
     def source_mask(self, name: str) -> str:
         """Declares the input with 1 for source positions and 0 for padding; returns the mask B11S to add."""
-        given = self.declare(self.inputs, name, "INT64", "batch_size", "encoder_sequence_length")
-        shown = self.op("Cast", given, to=TensorProto.FLOAT)
-        hidden = self.op(
-            "Mul", self.op("Sub", self.constant(1.0, np.float32), shown), self.constant(_HIDDEN, np.float32)
-        )
+        visible = self.declare(self.inputs, name, "INT64", "batch_size", "encoder_sequence_length")
+        padding = self.op("Sub", self.constant(1.0, np.float32), self.op("Cast", visible, to=TensorProto.FLOAT))
+        hidden = self.op("Mul", padding, self.constant(_HIDDEN, np.float32))
         return self.op("Unsqueeze", hidden, self.constant([1, 2]))
 
 
@@ -279,20 +272,14 @@ class _Encoder(_Graph):
         embedding = self.weight(f"{'target' if shared else 'source'}_embedding.weight")
         x = self.embed(self.op("Gather", embedding, ids), self.constant([0]), self.size(ids, 1))
         for i in range(self.config.encoder_layers):
-            x = self.layer(x, f"encoder.{i}", mask)
+            name = f"encoder.{i}.self_attention"
+            h = self.norm_before(x, f"{name}_residual.norm")
+            q, k, v = self.by_head(self.linear(h, f"{name}.query_key_value"), 3)
+            x = self.add(x, self.attend(q, k, v, mask, name), f"{name}_residual.norm")
+            x = self.feed_forward(x, f"encoder.{i}")
         self.op("Identity", self.norm_before(x, "encoder_norm"), name="last_hidden_state")
         shape = "batch_size", "encoder_sequence_length", self.config.d_model
         self.declare(self.outputs, "last_hidden_state", "FLOAT", *shape)
-
-    def layer(self, x: str, name: str, mask: str) -> str:
-        """Returns the output of a layer."""
-
-        def attend_self(x: str) -> str:
-            q, k, v = self.by_head(self.linear(x, f"{name}.self_attention.query_key_value"), 3)
-            return self.attend(q, k, v, mask, f"{name}.self_attention")
-
-        x = self.sublayer(x, f"{name}.self_attention", attend_self)
-        return self.sublayer(x, f"{name}.feed_forward", lambda x: self.feed_forward(x, f"{name}.feed_forward"))
 
 
 class _Decoder(_Graph):
@@ -306,25 +293,36 @@ class _Decoder(_Graph):
     def __init__(self, checkpoint: Checkpoint, first: bool, later: bool) -> None:
         super().__init__(checkpoint)
         self.first, self.later = first, later
-        self.ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "decoder_sequence_length")
-        self.cross_mask = self.source_mask("encoder_attention_mask")
-        self.encoded = self._encoder_output() if first else ""
-        self.past = {
-            f"{layer}.{kind}": self._cache(self.inputs, "past_key_values", layer, kind, "past")
-            for layer in range(self.config.decoder_layers if later else 0)
-            for kind in _CACHED
-        }
-        earlier = self.size(self.past["0.decoder.key"], 2) if later else self.constant([0])
-        end = self.op("Add", earlier, self.size(self.ids, 1))
-        self.self_mask = self._causal_mask(earlier, end)
-        softmax_DV = self.weight("target_embedding.weight", self.weights["target_embedding.weight"].T)
-        pieces = self.op("Transpose", self.op("Gather", softmax_DV, self.ids, axis=1), perm=[1, 2, 0])
+        embedding_VD = self.weights["target_embedding.weight"]
+        ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "decoder_sequence_length")
+        self.declare(self.outputs, "logits", "FLOAT", "batch_size", "decoder_sequence_length", len(embedding_VD))
+        cross_mask = self.source_mask("encoder_attention_mask")
+        encoded = self.encoder_output() if first else ""
+        earlier = self.size("past_key_values.0.decoder.key", 2) if later else self.constant([0])
+        end = self.op("Add", earlier, self.size(ids, 1))
+        self_mask = self.causal_mask(earlier, end)
+        softmax_DV = self.weight("target_embedding.weight", embedding_VD.T)
+        pieces = self.op("Transpose", self.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0])
         x = self.embed(pieces, earlier, end)
         for i in range(self.config.decoder_layers):
-            x = self.layer(x, i)
-        self._logits(self.norm_before(x, "decoder_norm"), softmax_DV)
+            name = f"decoder.{i}.self_attention"
+            h = self.norm_before(x, f"{name}_residual.norm")
+            q, k, v = self.by_head(self.linear(h, f"{name}.query_key_value"), 3)
+            k, v = self.cached(f"{i}.decoder.key", k), self.cached(f"{i}.decoder.value", v)
+            x = self.add(x, self.attend(q, k, v, self_mask, name), f"{name}_residual.norm")
+            name = f"decoder.{i}.cross_attention"
+            h = self.norm_before(x, f"{name}_residual.norm")
+            (q,) = self.by_head(self.linear(h, f"{name}.query"), 1)
+            k, v = self.by_head(self.linear(encoded, f"{name}.key_value"), 2) if first else ("", "")
+            k, v = self.cached(f"{i}.encoder.key", k), self.cached(f"{i}.encoder.value", v)
+            x = self.add(x, self.attend(q, k, v, cross_mask, name), f"{name}_residual.norm")
+            x = self.feed_forward(x, f"decoder.{i}")
+        logits = self.op("MatMul", self.norm_before(x, "decoder_norm"), softmax_DV)
+        if self.config.output_bias:
+            logits = self.op("Add", logits, self.weight("output_bias"))
+        self.op("Identity", logits, name="logits")
 
-    def _encoder_output(self) -> str:
+    def encoder_output(self) -> str:
         """Declares the encoder output; returns it, or no positions of it if its keys and values are given."""
         shape = "batch_size", "encoder_sequence_length", self.config.d_model
         encoded = self.declare(self.inputs, "encoder_hidden_states", "FLOAT", *shape)
@@ -334,60 +332,29 @@ class _Decoder(_Graph):
         needed = self.op("Mul", self.op("Cast", self.op("Not", cached), to=TensorProto.INT64), self.size(encoded, 1))
         return self.op("Slice", encoded, self.constant([0]), needed, self.constant([1]))
 
-    def _cache(self, declared: list[Any], prefix: str, layer: int, kind: str, time: str) -> str:
-        length = f"{time}_decoder_sequence_length" if kind.startswith("decoder") else f"encoder_sequence_length_{time}"
-        shape = "batch_size", self.config.heads, length, self.config.d_k
-        return self.declare(declared, f"{prefix}.{layer}.{kind}", "FLOAT", *shape)
-
-    def _causal_mask(self, earlier: str, end: str) -> str:
+    def causal_mask(self, earlier: str, end: str) -> str:
         """Returns the mask, T × (P + T), that hides from each position those after it."""
-        zero, one = self.constant(0), self.constant(1)
+        zero, step = self.constant(0), self.constant(1)
         first, last = (self.op("Squeeze", x) for x in (earlier, end))
-        rows = self.op("Unsqueeze", self.op("Range", first, last, one), self.constant([1]))
-        hidden = self.op("Greater", self.op("Range", zero, last, one), rows)
+        rows = self.op("Unsqueeze", self.op("Range", first, last, step), self.constant([1]))
+        hidden = self.op("Greater", self.op("Range", zero, last, step), rows)
         return self.op("Where", hidden, self.constant(_HIDDEN, np.float32), self.constant(0.0, np.float32))
 
-    def layer(self, x: str, i: int) -> str:
-        """Returns the output of layer `i`."""
-        name = f"decoder.{i}"
+    def cached(self, name: str, new: str) -> str:
+        """Returns earlier and new keys or values BHSK, and makes them an output; only the earlier ones without `new`.
 
-        def attend_self(x: str) -> str:
-            q, *new = self.by_head(self.linear(x, f"{name}.self_attention.query_key_value"), 3)
-            k, v = (self._cached(i, f"decoder.{kind}", x) for kind, x in zip(_KINDS, new, strict=True))
-            return self.attend(q, k, v, self.self_mask, f"{name}.self_attention")
-
-        def attend_source(x: str) -> str:
-            (q,) = self.by_head(self.linear(x, f"{name}.cross_attention.query"), 1)
-            k, v = self._source_keys_values(i)
-            return self.attend(q, k, v, self.cross_mask, f"{name}.cross_attention")
-
-        x = self.sublayer(x, f"{name}.self_attention", attend_self)
-        x = self.sublayer(x, f"{name}.cross_attention", attend_source)
-        return self.sublayer(x, f"{name}.feed_forward", lambda x: self.feed_forward(x, f"{name}.feed_forward"))
-
-    def _source_keys_values(self, layer: int) -> list[str]:
-        kinds = [f"encoder.{kind}" for kind in _KINDS]
-        if not self.first:
-            return [self.past[f"{layer}.{kind}"] for kind in kinds]
-        new = self.by_head(self.linear(self.encoded, f"decoder.{layer}.cross_attention.key_value"), 2)
-        return [self._cached(layer, kind, x) for kind, x in zip(kinds, new, strict=True)]
-
-    def _cached(self, layer: int, kind: str, new: str) -> str:
-        """Returns earlier and new keys or values, which are also an output."""
-        name = self._cache(self.outputs, "present", layer, kind, "present")
+        Args:
+            name: the layer, the stack that they are computed from, and `key` or `value`.
+        """
+        heads, d_k = self.config.heads, self.config.d_k
+        length = "{}_decoder_sequence_length" if ".decoder." in name else "encoder_sequence_length_{}"
         if self.later:
-            return self.op("Concat", self.past[f"{layer}.{kind}"], new, axis=2, name=name)
-        return self.op("Identity", new, name=name)
-
-    def _logits(self, x: str, softmax_DV: str) -> None:
-        logits = self.op("MatMul", x, softmax_DV)
-        if self.config.output_bias:
-            logits = self.op("Add", logits, self.weight("output_bias"))
-        self.op("Identity", logits, name="logits")
-        size = self.weights["target_embedding.weight"].shape[0]
-        self.declare(self.outputs, "logits", "FLOAT", "batch_size", "decoder_sequence_length", size)
-        self.outputs.insert(0, self.outputs.pop())
-
-
-_KINDS = "key", "value"
-_CACHED = [f"{stack}.{kind}" for stack in ("decoder", "encoder") for kind in _KINDS]
+            shape = "batch_size", heads, length.format("past"), d_k
+            past = self.declare(self.inputs, f"past_key_values.{name}", "FLOAT", *shape)
+            if not new:
+                return past
+        shape = "batch_size", heads, length.format("present"), d_k
+        present = self.declare(self.outputs, f"present.{name}", "FLOAT", *shape)
+        if self.later:
+            return self.op("Concat", past, new, axis=2, name=present)
+        return self.op("Identity", new, name=present)

@@ -18,45 +18,51 @@ from nmt.text.subword import EOS, UNK
 _SPACE = "▁"
 # The score of pieces that only the target model has. It is so low that they do not take part in the segmentation.
 _TARGET_ONLY = -1e4
+# Options of added pieces, which are never split. All are off. Decoding drops special pieces.
+_SPLITTING = "single_word", "lstrip", "rstrip", "normalized"
+# The steps from pieces to text: ▁ becomes a space, and bytes become characters.
+_DECODERS = [
+    {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+]
 
 
 def tokenizer_json(codec: TextCodec) -> str:
     """Returns the file for a codec whose languages share a vocabulary."""
-    pieces, tags = codec.source.vocabulary, codec.config.tags
+    pieces = codec.source.vocabulary
     processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
-    model = _bpe(pieces, scores) if codec.config.subword == "bpe" else _unigram(pieces, scores)
-    metaspace = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True}
+    if codec.config.subword == "bpe":
+        model = _bpe(pieces, scores)
+    else:
+        rows = [[piece, scores.get(piece, _TARGET_ONLY if i > EOS else 0.0)] for i, piece in enumerate(pieces)]
+        model = {"type": "Unigram", "unk_id": UNK, "byte_fallback": True, "vocab": rows}
+    eos = pieces[EOS]
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    end = {"SpecialToken": {"id": eos, "type_id": 0}}
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            *(_added(i, pieces[i], special=True) for i in range(EOS + 1)),
-            *(_added(i, tag, special=False) for i, tag in zip(codec.source.ids(list(tags)), tags, strict=True)),
+            {"id": i, "content": pieces[i], **dict.fromkeys(_SPLITTING, False), "special": i <= EOS}
+            for i in (*range(EOS + 1), *codec.source.ids(list(codec.config.tags)))
         ],
-        "normalizer": _sequence("normalizers", *_normalizers(codec.source.model)),
-        "pre_tokenizer": metaspace,
-        "post_processor": _ending_in(pieces[EOS]),
-        "decoder": _sequence("decoders", *_decoders()),
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [first, end],
+            "pair": [first, second, end],
+            "special_tokens": {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": _DECODERS},
         "model": model,
     }
     return json.dumps(content, ensure_ascii=False) + "\n"
-
-
-def _added(i: int, piece: str, *, special: bool) -> dict[str, Any]:
-    """Returns a piece that is never split. Decoding drops it if it is special."""
-    return {
-        "id": i,
-        "content": piece,
-        **dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False),
-        "special": special,
-    }
-
-
-def _sequence(name: str, *steps: Any) -> dict[str, Any]:
-    return {"type": "Sequence", name: list(steps)}
 
 
 def _normalizers(model: bytes) -> list[dict[str, Any]]:
@@ -77,25 +83,6 @@ def _normalizers(model: bytes) -> list[dict[str, Any]]:
     return steps
 
 
-def _decoders() -> list[dict[str, Any]]:
-    """Returns the steps from pieces to text: bytes become characters, and ▁ becomes a space."""
-    spaces = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
-    return [
-        spaces,
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-    ]
-
-
-def _ending_in(eos: str) -> dict[str, Any]:
-    """Returns the processor that puts EOS behind the ids of a sentence."""
-    sentence, end = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": eos, "type_id": 0}}
-    pair = [sentence, {"Sequence": {"id": "B", "type_id": 0}}, end]
-    tokens = {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}}
-    return {"type": "TemplateProcessing", "single": [sentence, end], "pair": pair, "special_tokens": tokens}
-
-
 def _bpe(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
     """Returns a model that merges as sentencepiece does: the adjacent pieces whose union has the best score first."""
     merged = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: (-scores[piece], piece))
@@ -108,8 +95,3 @@ def _bpe(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     options = {"unk_token": pieces[UNK], "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
     return {"type": "BPE", "dropout": None, **options, "vocab": vocabulary, "merges": merges}
-
-
-def _unigram(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
-    vocabulary = [[piece, scores.get(piece, _TARGET_ONLY if i > EOS else 0.0)] for i, piece in enumerate(pieces)]
-    return {"type": "Unigram", "unk_id": UNK, "byte_fallback": True, "vocab": vocabulary}

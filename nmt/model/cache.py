@@ -143,13 +143,12 @@ class DecoderCache:
             window: slots that are used again and again; None if every position gets its own slot.
         """
         sentences, beam, slots = self.ancestors_BWT.shape
-        device = self.ancestors_BWT.device
         slot = self.length - self.first
         slot = slot % window if window else slot
-        multiple = 1 if device.type == "cpu" else _GPU_MULTIPLE
+        multiple = 1 if self.ancestors_BWT.device.type == "cpu" else _GPU_MULTIPLE
         slots = max(slots, math.ceil((slot + 1) / multiple) * multiple, math.ceil(_LEAST_ROWS / beam))
         ancestors_BWT = F.pad(self.ancestors_BWT, (0, slots - self.ancestors_BWT.shape[2]), value=-1)
-        hypotheses_W = torch.arange(beam, device=device)
+        hypotheses_W = torch.arange(beam, device=ancestors_BWT.device)
         ancestors_BWT[:, :, slot] = hypotheses_W
         visible_BWP = (ancestors_BWT[..., None] == hypotheses_W).flatten(2)
         bias_B1WP = visible_bias(visible_BWP, self.layers[0].own[0].dtype)[:, None]
@@ -164,21 +163,23 @@ class DecoderCache:
         If `sentences_B` is given, keeps only the sentences at these indices of the present axis B, which ascend.
         `parents_BW` then has one row for each of them.
         """
-        cache = self if sentences_B is None else self._keep(sentences_B)
+        cache = self
+        if sentences_B is not None:
+            of_blocks, first = [], 0  # which sentences of each block are kept
+            for block in self.cross_mask:
+                end = first + block.sentences
+                of_blocks.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
+                first = end
+            blocks = zip(self.cross_mask, of_blocks, strict=True)
+            cache = replace(
+                self,
+                layers=tuple(layer.keep(sentences_B, of_blocks) for layer in self.layers),
+                cross_mask=tuple(block.keep(kept_B) for block, kept_B in blocks if len(kept_B)),
+                ancestors_BWT=self.ancestors_BWT[sentences_B],
+                starts_B=self.starts_B[sentences_B],
+            )
         index_BWT = parents_BW[:, :, None].expand(-1, -1, cache.ancestors_BWT.shape[2])
         return replace(cache, ancestors_BWT=cache.ancestors_BWT.gather(1, index_BWT))
-
-    def _keep(self, sentences_B: Tensor) -> Self:
-        of_blocks, first = [], 0  # which sentences of each block are kept
-        for block in self.cross_mask:
-            end = first + block.sentences
-            of_blocks.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
-            first = end
-        layers = tuple(layer.keep(sentences_B, of_blocks) for layer in self.layers)
-        blocks = zip(self.cross_mask, of_blocks, strict=True)
-        cross_mask = tuple(block.keep(kept_B) for block, kept_B in blocks if len(kept_B))
-        ancestors_BWT, starts_B = self.ancestors_BWT[sentences_B], self.starts_B[sentences_B]
-        return replace(self, layers=layers, cross_mask=cross_mask, ancestors_BWT=ancestors_BWT, starts_B=starts_B)
 
     def join(self, others: Self, indices_X: Tensor) -> Self:
         """Adds sentences that begin now: at these indices of B, whose sentences are dropped, or behind the last."""

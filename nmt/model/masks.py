@@ -108,6 +108,9 @@ class PackedMask:
         return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
 
 
+# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
+# square of scores is less work.
+_WINDOWS_WORTH_CUTTING = 3
 # One mask for each padded block, or one for all packed sentences.
 Mask = tuple[BlockMask, ...] | PackedMask
 
@@ -118,11 +121,23 @@ def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> 
         return PackedMask.of(layout, layout, causal=causal)
     if window is None and not causal:
         return cross_attention_mask(layout, layout)
+    masks = []
     lengths = layout.lengths_B.split([block.sentences for block in layout.blocks])
-    return tuple(
-        _restricted(n, block.width, window, causal=causal) if window else _causal(n, block.width)
-        for block, n in zip(layout.blocks, lengths, strict=True)
-    )
+    for width, lengths_B in zip((block.width for block in layout.blocks), lengths, strict=True):
+        bias, cut = None, None
+        if window is None:
+            # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
+            bias = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
+        else:
+            first_BQ, last_BQ = neighbours(lengths_B, width, window, causal=causal)
+            if width > _WINDOWS_WORTH_CUTTING * window:
+                cut = Window.of(first_BQ, last_BQ, window)
+            else:
+                positions_S = torch.arange(width, device=first_BQ.device)
+                visible_BQS = (positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None])
+                bias = visible_bias(visible_BQS)[:, None]
+        masks.append(BlockMask(len(lengths_B), width, width, bias, cut))
+    return tuple(masks)
 
 
 def cross_attention_mask(queries: Layout, keys: Layout) -> Mask:
@@ -134,12 +149,6 @@ def cross_attention_mask(queries: Layout, keys: Layout) -> Mask:
         BlockMask(q.sentences, q.width, k.width, padding_bias(n, k.width) if k.padded else None)
         for q, k, n in zip(queries.blocks, keys.blocks, lengths, strict=True)
     )
-
-
-def _causal(lengths_B: Tensor, width: int) -> BlockMask:
-    # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
-    bias_QS = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
-    return BlockMask(len(lengths_B), width, width, bias_QS)
 
 
 def padding_bias(lengths_B: Tensor, width: int) -> Tensor:
@@ -169,19 +178,6 @@ def sentence_starts(lengths_B: Tensor) -> Tensor:
 
 
 # Self-attention restricted to a neighbourhood of r positions (paper §4, Table 1).
-
-# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
-# square of scores is less work.
-_WINDOWS_WORTH_CUTTING = 3
-
-
-def _restricted(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> BlockMask:
-    first_BQ, last_BQ = neighbours(lengths_B, width, size, causal=causal)
-    if width > _WINDOWS_WORTH_CUTTING * size:
-        return BlockMask(len(lengths_B), width, width, None, Window.of(first_BQ, last_BQ, size))
-    positions_S = torch.arange(width, device=first_BQ.device)
-    visible_BQS = (positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None])
-    return BlockMask(len(lengths_B), width, width, visible_bias(visible_BQS)[:, None])
 
 
 def neighbours(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,8 @@ T tokens so far, V vocabulary, C candidates, E ended hypotheses, X sentences, of
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple, Self, TypeVar
 
 import torch
@@ -31,6 +32,11 @@ def length_penalty(length: _Number, alpha: float) -> _Number:
 def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
     """Returns a finished hypothesis with its score: log P over the length penalty."""
     return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
+
+
+def best_first(hypotheses: Iterable[TokenHypothesis], count: int) -> list[TokenHypothesis]:
+    """Returns up to `count` hypotheses with the best scores, best first."""
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
 
 class Candidates(NamedTuple):
@@ -108,47 +114,39 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
     return Candidates(*(torch.stack(tensors, 1).flatten(0, 1) for tensors in zip(*of_groups, strict=True)))
 
 
+@dataclass
 class _Finished:
-    """The best finished hypotheses of each sentence, best first, and at most as many as the beam has hypotheses.
+    """The best finished hypotheses of a sentence, best first, and at most as many as the beam has hypotheses.
 
     With --beam-groups, each group of a sentence counts as a sentence, here and in `_Beams`.
+
+    Attributes:
+        is_constrained: whether the sentence has constraints that fit into the maximum length together.
     """
 
-    def __init__(self, config: SearchConfig) -> None:
-        self.config, self.beam = config, config.beam // config.beam_groups
-        # What each sentence must contain; and whether it has constraints that fit into the maximum length together.
-        self.required: dict[int, tuple[Required, bool]] = {}
-        self.hypotheses: dict[int, list[TokenHypothesis]] = {}
+    config: SearchConfig
+    required: Required
+    is_constrained: bool
+    hypotheses: list[TokenHypothesis] = field(default_factory=list)
 
-    def expect(self, sentence: int, required: Required, is_constrained: bool) -> None:
-        """Adds a sentence."""
-        self.required[sentence], self.hypotheses[sentence] = (required, is_constrained), []
-
-    def add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
+    def add(self, tokens: list[int], log_probs: list[float]) -> None:
         """Adds a hypothesis: its tokens without EOS, and the log P of the tokens and of EOS."""
-        unmet = not all(meets(tokens, constraint) for constraint in self.required[sentence][0].constraints)
-        ranked = [*self.hypotheses[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
-        self.hypotheses[sentence] = sorted(ranked, key=lambda hypothesis: -hypothesis.score)[: self.beam]
+        unmet = not all(meets(tokens, constraint) for constraint in self.required.constraints)
+        self.hypotheses.append(scored(tokens, log_probs, self.config.alpha, unmet))
+        self.hypotheses = best_first(self.hypotheses, self.config.beam // self.config.beam_groups)
 
-    def to_beat(self, sentence: int) -> float:
+    def to_beat(self) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
 
         No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live ones
         that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
-        hypotheses, wanted = self.hypotheses[sentence], min(self.config.n_best, self.beam)
-        if len(hypotheses) < wanted:
+        beam = self.config.beam // self.config.beam_groups
+        wanted = min(self.config.n_best, beam)
+        if len(self.hypotheses) < wanted:
             return -math.inf
-        is_last = self.beam == 1 or (self.required[sentence][1] and len(hypotheses) == self.beam)
-        return math.inf if is_last else hypotheses[wanted - 1].score
-
-    def take(self, groups: Iterable[int]) -> list[TokenHypothesis]:
-        """Removes the groups of one sentence; returns their best hypotheses without duplicates, best first."""
-        distinct: dict[tuple[int, ...], TokenHypothesis] = {}
-        for group in groups:
-            del self.required[group]
-            distinct |= {tuple(hypothesis.tokens): hypothesis for hypothesis in self.hypotheses.pop(group)}
-        return sorted(distinct.values(), key=lambda hypothesis: -hypothesis.score)[: self.config.n_best]
+        is_last = beam == 1 or (self.is_constrained and len(self.hypotheses) == beam)
+        return math.inf if is_last else self.hypotheses[wanted - 1].score
 
 
 @dataclass
@@ -221,35 +219,32 @@ class _Beams(BySentence):
             self.constraints.advance(parents_BW, tokens_BW)
         return parents_BW
 
-    def bounds(self, alpha: float) -> dict[int, float]:
+    def bounds(self) -> dict[int, float]:
         """Returns, for each sentence, a bound on the score of what its live hypotheses can become.
 
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
         longest_B = self.rules.ends_B - self.rules.starts_B
-        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, alpha)
+        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.config.alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
+
+    def later(self, steps: int, bos: int) -> Self:
+        """Returns the beams of sentences that begin so many steps later, or earlier for a negative number."""
+        return replace(
+            self,
+            rules=self.rules.later(steps),
+            tokens_BWT=F.pad(self.tokens_BWT, (steps, 0), value=bos),
+            history_BWT=F.pad(self.history_BWT, (steps, 0)),
+        )
 
     def joined(self, others: Self, indices_X: Tensor, bos: int) -> Self:
         """Returns the beams with other sentences, which begin now, at these indices: free ones, or behind the last."""
-        count, steps = len(self.sentences_B), self.length - 1
+        count = len(self.sentences_B)
         order_B = torch.arange(max(count, int(indices_X.max()) + 1), device=indices_X.device)
         order_B[indices_X] = count + torch.arange(len(indices_X), device=indices_X.device)
-        others = replace(
-            others,
-            rules=others.rules.later(steps),
-            tokens_BWT=F.pad(others.tokens_BWT, (steps, 0), value=bos),
-            history_BWT=F.pad(others.history_BWT, (steps, 0)),
-        )
-        beams = self.at(order_B, others)
-        unneeded = int(beams.rules.starts_B.min())
-        return replace(
-            beams,
-            rules=beams.rules.later(-unneeded),
-            tokens_BWT=beams.tokens_BWT[:, :, unneeded:],
-            history_BWT=beams.history_BWT[:, :, unneeded:],
-        )
+        beams = self.at(order_B, others.later(self.length - 1, bos))
+        return beams.later(-int(beams.rules.starts_B.min()), bos)
 
 
 class BeamSearch:
@@ -271,7 +266,7 @@ class BeamSearch:
     def __init__(self, step: Step, cache: Cache, batch: SearchBatch, done_share: float = DONE_SHARE) -> None:
         self.config, self.live, self._done_share = batch.config, set[int](), done_share
         self._step, self._cache = step, cache
-        self._finished, self.count = _Finished(batch.config), 0
+        self._finished, self.count = dict[int, _Finished](), 0
         self._beams = self._begun(batch)
 
     def _begun(self, batch: SearchBatch) -> _Beams:
@@ -285,10 +280,11 @@ class BeamSearch:
         is_constrained = [bool(of_sentence.constraints) for of_sentence in possible]
         constraints = Constraints.of(possible, batch.eos, rules.ends_B - 1, beam) if any(is_constrained) else None
         self.count += len(required)
-        numbers = range(first, self.count)
-        for number, of_sentence, constrained in zip(numbers, required, is_constrained, strict=True):
-            self._finished.expect(number, of_sentence, constrained)
-        self.live.update(numbers)
+        self.live.update(range(first, self.count))
+        self._finished |= {
+            number: _Finished(self.config, *sentence)
+            for number, sentence in enumerate(zip(required, is_constrained, strict=True), first)
+        }
         size = len(required), beam
         beams = _Beams(
             rules,
@@ -321,40 +317,34 @@ class BeamSearch:
         beams, groups = self._beams, self.config.beam_groups
         scores_RV, cache = self._step(beams.tokens_BWT[:, :, -1].flatten(), self._cache)
         candidates = beams.candidates(scores_RV)
-        for hypothesis in beams.ended(candidates):
-            self._finished.add(*hypothesis)
+        for sentence, tokens, log_probs in beams.ended(candidates):
+            self._finished[sentence].add(tokens, log_probs)
         # Which hypotheses are continued, numbered within the sentence instead of within the group.
         first_X1 = torch.arange(0, self.config.beam, beams.beam, device=scores_RV.device)[:, None]
         parents_BW = (beams.advance(candidates).unflatten(0, (-1, groups)) + first_X1).flatten(1)
-        bounds = beams.bounds(self.config.alpha)
-        done = {group for group in self.live if not bounds[group] > self._finished.to_beat(group)}
+        bounds = beams.bounds()
+        done = {group for group in self.live if not bounds[group] > self._finished[group].to_beat()}
         self.live -= done
         if done:
             ended = [b for b, group in enumerate(bounds) if group not in self.live]
             beams.log_probs_BW[torch.tensor(ended, device=beams.log_probs_BW.device)] = -torch.inf
-        chosen_B = self._leave(list(bounds))
-        self._cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
         live_sentences = {group // groups for group in self.live}
+        chosen, chosen_B = [b for b, group in enumerate(bounds) if group // groups in live_sentences], None
+        if len(chosen) <= (1 - self._done_share) * len(bounds):
+            chosen_B = torch.tensor(chosen, dtype=torch.long, device=scores_RV.device)
+            self._beams = beams.at(chosen_B)
+            chosen_B = chosen_B[::groups] // groups
+            parents_BW = parents_BW[chosen_B]
+        self._cache = cache.select(parents_BW, chosen_B)
         done_sentences = dict.fromkeys(group // groups for group in done if group // groups not in live_sentences)
-        return {
-            sentence: self._finished.take(range(sentence * groups, (sentence + 1) * groups))
-            for sentence in done_sentences
-        }
+        return {sentence: self._take(sentence) for sentence in done_sentences}
 
-    def _leave(self, searched: list[int]) -> Tensor | None:
-        """Drops the sentences without a live group if there are enough. Returns the indices of the rest, or None.
-
-        Args:
-            searched: the groups in the order of axis B.
-        """
-        groups = self.config.beam_groups
-        live_sentences = {group // groups for group in self.live}
-        chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
-        if len(chosen) > (1 - self._done_share) * len(searched):
-            return None
-        chosen_B = torch.tensor(chosen, dtype=torch.long, device=self._beams.tokens_BWT.device)
-        self._beams = self._beams.at(chosen_B)
-        return chosen_B if groups == 1 else chosen_B[::groups] // groups
+    def _take(self, sentence: int) -> list[TokenHypothesis]:
+        """Removes the groups of a sentence; returns their best hypotheses without duplicates."""
+        groups = range(sentence * self.config.beam_groups, (sentence + 1) * self.config.beam_groups)
+        hypotheses = chain.from_iterable(self._finished.pop(group).hypotheses for group in groups)
+        distinct = {tuple(hypothesis.tokens): hypothesis for hypothesis in hypotheses}
+        return best_first(distinct.values(), self.config.n_best)
 
 
 def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:

@@ -21,16 +21,11 @@ def within(required: Required, max_length: int) -> Required:
     """Returns `required` without the constraints that others imply, or without constraints if they are too long."""
     if not required.constraints:
         return required
-    constraints = _independent(required.constraints)
+    distinct = sorted(set(map(_shortest, required.constraints)) - {((),)})
+    implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}
+    constraints = tuple(constraint for constraint in distinct if constraint not in implied)
     fits = len(required.prefix) + _tokens_needed(required.prefix, constraints) < max_length
     return Required(required.prefix, constraints if fits else ())
-
-
-def _independent(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
-    """Returns the constraints that no other one implies. An output that meets these meets all."""
-    distinct = sorted(set(map(_shortest, constraints)) - {((),)})
-    implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}
-    return tuple(constraint for constraint in distinct if constraint not in implied)
 
 
 def _shortest(constraint: Constraint) -> Constraint:
@@ -158,12 +153,17 @@ class Constraints(BySentence):
         `best_BC`. Candidates from which the constraints cannot be met in time are left out. Sentences without
         constraints keep `best_BC` and `index_BC`.
         """
-        values_BX, index_BX = _extended(x_BWV, offsets_BW, index_BC, self.needed())
-        tokens_BX, parents_BX = index_BX % x_BWV.shape[2], index_BX // x_BWV.shape[2]
+        beam, vocabulary = x_BWV.shape[1:]
+        tokens_BWX = torch.cat((self.needed(), x_BWV.argmax(2, keepdim=True)), 2)
+        first_W1 = torch.arange(beam, device=x_BWV.device)[:, None] * vocabulary
+        index_BX = torch.cat((index_BC, (tokens_BWX + first_W1).flatten(1)), 1).sort(1).values
+        parents_BX, tokens_BX = index_BX // vocabulary, index_BX % vocabulary
+        values_BX = x_BWV.flatten(1).gather(1, index_BX) + offsets_BW.gather(1, parents_BX)
+        values_BX[:, 1:].masked_fill_(index_BX[:, 1:] == index_BX[:, :-1], -torch.inf)  # twice the same
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
         values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
-        order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), offsets_BW.shape[1])
+        order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), beam)
         order_BC = order_BX[:, : best_BC.shape[1]]
         constrained_B1 = self.lengths_BA.any(1, keepdim=True)
         return (
@@ -229,17 +229,6 @@ def _at(table_BAO: Tensor, states_BCA: Tensor) -> Tensor:
 def _rows(states_BWA: Tensor, parents_BC: Tensor) -> Tensor:
     """Returns the states of hypotheses `parents_BC`, BCA."""
     return states_BWA.gather(1, parents_BC[:, :, None].expand(-1, -1, states_BWA.shape[2]))
-
-
-def _extended(x_BWV: Tensor, offsets_BW: Tensor, index_BC: Tensor, needed_BWA: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns log P and indices of more candidates, BX; log P is -inf for one that occurs twice."""
-    _, beam, vocabulary = x_BWV.shape
-    tokens_BWX = torch.cat((needed_BWA, x_BWV.argmax(2, keepdim=True)), 2)
-    first_W1 = torch.arange(beam, device=x_BWV.device)[:, None] * vocabulary
-    index_BX = torch.cat((index_BC, (tokens_BWX + first_W1).flatten(1)), 1).sort(1).values
-    values_BX = x_BWV.flatten(1).gather(1, index_BX) + offsets_BW.gather(1, index_BX // vocabulary)
-    values_BX[:, 1:].masked_fill_(index_BX[:, 1:] == index_BX[:, :-1], -torch.inf)
-    return values_BX, index_BX
 
 
 def _dealt(values_BC: Tensor, banks_BC: Tensor, most_B: Tensor, beam: int) -> Tensor:

@@ -79,8 +79,11 @@ class Rules(BySentence):
         for token in self.never:
             log_probs_BWV[:, :, token] = -torch.inf
         if self.config.no_repeat_ngram:
-            pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, needed_BWX)
-            _block_repeats(log_probs_BWV, pieces_BWT, self.config.no_repeat_ngram, exempt_BWX)
+            # The tokens of the prefix and of phrases may repeat an n-gram.
+            exempt_BWX = self.prefixes_BT[:, None, length - 1 : length].expand(-1, tokens_BWT.shape[1], -1)
+            if needed_BWX is not None:
+                exempt_BWX = torch.cat((exempt_BWX, needed_BWX), 2)
+            _block_repeats(log_probs_BWV, tokens_BWT[:, :, 1:], self.config.no_repeat_ngram, exempt_BWX)
         if length <= self.last_start + self.config.min_length:
             is_short_B = length - self.starts_B <= self.config.min_length
             self._block_end(log_probs_BWV, is_short_B & (self.ends_B > length))
@@ -88,14 +91,6 @@ class Rules(BySentence):
             _force(log_probs_BWV, self.ends_B <= length, torch.full_like(self.ends_B, self.eos))
         if length <= self.prefixes_BT.shape[1]:
             _force(log_probs_BWV, self.prefix_lengths_B >= length, self.prefixes_BT[:, length - 1])
-
-    def _exempt(self, tokens_BWT: Tensor, needed_BWX: Tensor | None) -> Tensor | None:
-        """Returns the tokens that may repeat an n-gram: those of the prefix and of phrases; None if there are none."""
-        length = tokens_BWT.shape[2]
-        if length > self.prefixes_BT.shape[1]:
-            return needed_BWX
-        prefix_BW1 = self.prefixes_BT[:, length - 1, None, None].expand(-1, tokens_BWT.shape[1], 1)
-        return prefix_BW1 if needed_BWX is None else torch.cat((prefix_BW1, needed_BWX), 2)
 
     def _block_end(self, log_probs_BWV: Tensor, chosen_B: Tensor) -> None:
         """Forbids EOS in the chosen sentences, except where all other tokens would repeat an n-gram."""
@@ -107,19 +102,18 @@ class Rules(BySentence):
             log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW & ~stuck_BW, -torch.inf)
 
 
-def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX: Tensor | None) -> None:
+def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX: Tensor) -> None:
     """Forbids tokens that would complete an n-gram for the second time, unless they are exempt."""
     if pieces_BWT.shape[2] < n:
         return
-    exempt_log_probs_BWX = None if exempt_BWX is None else log_probs_BWV.gather(2, exempt_BWX)
+    exempt_log_probs_BWX = log_probs_BWV.gather(2, exempt_BWX)
     grams_BWTX = pieces_BWT.unfold(2, n, 1)
     newest_BW1X = pieces_BWT[:, :, None, pieces_BWT.shape[2] - n + 1 :]
     same_BWT = (grams_BWTX[..., :-1] == newest_BW1X).all(3)
     # Adding -inf for a repeated token and 0 for others spares a loop over hypotheses.
     addends_BWT = torch.zeros_like(same_BWT, dtype=log_probs_BWV.dtype).masked_fill(same_BWT, -torch.inf)
     log_probs_BWV.scatter_add_(2, grams_BWTX[..., -1], addends_BWT)
-    if exempt_BWX is not None and exempt_log_probs_BWX is not None:
-        log_probs_BWV.scatter_(2, exempt_BWX, exempt_log_probs_BWX)
+    log_probs_BWV.scatter_(2, exempt_BWX, exempt_log_probs_BWX)
 
 
 def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:

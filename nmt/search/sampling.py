@@ -28,28 +28,12 @@ _NUMBERS_AT_ONCE = 2**24
 _FIRST_SORTED = 256
 
 
-class _Uniforms:
-    """Uniform random numbers in [0, 1) for every sample and position."""
-
-    def __init__(self, seed: int, streams: Sequence[tuple[int, ...]], samples: int) -> None:
-        self.seed, self.streams, self.samples = seed, list(streams), samples
-        self.position = 0
-        self.block_BWX = np.empty(0)
-
-    def next(self) -> Tensor:
-        """Returns the numbers of the next position, float64, BW."""
-        block, column = divmod(self.position, _BLOCK)
-        if column == 0:
-            generators = [np.random.default_rng((self.seed, *stream, block)) for stream in self.streams]
-            # Row by row, so that the number of samples does not change the numbers of the first ones.
-            self.block_BWX = np.array([generator.random((self.samples, _BLOCK)) for generator in generators])
-        self.position += 1
-        return torch.from_numpy(self.block_BWX[:, :, column])
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Drops all sentences except those at these indices."""
-        self.streams = [self.streams[b] for b in chosen]
-        self.block_BWX = self.block_BWX[list(chosen)]
+def _uniforms(batch: SearchBatch, sentences: Sequence[int], block: int) -> Tensor:
+    """Returns uniform random numbers in [0, 1) for each sentence, sample and position of a block, float64, BWX."""
+    generators = [np.random.default_rng((batch.config.seed, *batch.streams[b], block)) for b in sentences]
+    # Row by row, so that the number of samples does not change the numbers of the first ones.
+    uniforms = [generator.random((batch.config.samples, _BLOCK)) for generator in generators]
+    return torch.from_numpy(np.array(uniforms)).to(batch.max_lengths_B.device)
 
 
 @dataclass
@@ -61,6 +45,7 @@ class _Samples(BySentence):
         tokens_BWT: BOS and the tokens so far.
         history_BWT: the log P of each token; that of BOS is never read.
         done_BW: whether the sample has ended.
+        uniforms_BWX: random numbers for the present block of positions, as many as `_BLOCK`.
     """
 
     rules: Rules
@@ -68,10 +53,11 @@ class _Samples(BySentence):
     tokens_BWT: Tensor
     history_BWT: Tensor
     done_BW: Tensor
+    uniforms_BWX: Tensor
 
-    def advance(self, scores_RV: Tensor, uniforms_BW: Tensor) -> list[tuple[int, int, TokenHypothesis]]:
+    def advance(self, scores_RV: Tensor) -> list[tuple[int, int, TokenHypothesis]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
-        config = self.rules.config
+        config, uniforms_BW = self.rules.config, self.uniforms_BWX[:, :, (self.tokens_BWT.shape[2] - 1) % _BLOCK]
         log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
         self.rules.apply(log_probs_BWV, self.tokens_BWT)
         rows = max(1, _NUMBERS_AT_ONCE // scores_RV.shape[1])
@@ -97,26 +83,28 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     these changes.
     """
     device, size = batch.max_lengths_B.device, (len(batch.required), batch.config.samples)
-    uniforms = _Uniforms(batch.config.seed, batch.streams, batch.config.samples)
     samples = _Samples(
         Rules.of(batch),
         sentences_B=torch.arange(size[0], device=device),
         tokens_BWT=torch.full((*size, 1), batch.bos, dtype=torch.long, device=device),
         history_BWT=torch.zeros(*size, 1, device=device),
         done_BW=torch.zeros(size, dtype=torch.bool, device=device),
+        uniforms_BWX=_uniforms(batch, range(size[0]), 0),
     )
     hypotheses: list[dict[int, TokenHypothesis]] = [{} for _ in batch.required]
     parents_W = torch.arange(size[1], device=device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
-        for sentence, w, hypothesis in samples.advance(scores_RV, uniforms.next().to(device)):
+        for sentence, w, hypothesis in samples.advance(scores_RV):
             hypotheses[sentence][w] = hypothesis
         chosen = [b for b, done in enumerate(samples.done_BW.all(1).tolist()) if not done]
         if len(chosen) <= (1 - DONE_SHARE) * len(samples.done_BW):
             chosen_B = torch.tensor(chosen, dtype=torch.long, device=device)
             samples = samples.at(chosen_B)
-            uniforms.keep(chosen)
             cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
+        block, column = divmod(samples.tokens_BWT.shape[2] - 1, _BLOCK)
+        if column == 0:
+            samples.uniforms_BWX = _uniforms(batch, samples.sentences_B.tolist(), block)
     in_order = [[of_sentence[w] for w in range(size[1])] for of_sentence in hypotheses]
     return [several if all(math.isfinite(h.score) for h in several) else [] for several in in_order]
 
