@@ -152,7 +152,7 @@ def clean(
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
-    execution = execution or Execution()
+    execution = execution or Execution(workers=config.workers)
     options = execution.options
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
@@ -169,8 +169,11 @@ def clean(
             folder.discard()
             raise NmtError(f"there are no lines in {' and '.join(config.train)}; give another --train")
         summary = Summary(config)
-        results = [result.arrays for _, result in folder.results()]
-        reasons, hashes = (np.concatenate([arrays[name] for arrays in results]) for name in ("reasons", "hashes"))
+        reasons, hashes = np.zeros(folder.plan.rows, np.int8), np.zeros(folder.plan.rows, np.uint64)
+        first = 0
+        for shard, result in folder.results():
+            of_shard = slice(first, first := first + shard.rows)
+            reasons[of_shard], hashes[of_shard] = result.arrays["reasons"], result.arrays["hashes"]
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from io import BytesIO
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -73,17 +73,16 @@ def dual_scores(
     # Numbers that were computed with another precision, for example, are not used.
     digest = digest_of_json(settings_of(here))
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
-        output = folder / f"{name}-{digest[:16]}.npy"
+        output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
             job = _EntropyJob((model,), here, format=PairFormat("files"))
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
                 source = Files([files], ["--source", "--target"])
                 run = Run.of_files(job, source, str(output), settings_of(here), execution, progress)
-                with run.records() as records, replaced_file(output, "start the same command again") as file:
-                    content = BytesIO()
-                    np.save(content, np.array(list(records or ())).reshape(-1, 2))
-                    file.write(content.getbuffer())
-        directions.append(np.load(output).T)
+                advice = f"correct that and start the same command again; what is finished stays in {folder.parent}"
+                with run.records() as records, replaced_file(output, advice) as file:
+                    file.write(np.fromiter(chain.from_iterable(records or ()), np.float64).tobytes())
+        directions.append(np.fromfile(output).reshape(-1, 2).T)
     (forward, forward_end), (backward, backward_end) = directions
     entropy, end = np.maximum(forward, backward), np.maximum(forward_end, backward_end)
     chunks = in_chunks(read_rows(*sides))

@@ -51,12 +51,13 @@ def generate(
     form = LineFormat(
         "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)
     )
-    unmet: list[str] = []  # the lines whose translations lack something
+    unmet, first_unmet = 0, ""  # the lines whose translations lack something
 
     def text(record: Any) -> str:
+        nonlocal unmet, first_unmet
         line = TranslatedLine.of(record)
         if any(translation.unmet for translation in line.translations):
-            unmet.append(line.place)
+            unmet, first_unmet = unmet + 1, first_unmet or line.place
         return form.written(line, search.outputs)
 
     with (
@@ -72,6 +73,6 @@ def generate(
         Run.of_files(job, source, files.output, settings, execution, progress).write(text)
     if unmet:
         console.warn(
-            f"the translations of {console.counted(len(unmet), 'line')} lack constraints or terms (the first is "
-            f"{unmet[0]}); raise --max-length-offset or leave some out"
+            f"the translations of {console.counted(unmet, 'line')} lack constraints or terms (the first is "
+            f"{first_unmet}); raise --max-length-offset or leave some out"
         )

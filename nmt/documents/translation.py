@@ -146,14 +146,14 @@ def translate(
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
     check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
-    rows = [(text, *phrases) for text, phrases in sentences.translations]
+    rows = [(text, *phrases) for text, phrases in sentences.keys]
     source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
     run = Run(job, source, output, is_resumable, settings, execution, progress)
     with run.records() as records:
         if records is None:
             return reports
-        translations = (TranslatedLine.of(record).translations[0] for record in records)
-        sentences.translations.update(zip(sentences.translations, translations, strict=True))
+        for key, record in zip(sentences.keys, records, strict=True):
+            sentences.translate(key, TranslatedLine.of(record).translations[0])
         for report, document in documents:
             content = sentences.written(document)
             folder = Path(report.output).parent

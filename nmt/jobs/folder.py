@@ -53,7 +53,7 @@ class Preparation:
 
     def settings_with(self, plan: Plan) -> dict[str, Any]:
         """Returns the settings and the digests of the input as plain data."""
-        settings: dict[str, Any] = {"--shard-lines": self.shard_rows}
+        settings: dict[str, Any] = {"--shard-lines": self.shard_rows, "version of its files": _VERSION}
         for number, files in enumerate(plan.segments, start=1):
             for column, file in zip(self.source.columns, files, strict=True):
                 name = column if len(plan.segments) == 1 else f"{column} {number}"
@@ -62,6 +62,8 @@ class Preparation:
         return as_read
 
 
+# The version of the form of the files in the folder.
+_VERSION = 2
 # The end of the message if a file of the job cannot be written.
 _ADVICE = "correct that and start the same command again"
 _SHARDS, _DATA = "shards", "data"

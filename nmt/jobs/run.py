@@ -102,7 +102,8 @@ class Run:
                 with output_file(self.output, self.inputs, advice=advice) as out:
                     for record in records:
                         out.write(text(record))
-                        out.flush()  # whoever waits for the answer to a line gets it now
+                        if not self.is_resumable:
+                            out.flush()  # whoever waits for the answer to a line gets it now
         return records is not None
 
 

@@ -92,7 +92,8 @@ class Memory(Source):
         return Plan(((file,),), shard_rows, np.zeros((-(-len(self._rows) // shard_rows), 1), np.int64))
 
     def read(self, shard: Shard) -> list[tuple[Row, Place]]:
-        return list(islice(self.rows(), shard.start, shard.start + shard.rows))
+        rows = self._rows[shard.start : shard.start + shard.rows]
+        return [(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
 
 
 def chunks_of(source: Source, unit: Callable[[Row, Place], Any]) -> Chunks:

@@ -172,7 +172,7 @@ class _Unfinished:
         self.advance(len(new))
 
     def outcome(self, job: Job, codec: Any) -> Outcome:
-        """Returns the outcome of the chunk when all batches are done."""
+        """Returns the outcome of the chunk when all batches are done, or one is lost."""
         if self.lost:
             lines = console.listed(sorted({number - self.chunk.before for number in self.lost}))
             return Outcome(
@@ -215,7 +215,7 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
                 is_lost = isinstance(future.exception(), WorkerDiedError)
                 unfinished.lost = batch.units if is_lost else unfinished.lost
                 unfinished.add(batch, None if is_lost else future.result())
-            for unfinished in [unfinished for unfinished in in_flight if not unfinished.left]:
+            for unfinished in [unfinished for unfinished in in_flight if unfinished.lost or not unfinished.left]:
                 in_flight.remove(unfinished)
                 yield unfinished.outcome(job, codec)
 
@@ -233,6 +233,9 @@ class Execution:
     options: JobConfig = field(default_factory=JobConfig)
     workers: int | None = None
     executor: Executor = local
+
+    def __post_init__(self) -> None:
+        assert not (self.options.cluster and self.executor is local), "use nmt.jobs.ray.connected"
 
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:

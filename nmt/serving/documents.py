@@ -178,7 +178,7 @@ class DocumentStore:
             what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
             raise NmtError(f"{document.name} has {what}, which needs a single model, but {names} translate in turn")
         # Similar lengths are translated together.
-        keys = sorted(sentences.translations, key=lambda key: len(key[0]) + sum(map(len, key[1])), reverse=True)
+        keys = sorted(sentences.keys, key=lambda key: len(key[0]) + sum(map(len, key[1])), reverse=True)
         document.state, document.sentences = "translating", len(keys)
         document.characters = sum(len(text) for text, _ in keys)
         document.started = asyncio.get_running_loop().time()
@@ -190,8 +190,8 @@ class DocumentStore:
             except HTTPException:  # the queue is full
                 await asyncio.sleep(int(RETRY["Retry-After"]))
                 continue
-            best = [ranked[0]._replace(pieces=[], log_probs=[]) for (ranked,) in translations]
-            sentences.translations.update(zip(waiting, best, strict=True))
+            for key, (ranked,) in zip(waiting, translations, strict=True):
+                sentences.translate(key, ranked[0])
             document.done += len(waiting)
         return await self._in_thread(partial(sentences.written, parsed))
 

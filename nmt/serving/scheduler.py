@@ -34,6 +34,7 @@ class Item(NamedTuple):
         tokens: how much work it is.
         shares: whether it may be worked on together with others.
         joins: the operation that advances a search which the item can join at any time; None if there is none.
+        is_counted: whether it counts for the limit of the queue; of the parts of a long sentence, only the first does.
     """
 
     kind: Hashable
@@ -41,6 +42,7 @@ class Item(NamedTuple):
     tokens: int
     shares: bool = True
     joins: Hashable | None = None
+    is_counted: bool = True
 
 
 class _Entry(NamedTuple):
@@ -82,8 +84,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """The number of items in the queue."""
-        return sum(map(len, self._queues.values()))
+        """The number of sentences and other work in the queue."""
+        return sum(entry.item.is_counted for queue in self._queues.values() for entry in queue)
 
     async def run(self, items: Sequence[Item]) -> list[Any]:
         """Returns the results of the items of a request. If the caller is cancelled, its waiting items are dropped.
@@ -91,10 +93,10 @@ class Scheduler:
         Raises:
             HTTPException: there is no room for all of them.
         """
-        most = self._config.max_waiting
-        if len(items) > most:
-            raise NmtError(f"the request has {len(items):,} sentences, but at most {most:,} may wait; send it in parts")
-        if self.waiting + len(items) > most:
+        most, count = self._config.max_waiting, sum(item.is_counted for item in items)
+        if count > most:
+            raise NmtError(f"the request has {count:,} sentences, but at most {most:,} may wait; send it in parts")
+        if self.waiting + count > most:
             raise HTTPException(503, "too many sentences are waiting; try again later", RETRY)
         turn, waiting = self._now, []
         for item in items:

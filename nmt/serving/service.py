@@ -311,7 +311,13 @@ class Service:
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
         items = [
-            Item(operation, sentence, sentence.width, joins=running if can_join(sentence, search) else None)
+            Item(
+                operation,
+                sentence,
+                sentence.width,
+                joins=running if can_join(sentence, search) else None,
+                is_counted=sentence.key.part == 0,
+            )
             for sentence in encoded
         ]
         results = await self.scheduler.run(items)

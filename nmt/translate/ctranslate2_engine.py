@@ -128,6 +128,8 @@ class CTranslate2Engine:
                     translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
             ranked = [sorted(each, key=lambda t: -t.score)[: search.n_best] for each in ranked]
+        if not log_probs:
+            ranked = [[translation._replace(pieces=[], log_probs=[]) for translation in each] for each in ranked]
         return ranked
 
     def _source(self, sentence: EncodedSentence) -> list[str]:

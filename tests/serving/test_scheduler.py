@@ -129,6 +129,16 @@ async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
 
 
 @in_virtual_time
+async def test_of_the_parts_of_a_long_sentence_one_counts_for_the_limit(workers: Workers) -> None:
+    first, *others = items("abcdefghijklmnop")
+    request = await workers.request(first, *(other._replace(is_counted=False) for other in others))
+    assert workers.scheduler.waiting == 0
+    for number in range(4):
+        await workers.finish(number)
+    assert await request == list("ABCDEFGHIJKLMNOP")
+
+
+@in_virtual_time
 async def test_an_item_that_fails_does_not_spoil_the_others(workers: Workers) -> None:
     requests = [await workers.request(*items(name)) for name in "xab"]
     await workers.finish(0)
