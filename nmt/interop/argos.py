@@ -21,9 +21,7 @@ from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.languages import base_language
 
-_SUFFIX, _SENTENCE_SUFFIX = ".argosmodel", ".onnx"
-# The release of Argos Translate whose source this module follows.
-_ARGOS_VERSION = "1.11.0"
+_SENTENCE_SUFFIX = ".onnx"
 _USE = """Install Argos Translate with `pip install argostranslate`.
 
 ```python
@@ -58,9 +56,9 @@ def export_argos(
         splitter[f"minisbd/{source}{_SENTENCE_SUFFIX}"] = read_bytes(Path(sentence_model))
     sentences = "this package contains" if splitter else "it downloads when it translates for the first time"
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
-    metadata = {"package_version": "1.0", "argos_version": _ARGOS_VERSION}
+    metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
-    with output_file(output, [origin], suffix=_SUFFIX) as file:
+    with output_file(output, [origin], suffix=".argosmodel") as file:
         spec = specification(checkpoint, origin, quantization, "--format argos")
         with (
             writing(f"--output {output}", "free some space"),

@@ -109,15 +109,14 @@ class Settings:
         Args:
             given: `source_lang` and `target_lang`; None if the settings say which.
         """
-        languages: dict[str, str] = {}
-        for name, given_lang in given.items():
-            lang = self.values.get(name) if given_lang is None else given_lang
+        languages: dict[str, Any] = {
+            name: self.values.get(name) if lang is None else lang for name, lang in given.items()
+        }
+        for name, lang in languages.items():
             if not isinstance(lang, str) or not lang:
                 side = name.removesuffix("_lang")
                 raise NmtError(f"{self.path} does not say the {side} language; give it with {flag_name(name)}")
-            languages[name] = lang
-        if languages["source_lang"] == languages["target_lang"]:
-            raise NmtError(
-                f"both languages are {languages['source_lang']}; give others with --source-lang and --target-lang"
-            )
+        source_lang, target_lang = languages.values()
+        if source_lang == target_lang:
+            raise NmtError(f"both languages are {source_lang}; give others with --source-lang and --target-lang")
         return languages

@@ -45,12 +45,6 @@ class Facts:
     scores: str | None = None
 
 
-_LOWER_CAPITALS = (
-    "The model has seen little text in capitals. Give it lines that are all in capitals in lower case, and put their "
-    "translations in capitals, as `nmt generate` does."
-)
-
-
 def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size: int, again: str = "") -> str:
     """Returns the README.md of an exported model.
 
@@ -65,12 +59,16 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     origin_of_weights: Any = checkpoint.provenance
     while "averaged" in origin_of_weights:
         origin_of_weights = origin_of_weights["last"]
+    lower_capitals = (
+        "The model has seen little text in capitals. Give it lines that are all in capitals in lower case, and put "
+        "their translations in capitals, as `nmt generate` does."
+    )
     history = "converted with nmt from another format" if "imported" in origin_of_weights else "trained with nmt"
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",
         f"## Use\n\n{use}",
-        _LOWER_CAPITALS if text.lower_capitals else "",
+        lower_capitals if text.lower_capitals else "",
         f"## Data\n\n{facts.data}" if facts.data else "",
         f"## Licence\n\n{facts.license}" if facts.license else "",
         f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",

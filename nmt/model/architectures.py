@@ -20,19 +20,6 @@ _BASE = ModelConfig(
 _TINY = replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3)
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
 
-# The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
-# label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
-_TABLE_3 = {
-    **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
-    **{f"table3_b_dk{d_k}": replace(_BASE, d_k=d_k) for d_k in (16, 32)},
-    **{f"table3_c_n{n}": replace(_BASE, encoder_layers=n, decoder_layers=n) for n in (2, 4, 8)},
-    "table3_c_dmodel256": replace(_BASE, d_model=256, d_k=32, d_v=32),
-    "table3_c_dmodel1024": replace(_BASE, d_model=1024, d_k=128, d_v=128),
-    **{f"table3_c_dff{d_ff}": replace(_BASE, d_ff=d_ff) for d_ff in (1024, 4096)},
-    **{f"table3_d_dropout{dropout}": replace(_BASE, dropout=dropout) for dropout in (0.0, 0.2)},
-    "table3_e_learned": replace(_BASE, learned_positions=1024),
-}
-
 ARCHITECTURES: dict[str, ModelConfig] = {
     # Paper Table 3, rows "base" and "big"; P_drop of big is 0.3 for en-de and 0.1 for en-fr (§5.4, §6.1).
     "transformer_base": _BASE,
@@ -49,7 +36,16 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     # (Kasai et al. 2021, arXiv:2006.10369). A deep encoder learns faster with pre-norm. See docs/distillation.md.
     "transformer_base_fast": replace(_BASE, encoder_layers=12, decoder_layers=1, norm="pre"),
     "transformer_tiny_fast": replace(_TINY, encoder_layers=12, decoder_layers=1, norm="pre"),
-    **_TABLE_3,
+    # The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
+    # label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
+    **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
+    **{f"table3_b_dk{d_k}": replace(_BASE, d_k=d_k) for d_k in (16, 32)},
+    **{f"table3_c_n{n}": replace(_BASE, encoder_layers=n, decoder_layers=n) for n in (2, 4, 8)},
+    "table3_c_dmodel256": replace(_BASE, d_model=256, d_k=32, d_v=32),
+    "table3_c_dmodel1024": replace(_BASE, d_model=1024, d_k=128, d_v=128),
+    **{f"table3_c_dff{d_ff}": replace(_BASE, d_ff=d_ff) for d_ff in (1024, 4096)},
+    **{f"table3_d_dropout{dropout}": replace(_BASE, dropout=dropout) for dropout in (0.0, 0.2)},
+    "table3_e_learned": replace(_BASE, learned_positions=1024),
 }
 
 

@@ -162,13 +162,9 @@ def visible_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
 
 
-# The base-2 logarithm of the least bound on the length of packed sentences.
-_LEAST_BOUND = 6
-
-
 def bound_on(longest: int) -> int:
     """Returns a bound on the length of sentences: a power of 4 and at least 64, so that there are few bounds."""
-    bits = max(_LEAST_BOUND, (longest - 1).bit_length())
+    bits = max(6, (longest - 1).bit_length())
     return 1 << (bits + bits % 2)
 
 

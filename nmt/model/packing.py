@@ -58,7 +58,7 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: 
     visible_FG = visible_FG.tril() if causal else visible_FG
     draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
     # Queries, keys and values are slices of wider tensors, as in the model.
-    wider = [draw(len(numbers), 2 * heads, d_k) for numbers in (sentences_F, sentences_G, sentences_G)]
+    wider = [draw(len(flat), 2 * heads, d_k) for flat in (sentences_F, sentences_G, sentences_G)]
     grad_FHK = draw(len(sentences_F), heads, d_k)
 
     def results(attend: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:

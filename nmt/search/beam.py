@@ -282,8 +282,8 @@ class BeamSearch:
         self.count += len(required)
         self.live.update(range(first, self.count))
         self._finished |= {
-            number: _Finished(self.config, *sentence)
-            for number, sentence in enumerate(zip(required, is_constrained, strict=True), first)
+            sentence: _Finished(self.config, *wanted)
+            for sentence, wanted in enumerate(zip(required, is_constrained, strict=True), first)
         }
         size = len(required), beam
         beams = _Beams(
@@ -305,9 +305,9 @@ class BeamSearch:
         Args:
             cache: their state before the first token.
         """
-        numbers = self._beams.sentences_B.tolist()
-        free = [b for b, sentence in enumerate(numbers) if sentence not in self.live]
-        indices = [*free, *range(len(numbers), len(numbers) + len(batch.required))][: len(batch.required)]
+        searched, count = self._beams.sentences_B.tolist(), len(batch.required)
+        free = [b for b, sentence in enumerate(searched) if sentence not in self.live]
+        indices = [*free, *range(len(searched), len(searched) + count)][:count]
         indices_X = torch.tensor(indices, dtype=torch.long, device=batch.max_lengths_B.device)
         self._beams = self._beams.joined(self._begun(batch), indices_X, batch.bos)
         self._cache = self._cache.join(cache, indices_X)

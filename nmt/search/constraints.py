@@ -78,13 +78,8 @@ def failures(phrase: Phrase) -> list[int]:
     State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search falls
     back to the longest shorter match at the end of the same tokens, which is `failures(phrase)[n]`.
     """
-    states = [0, 0]
-    for n, token in enumerate(phrase[1:], 1):
-        state = states[n]
-        while state and phrase[state] != token:
-            state = states[state]
-        states.append(state + (phrase[state] == token))
-    return states
+    ends = [[k for k in range(n) if phrase[n - k : n] == phrase[:k]] for n in range(1, len(phrase) + 1)]
+    return [0, *(matches[-1] for matches in ends)]
 
 
 _FAR = 2**31
