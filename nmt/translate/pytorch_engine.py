@@ -108,6 +108,7 @@ class PyTorchEngine:
 
         by_index: dict[int, list[TokenHypothesis]] = {}
         with self.session():
+            # Batches of the service, and alternatives, may hold more tokens than are computed at once.
             for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.device)):
                 chosen = [sentences[i] for i in batch]
                 hypotheses = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
