@@ -19,6 +19,10 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _FAST_FP16 = (7, 0)
 
 
+# From this slowdown on, an emulated precision gives a warning.
+_SLOW = 1.5
+
+
 @dataclass(frozen=True)
 class Runtime:
     """The device and the precision in which a model computes.
@@ -84,7 +88,7 @@ def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = Fa
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
     runtime = Runtime(device, _DTYPES[precision_of(config)])
-    if local_rank == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > 1.5:
+    if local_rank == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
         console.warn_once(
             f"--precision {runtime.precision} is emulated here: a matrix product takes {slowdown:,.0f} times as long "
             f"as in fp32; leave out --precision"
