@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Outcome], int]] = {
 }
 # Modules that commands import on demand. The parent imports them before it forks, so that not every child has to.
 _LAZY_MODULES = (
-    "nmt.training.train", "nmt.training.ranks", "nmt.translate.job", "nmt.translate.rescoring",
+    "nmt.training.train", "nmt.training.ranks", "nmt.translate.job",
     "nmt.data.preprocess", "nmt.pages.report", "nmt.pages.attention", "nmt.scoring", "nmt.parsing.evalb",
     "nmt.parsing.treebank", "sacrebleu", "torch._dynamo",
 )  # fmt: skip
