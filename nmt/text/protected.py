@@ -1,0 +1,266 @@
+"""Protected words: what of a text comes out of its translation as it went in.
+
+Addresses, placeholders of programs, tags, references of HTML and emoji are protected, and what the patterns of a user
+match. A search can require them, but it may lack pieces for their characters, or write letters directly behind them.
+`with_protected` therefore puts them right in any translation, whatever engine made it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+import regex
+
+from nmt.errors import NmtError
+
+Span = tuple[int, int]
+
+# Characters of addresses. Brackets belong to them in pairs, and punctuation only if more follows.
+_ADDRESS = r"""(?:[^\s<>"'()\[\]{}`|«»“”]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]|\{\{?[\w.]*+\}?\})"""
+_ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
+_NAME = r"[A-Za-z_][\w.-]*+"
+# Possessive repetition keeps the time linear.
+_DEFAULT = "|".join([
+    # Addresses: with a scheme, of mail, and bare ones with a path
+    rf"(?:(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}+://|mailto:)|(?<![\w.@-])www\.)(?=\w){_ADDRESS}+{_ADDRESS_END}",
+    r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+",
+    rf"(?<![\w@./:-])(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
+    # Placeholders of templates, which may have spaces inside, and of programs
+    r"\{\{\{?(?:(?!\}\}).)++\}\}\}?|\{%.*?%\}|\{#.*?#\}|<%.*?%>|<\?.*?\?>",
+    r"[$#%]?\{\s*+[^{}\s]*+\s*+\}",
+    r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
+    r"\$t\([^()\n]*+\)|@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)",
+    r"(?<![\w%])%[A-Za-z_]\w*+%(?![\w%])|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)|(?<!\w)__\w+?__(?!\w)",
+    r"(?<![\d%])%(?:\(\w++\)|<\w++>|\d++\$)?[-+#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
+    r"(?:hh?|ll?|[qLjzt])?[@aAcCdDeEfFgGiopsSuUxX](?![^\W\d_]{2})",
+    r"(?<![\w%])%L?\d{1,2}(?![\w%])",
+    r"(?<![\w:)/]):[a-z_]\w++(?!:)|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)",
+    # Tags and references
+    rf"</?(?:\d++|{_NAME})(?:\s[^<>]*+)?/?>|&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);",
+    # Emoji
+    r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
+    r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\uFE0F)\p{EMod}?"
+    r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+",
+])  # fmt: skip
+# A line without any of these has no protected words by default. Looking for them takes a tenth of the time.
+_SIGNS = regex.compile(
+    r"[@{<%$&\u20E3]|://|mailto:|www\.|__|\.\w+(?::\d+)?/|(?<!\w):\w|[^\x00-\u203b\u2100-\uabff\uac00-\ud7ff\uf900-\ufdff]"
+)
+_PATIENCE_SECONDS = 1.0  # for a pattern in one text
+
+
+class Protected:
+    """Finds what of a text stays as it is.
+
+    Args:
+        keep: more regular expressions, such as those of --keep.
+
+    Raises:
+        NmtError: a regular expression is not valid, or matches an empty text.
+    """
+
+    def __init__(self, keep: Iterable[str] = ()) -> None:
+        self.keep = tuple(keep)
+        for pattern in self.keep:
+            try:
+                matches_nothing = regex.fullmatch(pattern, "", timeout=_PATIENCE_SECONDS)
+            except (regex.error, TimeoutError) as error:
+                raise NmtError(f"--keep {pattern!r:.80} is not a regular expression ({error}); correct it") from error
+            if matches_nothing:
+                raise NmtError(f"--keep {pattern!r:.80} matches an empty text; write what must be there")
+        self._default = regex.compile(_DEFAULT, regex.DOTALL | regex.IGNORECASE)
+        self._own = [regex.compile(pattern) for pattern in self.keep]
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns where protected words begin and end, in order. Those that overlap or touch in a word are one.
+
+        Raises:
+            NmtError: a pattern of `keep` takes too long.
+        """
+        spans = [match.span() for match in self._default.finditer(text)] if _SIGNS.search(text) else []
+        for pattern in self._own:
+            try:
+                spans += [match.span() for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
+            except TimeoutError as error:
+                raise NmtError(
+                    f"--keep {pattern.pattern!r:.80} takes more than {_PATIENCE_SECONDS:g} second for a text of "
+                    f"{len(text):,} characters; write it without nested repetitions"
+                ) from error
+        joined: list[Span] = []
+        for start, stop in sorted(spans):
+            if joined and start < joined[-1][1]:
+                joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+            else:
+                joined.append((start, stop))
+        return joined
+
+    def cover(self, text: str) -> bool:
+        """Returns whether nothing of a text is translated: all letters outside protected words are missing."""
+        start, letters = 0, []
+        for begin, stop in [*self.spans(text), (len(text), len(text))]:
+            letters.append(text[start:begin])
+            start = stop
+        return not any(map(str.isalpha, "".join(letters)))
+
+
+class _Copy(NamedTuple):
+    """Where a translation has, or gets, a protected word: `translation[start:stop]` becomes `source[begin:end]`."""
+
+    start: int
+    stop: int
+    begin: int
+    end: int
+
+
+def with_protected(
+    source: str, words: Sequence[Span], translation: str, links: Mapping[int, int], *, spaces: bool
+) -> tuple[str, dict[int, int]]:
+    """Returns the translation with every protected word of the source, and the links between words of both.
+
+    A word that the translation has stays where it is, apart from other letters and digits, unless the source joins them
+    too. A damaged copy of a word is replaced. A word that is missing is inserted behind the translation of the word
+    before it, or at the same share of the length if there are no links.
+
+    Args:
+        words: where the protected words are in the source.
+        links: the source word of target words, by their numbers; may be empty.
+        spaces: whether spaces separate the words of the target language.
+    """
+    copies: list[_Copy] = []
+    longest_first = sorted(words, key=lambda word: (word[0] - word[1], word))
+    missing = []
+    for word in longest_first:
+        span = _exact(source, word, translation, copies)
+        if span:
+            copies.append(_Copy(*span, *word))
+        else:
+            missing.append(word)
+    for word in sorted(missing):
+        span = _damaged(source[slice(*word)], translation, copies) or _gap(
+            source, word, translation, links, copies, spaces=spaces
+        )
+        copies.append(_Copy(*span, *word))
+    return _written(source, translation, sorted(copies), links, spaces=spaces)
+
+
+def _is_free(start: int, stop: int, copies: Iterable[_Copy]) -> bool:
+    return all(stop <= copy.start or copy.stop <= start for copy in copies)
+
+
+def _exact(source: str, word: Span, translation: str, copies: Sequence[_Copy]) -> Span | None:
+    """Returns where the translation has a word as it is written. Copies that are words of their own go first."""
+    text = source[slice(*word)]
+    starts = [match.start() for match in regex.finditer(regex.escape(text), translation)]
+    spans = [(start, start + len(text)) for start in starts if _is_free(start, start + len(text), copies)]
+    joined = _joins(source, *word)
+    return min(spans, key=lambda span: sum(_joins(translation, *span)) - sum(joined), default=None)
+
+
+def _joins(text: str, start: int, stop: int) -> tuple[bool, bool]:
+    """Returns whether a letter or digit stands directly before, and directly behind, a part of a text."""
+    return text[start - 1 : start].isalnum(), text[stop : stop + 1].isalnum()
+
+
+# A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
+_SIMILAR = 0.7
+
+
+def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | None:
+    """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
+    wanted = "".join(word.lower().split())
+    tokens = [match.span() for match in regex.finditer(r"\S+", translation)]
+    best, most = None, _SIMILAR
+    for first, (start, _) in enumerate(tokens if len(wanted) > 1 else ()):
+        for _, stop in tokens[first:]:
+            written = translation[start:stop].rstrip(".,;:!?")
+            squeezed = "".join(written.lower().split())
+            if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
+                break
+            matcher = SequenceMatcher(None, wanted, squeezed, autojunk=False)
+            if matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
+                best, most = (start, start + len(written)), ratio
+    return best
+
+
+def _gap(
+    source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy], *, spaces: bool
+) -> Span:
+    """Returns where a word is inserted, as an empty span at the edge of a word of the translation."""
+    tokens = [match.span() for match in regex.finditer(r"\S+" if spaces or links else r"\S", translation)]
+    is_last = not any(map(str.isalnum, source[word[1] :]))
+    if links:
+        own = len(regex.findall(r"\S+", source[: word[0] + 1])) - 1
+        before = {target: linked for target, linked in links.items() if linked < own}
+        nearest = max(before.values(), default=None)
+        last = max((target for target, linked in before.items() if linked == nearest), default=-1)
+    else:
+        share = word[0] / max(1, len(source) - (word[1] - word[0]))
+        last = len(tokens) - 1 if is_last else round(share * len(tokens)) - 1
+    position = tokens[min(last, len(tokens) - 1)][1] if last >= 0 and tokens else 0
+    if is_last and last >= len(tokens) - 1:  # it stands before the final punctuation
+        position = len(translation.rstrip(" .!?:;…。！？"))
+    inside = [copy for copy in copies if copy.start < position < copy.stop]
+    position = inside[0].stop if inside else position
+    return position, position
+
+
+def _written(
+    source: str, translation: str, copies: Sequence[_Copy], links: Mapping[int, int], *, spaces: bool
+) -> tuple[str, dict[int, int]]:
+    """Returns the translation with its copies of protected words, and the links of its words."""
+    text, end = "", 0
+    ends: list[tuple[int, int]] = []  # of what was copied, in the translation and in the new text
+    for copy in copies:
+        word = source[copy.begin : copy.end]
+        text += translation[end : copy.start]
+        left, right = source[copy.begin - 1 : copy.begin], source[copy.end : copy.end + 1]
+        following = translation[copy.stop : copy.stop + 2]
+        if left.strip() and not left.isalnum() and text.endswith(f"{left} "):
+            text = text[:-1]  # a bracket, for example
+        elif text and _needs_space(text[-1], left, is_new=copy.start == copy.stop, spaces=spaces):
+            text += " "
+        text += word
+        # A space that only separates the word from a bracket or comma that touches it in the source is left out.
+        is_loose = right.strip() and not right.isalnum() and following == f" {right}"
+        end = copy.stop + bool(is_loose)
+        ends.append((end, len(text)))
+        if following and _needs_space(following[0], right, is_new=copy.start == copy.stop, spaces=spaces):
+            text += " "
+    text += translation[end:]
+    if not links:
+        return text, {}
+    return text, _moved_links(source, translation, text, copies, ends, links)
+
+
+def _needs_space(neighbour: str, in_source: str, *, is_new: bool, spaces: bool) -> bool:
+    """Returns whether a space must separate a protected word from the character beside it in the translation."""
+    if in_source.isalnum() or neighbour.isspace():
+        return False
+    if neighbour.isalnum():
+        return spaces or neighbour.isascii()
+    return is_new and spaces and neighbour not in "([{\"'.,;:!?)]}…" and neighbour != in_source
+
+
+def _moved_links(
+    source: str,
+    translation: str,
+    text: str,
+    copies: Sequence[_Copy],
+    ends: Sequence[tuple[int, int]],
+    links: Mapping[int, int],
+) -> dict[int, int]:
+    """Returns the links of the words of `text`, in which the copies are linked to the protected words."""
+    starts = [match.start() for match in regex.finditer(r"\S+", text)]
+    source_starts = [match.start() for match in regex.finditer(r"\S+", source)]
+    moved: dict[int, int] = {}
+    for target, match in enumerate(regex.finditer(r"\S+", translation)):
+        if target in links and _is_free(match.start(), match.start() + 1, copies):
+            passed = bisect_right(ends, match.start(), key=lambda end: end[0])
+            old, new = ends[passed - 1] if passed else (0, 0)
+            moved[bisect_right(starts, match.start() - old + new) - 1] = links[target]
+    for copy, (_, new) in zip(copies, ends, strict=True):
+        for i in range(copy.end - copy.begin):
+            target = bisect_right(starts, new - (copy.end - copy.begin) + i) - 1
+            moved[target] = bisect_right(source_starts, copy.begin + i) - 1
+    return moved

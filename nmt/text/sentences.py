@@ -1,0 +1,44 @@
+"""Cuts lines into sentences, and puts the translations of sentences together with the spaces of the source."""
+
+import re
+from collections.abc import Sequence
+
+from nmt.text.languages import WITHOUT_SPACES, base_language
+from nmt.text.protected import Span
+
+
+def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span]:
+    """Returns where the sentences of a line begin and end, without the spaces around them. A blank line has none.
+
+    In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that is
+    not ASCII, such as `。`. No sentence ends inside a protected word.
+    """
+    import sentencex  # takes 10 ms, and many commands need no sentences
+
+    language = base_language(lang)
+    has_spaces = language not in WITHOUT_SPACES
+    spans, start, position = list[Span](), 0, 0
+    for segment in sentencex.segment(language, line):
+        position += len(segment)
+        last = line[position - 1 : position]
+        is_edge = last.isspace() or not (has_spaces or last.isascii())
+        if position == len(line) or (is_edge and not any(begin < position < end for begin, end in protected)):
+            spans.append((start, position))
+            start = position
+    stripped = []
+    for start, stop in spans:
+        text = line[start:stop]
+        if text.strip():
+            stripped.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
+    return stripped
+
+
+def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]:
+    """Returns what stands between the translations of sentences: the spaces of the line, or a space where it has none.
+
+    Args:
+        spaces: whether spaces separate the words of the target language.
+    """
+    return [
+        (line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in zip(spans, spans[1:], strict=False)
+    ]
