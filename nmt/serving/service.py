@@ -267,11 +267,9 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        keeps_phrases = self.can_require_phrases(search)
         split: Split = "sentences" if body.split else "lines"
         sentences = await _in_thread_if_long(
-            [unit.source for unit in units],
-            lambda: [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units],
+            [unit.source for unit in units], lambda: [unit.sentences(path[0].codec, split) for unit in units]
         )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:
@@ -307,7 +305,10 @@ class Service:
         self, model: ServedModel, units: Units, search: SearchConfig, glossary: Glossary | None, pieces: bool
     ) -> list[list[list[Translation]]]:
         texts = [sentence.text for _, sentences in units for sentence in sentences]
-        encoded = await _in_thread_if_long(texts, lambda: encode(model.codec, units, search, glossary))
+        keeps_words = self.can_require_phrases(search)
+        encoded = await _in_thread_if_long(
+            texts, lambda: encode(model.codec, units, search, glossary, keeps_words=keeps_words)
+        )
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
         items = [

@@ -56,15 +56,13 @@ class TranslationJob(_ModelJob):
         return self.format.unit(row, place)
 
     def _cut(self, codec: TextCodec, chunk: Chunk) -> list[tuple[Unit, list[Sentence]]]:
-        keeps_phrases = self.engine.can_require_phrases(self.search)
-        return [
-            (unit, unit.sentences(codec, "lines" if unit.markup else "unit", keeps_phrases=keeps_phrases))
-            for unit in chunk.units
-        ]
+        return [(unit, unit.sentences(codec, "lines" if unit.markup else "unit")) for unit in chunk.units]
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
-        sentences = encode(codec, self._cut(codec, chunk), self.search, self.glossary, chunk.first)
+        keeps_words = self.engine.can_require_phrases(self.search)
+        units = self._cut(codec, chunk)
+        sentences = encode(codec, units, self.search, self.glossary, chunk.first, keeps_words=keeps_words)
         budget = self.search.tokens_at_once(device_type(self.runtime))
         for batch in longest_first([sentence.width for sentence in sentences], budget):
             yield Batch([sentences[i].key.unit for i in batch], [sentences[i] for i in batch])

@@ -41,7 +41,8 @@ class PyTorchEngine:
         runtime: Runtime,
         vocabulary_map: VocabularyMap | None = None,
     ) -> None:
-        self.ensemble, self.codec, self.runtime = Ensemble(models, runtime, vocabulary_map), codec, runtime
+        self.ensemble = Ensemble(models, runtime, vocabulary_map, codec.borders())
+        self.codec, self.runtime = codec, runtime
         self._scorers: dict[str, Scorer] = {}
 
     @classmethod
