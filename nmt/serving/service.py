@@ -305,10 +305,7 @@ class Service:
         self, model: ServedModel, units: Units, search: SearchConfig, glossary: Glossary | None, pieces: bool
     ) -> list[list[list[Translation]]]:
         texts = [sentence.text for _, sentences in units for sentence in sentences]
-        keeps_words = self.can_require_phrases(search)
-        encoded = await _in_thread_if_long(
-            texts, lambda: encode(model.codec, units, search, glossary, keeps_words=keeps_words)
-        )
+        encoded = await _in_thread_if_long(texts, lambda: encode(model.codec, units, search, glossary))
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
         items = [

@@ -60,9 +60,7 @@ class TranslationJob(_ModelJob):
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
-        keeps_words = self.engine.can_require_phrases(self.search)
-        units = self._cut(codec, chunk)
-        sentences = encode(codec, units, self.search, self.glossary, chunk.first, keeps_words=keeps_words)
+        sentences = encode(codec, self._cut(codec, chunk), self.search, self.glossary, chunk.first)
         budget = self.search.tokens_at_once(device_type(self.runtime))
         for batch in longest_first([sentence.width for sentence in sentences], budget):
             yield Batch([sentences[i].key.unit for i in batch], [sentences[i] for i in batch])

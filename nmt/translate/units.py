@@ -175,17 +175,6 @@ class Key(NamedTuple):
     part: int = 0
 
 
-class _Constraint(NamedTuple):
-    """Phrases of which a translation must contain one.
-
-    Attributes:
-        is_dispensable: whether search may do without it, if the model cannot write it.
-    """
-
-    phrases: Sequence[str]
-    is_dispensable: bool = False
-
-
 @dataclass(frozen=True)
 class EncodedSentence:
     """A sentence, or a part of a long one, as ids.
@@ -196,7 +185,7 @@ class EncodedSentence:
         required: what the translation must have, as ids.
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
             decoded pieces.
-        words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is asked for.
+        words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
     """
 
     key: Key
@@ -223,15 +212,12 @@ def encode(
     search: SearchConfig,
     glossary: Glossary | None = None,
     first: int = 1,
-    *,
-    keeps_words: bool = True,
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids. Those of which nothing is to be translated are left out.
 
     Args:
         glossary: its terms are required of each sentence that has them, unless it is translated in parts.
         first: the number of the first unit.
-        keeps_words: whether search can require what stays as it is. Otherwise, `by_sentence` alone sees to it.
 
     Raises:
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
@@ -244,7 +230,7 @@ def encode(
     ]
     ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
     constraints = [
-        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary, keeps_words)
+        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary)
         for (_, unit, sentence), of_sentence in zip(keyed, ids, strict=True)
     ]
     required = _required(codec, [(sentence.text, unit.prefix) for _, unit, sentence in keyed], constraints)
@@ -255,7 +241,9 @@ def encode(
         parts = _parts(codec, of_sentence, tags, search.max_source_length, needed)
         _check(parts, needed, place, search)
         all_ids = list(chain.from_iterable(parts))
-        words = iter(codec.words("source", sentence.text, all_ids) if search.alignments else ())
+        _, text = codec.config.split_tags(sentence.text)
+        is_aligned = search.alignments or _kept_words(codec, text, sentence.phrases)
+        words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
@@ -274,32 +262,29 @@ def _stays(codec: TextCodec, sentence: Sentence) -> bool:
 
 
 def _constraints(
-    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None, keeps_words: bool
-) -> list[_Constraint]:
-    """Returns the constraints of a sentence; only the user's if it is translated in parts."""
-    constraints = [_Constraint([phrases] if isinstance(phrases, str) else phrases) for phrases in unit.constraints]
-    _, text = codec.config.split_tags(sentence.text)
-    if keeps_words and not is_long:
-        words = [text[slice(*span)] for span in _kept_words(codec, text, sentence.phrases)]
-        constraints += [_Constraint([word], is_dispensable=True) for word in dict.fromkeys(words)]
+    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
+) -> list[Sequence[str]]:
+    """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
+    constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
     if glossary is not None:
+        _, text = codec.config.split_tags(sentence.text)
         terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
         if terms and is_long:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
         else:
-            constraints += map(_Constraint, terms)
+            constraints += terms
     return constraints
 
 
 def _required(
-    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[_Constraint]]
+    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[Sequence[str]]]
 ) -> list[tuple[Required, Given]]:
     """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text.
 
     Args:
         sentences: the source and the prefix of each sentence.
-        constraints: those of each sentence.
+        constraints: the alternatives of each constraint of each sentence.
     """
     in_capitals = [codec.config.lowers(source) for source, _ in sentences]
     if not any(prefix for _, prefix in sentences) and not any(constraints):
@@ -307,18 +292,17 @@ def _required(
     texts = [
         codec.config.cased_for(source, text)
         for (source, prefix), of_sentence in zip(sentences, constraints, strict=True)
-        for text in (prefix, *chain.from_iterable(constraint.phrases for constraint in of_sentence))
+        for text in (prefix, *chain.from_iterable(of_sentence))
     ]
     ids = iter(codec.encode_target(texts))
     required = []
     for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
         prefix_ids = tuple(next(ids))
         alternatives = []
-        for constraint in of_sentence:
-            visible = [(text, phrase) for text in constraint.phrases if (phrase := tuple(next(ids)))]
+        for phrases in of_sentence:
+            visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
             # Of the alternatives, those that the model can write, if there are any.
-            possible = [(text, phrase) for text, phrase in visible if UNK not in phrase]
-            alternatives.append(possible if constraint.is_dispensable else possible or visible)
+            alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
         as_given = partial(codec.target_phrase, in_capitals=lowered)
         shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
         given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
@@ -408,7 +392,7 @@ def by_sentence(
     return [
         [
             [
-                _with_kept_words(codec, sentence, translation)
+                _with_kept_words(codec, sentence, translation, aligned=aligned)
                 for translation in _joined_parts(codec, sentence, parts.get((number, i), []), aligned=aligned)
             ]
             for i, sentence in enumerate(sentences)
@@ -417,7 +401,7 @@ def by_sentence(
     ]
 
 
-def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation) -> Translation:
+def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation, *, aligned: bool) -> Translation:
     """Returns a translation of a sentence with the words that stay as they are."""
     tags, text = codec.config.split_tags(sentence.text)
     words = _kept_words(codec, text, sentence.phrases)
@@ -425,10 +409,8 @@ def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translat
         return translation
     links = {target: source - len(tags) for source, target in translation.alignment or () if source >= len(tags)}
     kept, links = with_protected(text, words, translation.text, links, spaces=codec.has_spaces("target"))
-    if translation.alignment is not None:
-        alignment = tuple(sorted((source + len(tags), target) for target, source in links.items()))
-        translation = translation._replace(alignment=alignment)
-    return translation._replace(text=kept)
+    alignment = tuple(sorted((source + len(tags), target) for target, source in links.items()))
+    return translation._replace(text=kept, alignment=alignment if aligned else None)
 
 
 def _joined_parts(
@@ -454,7 +436,7 @@ def _joined_parts(
                 sum(part.score for part in ranked),
                 [piece for part in ranked for piece in part.pieces],
                 [log_prob for part in ranked for log_prob in part.log_probs],
-                alignment=tuple(sorted(alignment)) if aligned else None,
+                alignment=tuple(sorted(alignment)) if alignment or aligned else None,
             )
         )
     return joined
