@@ -23,6 +23,7 @@ from nmt.config import ModelConfig
 from nmt.errors import DamagedError, NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec
+from nmt.text.protected import Protected
 
 _T = TypeVar("_T")
 SUFFIX = ".safetensors"
@@ -104,9 +105,11 @@ def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
     return ModelConfig.from_dict(document["model"], str(path)), codec_of(document, models, path)
 
 
-def read_codec(path: str | Path) -> TextCodec:
-    """Returns the text processing of a checkpoint."""
-    return read_model(path)[1]
+def read_codec(path: str | Path, keep: Iterable[str] = ()) -> TextCodec:
+    """Returns the text processing of a checkpoint. Words that match an expression of `keep` stay as they are."""
+    codec = read_model(path)[1]
+    codec.protected = Protected(keep)
+    return codec
 
 
 def read_model_config(path: str | Path) -> ModelConfig:

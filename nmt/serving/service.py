@@ -21,6 +21,7 @@ from nmt.serving.workers import Advance, FindAlternatives, ReadAttention, ScoreP
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
+from nmt.text.protected import Protected
 from nmt.translate.lines import Pair, Target
 from nmt.translate.pairs import encode_pairs
 from nmt.translate.records import Translation
@@ -158,7 +159,8 @@ class Service:
         self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
-        self.can_require_phrases = engine.can_require_phrases
+        for model in models.values():
+            model.codec.protected = Protected(engine.keep)
         self.glossaries: dict[str, Glossary] = {}
         for name, path in (_named(value, "--glossary", "FILE") for value in config.glossary):
             if name in self.glossaries:
