@@ -33,15 +33,8 @@ class Translate:
         return engine.translate(payloads, self.search, log_probs=self.log_probs)
 
 
-@dataclass(frozen=True)
-class Advance:
-    """Some steps of the running search of a translation. The payloads are sentences that join it, with keys."""
-
-    translation: Translate
-
-
 class Advanced(NamedTuple):
-    """The result of `Advance`: the translations of the sentences that are done, by key, and the keys of the others."""
+    """What some steps of a running search give: the translations of sentences that are done, and the others' keys."""
 
     done: dict[Hashable, list[Translation]]
     running: list[Hashable]
@@ -83,15 +76,14 @@ class ReadAttention:
 
 
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | Advance | ScorePairs | FindAlternatives | ReadAttention
+Operation = Translate | ScorePairs | FindAlternatives | ReadAttention
 # Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
-# An operation and what it is applied to. None only loads the models.
-Work = tuple[Operation | None, Sequence[Any]]
-
-
+# An operation and what it is applied to: a batch; or for some steps of a running search, the sentences that join it, by
+# key. None only loads the models.
+Work = tuple[Operation | None, Sequence[Any] | Mapping[Hashable, EncodedSentence]]
 # The path and the SHA-256 of each checkpoint that is served, by name.
 ModelFiles = Mapping[str, tuple[str, str]]
 Submit = Callable[[Work], "Future[Any]"]
@@ -135,14 +127,13 @@ class _ModelWorker:
         operation, payloads = work
         if operation is None:
             return None
-        if not isinstance(operation, Advance):
-            return operation(self._engines[operation.model], payloads)
-        translation = operation.translation
-        engine = self._engines[translation.model]
-        assert isinstance(engine, PyTorchEngine)
-        search = self._searches.pop(translation, None)  # so that one that fails is not kept
-        search = search or RunningSearch(engine, translation.search, log_probs=translation.log_probs)
-        done = search.advance(dict(payloads), _STEPS)
+        engine = self._engines[operation.model]
+        if not isinstance(payloads, Mapping):
+            return operation(engine, payloads)
+        assert isinstance(operation, Translate) and isinstance(engine, PyTorchEngine)
+        search = self._searches.pop(operation, None)  # so that one that fails is not kept
+        search = search or RunningSearch(engine, operation.search, log_probs=operation.log_probs)
+        done = search.advance(payloads, _STEPS)
         if search.keys:
-            self._searches[translation] = search
+            self._searches[operation] = search
         return Advanced(done, search.keys)
