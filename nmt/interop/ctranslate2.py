@@ -170,23 +170,17 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> An
     return spec
 
 
-# The matrices of each sublayer, by their names in nmt and in the order of CTranslate2.
-_MATRICES = {
-    "self_attention": ("query_key_value", "output"),
-    "cross_attention": ("query", "key_value", "output"),
-    "feed_forward": ("inner", "outer"),
-}
-
-
 def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
-    sublayers = {
-        "self_attention": (layer.self_attention.linear, layer.self_attention.layer_norm),
-        "feed_forward": ([layer.ffn.linear_0, layer.ffn.linear_1], layer.ffn.layer_norm),
-    }
+    attention, ffn = layer.self_attention, layer.ffn
+    sublayers: list[tuple[str, tuple[str, ...], Any, Any]] = [
+        ("self_attention", ("query_key_value", "output"), attention.linear, attention.layer_norm),
+        ("feed_forward", ("inner", "outer"), (ffn.linear_0, ffn.linear_1), ffn.layer_norm),
+    ]
     if hasattr(layer, "attention"):
-        sublayers["cross_attention"] = layer.attention.linear, layer.attention.layer_norm
-    for sublayer, (linears, norm) in sublayers.items():
-        for linear, matrix in zip(linears, _MATRICES[sublayer], strict=True):
+        cross = layer.attention
+        sublayers.append(("cross_attention", ("query", "key_value", "output"), cross.linear, cross.layer_norm))
+    for sublayer, matrices, linears, norm in sublayers:
+        for linear, matrix in zip(linears, matrices, strict=True):
             linear.weight = weights[f"{name}.{sublayer}.{matrix}.weight"]
             if (bias := f"{name}.{sublayer}.{matrix}.bias") in weights:
                 linear.bias = weights[bias]

@@ -3,7 +3,7 @@
 import base64
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,22 +26,14 @@ _ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
 _HEAD = 60
 
 
-class _Names(NamedTuple):
-    """What the page and the picture call a kind of attention."""
-
-    name: str
-    query_side: str
-    key_side: str
-    about: str
-
-
+_FIELDS = "name", "query_side", "key_side", "about"
 _ABOUT_CROSS = "Each piece of the translation is predicted with attention to the source pieces."
 _ABOUT_DECODER = "Each piece that the decoder reads attends to itself and to the pieces before it."
-# The order is that of the choices on the page.
-_KINDS: dict[Kind, _Names] = {
-    "cross": _Names("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
-    "encoder": _Names("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
-    "decoder": _Names("Decoder self-attention", "translation, as read", "translation", _ABOUT_DECODER),
+# What the page and the picture call each kind of attention, in the order of the choices on the page.
+_KINDS: dict[Kind, tuple[str, str, str, str]] = {
+    "cross": ("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
+    "encoder": ("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
+    "decoder": ("Decoder self-attention", "translation, as read", "translation", _ABOUT_DECODER),
 }
 
 
@@ -123,7 +115,8 @@ def page_data(
         attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
         weights = base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode()
         pieces = {"queries": attention.queries, "keys": attention.keys}
-        kinds[name] = {**names._asdict(), **pieces, "layers": layers, "heads": heads, "weights": weights}
+        fields = dict(zip(_FIELDS, names, strict=True))
+        kinds[name] = {**fields, **pieces, "layers": layers, "heads": heads, "weights": weights}
     return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
 
 
@@ -157,11 +150,11 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
         for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
         for i, piece in enumerate(pieces)
     ]
-    names = _KINDS[kind]
+    name, query_side, key_side, _ = _KINDS[kind]
     titles = [
-        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{names.name}, layer {layer}, head {head}</text>',
-        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{names.query_side}</text>',
-        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{names.key_side}</text>',
+        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{name}, layer {layer}, head {head}</text>',
+        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{query_side}</text>',
+        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{key_side}</text>',
     ]
     width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
