@@ -14,10 +14,10 @@ from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
-from nmt.serving import schema
+from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
-from nmt.serving.workers import FindAlternatives, ReadAttention, ScorePairs, Translate
+from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
@@ -286,7 +286,7 @@ class Service:
             options = search if is_last else replace(search, n_best=1)
             texts = [sentence.text for _, sentences in units for sentence in sentences]
             encoded = await _in_thread_if_long(texts, partial(encode, model.codec, units, options, glossary))
-            operation = Translate(model.name, options, pieces and is_last)
+            operation = Operation(workers.translate, model.name, (options, pieces and is_last))
             has_searches = self._has_searches and model.has_searches
             items = [
                 Item(
@@ -316,7 +316,8 @@ class Service:
         model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
-        results = await self.scheduler.run([Item(ScorePairs(model.name), pair, pair.tokens, False) for pair in encoded])
+        operation = Operation(workers.score, model.name)
+        results = await self.scheduler.run([Item(operation, pair, pair.tokens, False) for pair in encoded])
         scores = [schema.ScoreEntry(**score.fields()) for scores in results for score in scores]
         return schema.ScoreAnswer(model=model.name, scores=scores)
 
@@ -330,7 +331,7 @@ class Service:
         if len(encoded) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
         (sentence,) = encoded
-        operation = FindAlternatives(model.name, body.count, search)
+        operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
         # Several pieces can begin the same word. A piece that is only a space begins none.
@@ -341,7 +342,8 @@ class Service:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
-        item = Item(ReadAttention(model.name), (body.source, body.target), len(body.source), False)
+        operation = Operation(workers.attention, model.name)
+        item = Item(operation, (body.source, body.target), len(body.source), False)
         (weights,) = await self.scheduler.run([item])
         return schema.AttentionAnswer(**weights)
 

@@ -22,15 +22,24 @@ from nmt.translate.units import EncodedSentence
 
 
 @dataclass(frozen=True)
-class Translate:
-    """Translates sentences."""
+class Operation:
+    """What a worker does with a batch. Requests with equal operations can share a batch.
 
+    Attributes:
+        function: gets the engine, the batch and the options, and returns a result for each element of the batch.
+        model: the name of the model.
+    """
+
+    function: Callable[..., list[Any]]
     model: str
-    search: SearchConfig
-    log_probs: bool
+    options: tuple[Any, ...] = ()
 
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        return engine.translate(payloads, self.search, log_probs=self.log_probs)
+
+def translate(
+    engine: Engine, sentences: Sequence[EncodedSentence], search: SearchConfig, log_probs: bool
+) -> list[list[Translation]]:
+    """Returns the translations of each sentence."""
+    return engine.translate(sentences, search, log_probs=log_probs)
 
 
 class Advanced(NamedTuple):
@@ -40,43 +49,25 @@ class Advanced(NamedTuple):
     running: list[Hashable]
 
 
-@dataclass(frozen=True)
-class ScorePairs:
-    """Scores given translations."""
-
-    model: str
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[list[Score]]:
-        return engine.score(payloads)
+def score(engine: Engine, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
+    """Returns the scores of the given translations of each line."""
+    return engine.score(pairs)
 
 
-@dataclass(frozen=True)
-class FindAlternatives:
-    """Continues the prefix of a sentence with different pieces."""
-
-    model: str
-    count: int
-    search: SearchConfig
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        return [engine.alternatives(sentence, self.count, self.search) for sentence in payloads]
+def alternatives(
+    engine: Engine, sentences: Sequence[EncodedSentence], count: int, search: SearchConfig
+) -> list[list[Translation]]:
+    """Returns, for each sentence, translations that continue its prefix with different pieces."""
+    return [engine.alternatives(sentence, count, search) for sentence in sentences]
 
 
-@dataclass(frozen=True)
-class ReadAttention:
-    """Computes attention weights."""
-
-    model: str
-
-    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Returns what the page draws for each sentence pair."""
-        if not isinstance(engine, PyTorchEngine):
-            raise NmtError("attention weights need --engine pytorch")
-        return [page_data(attention_in(engine, *pair)) for pair in payloads]
+def attention(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Returns what the page draws for each sentence pair: attention weights."""
+    if not isinstance(engine, PyTorchEngine):
+        raise NmtError("attention weights need --engine pytorch")
+    return [page_data(attention_in(engine, *pair)) for pair in pairs]
 
 
-# What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | ScorePairs | FindAlternatives | ReadAttention
 # Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
@@ -116,7 +107,7 @@ class _ModelWorker:
     def __init__(
         self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int = 0
     ) -> None:
-        self._engines, self._searches = dict[str, Engine](), dict[Translate, RunningSearch]()
+        self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()
         for name, (path, digest) in models.items():
             if digest_of(path) != digest:
                 raise NmtError(f"{path} has changed since nmt serve started; start it again")
@@ -129,10 +120,10 @@ class _ModelWorker:
             return None
         engine = self._engines[operation.model]
         if not isinstance(payloads, Mapping):
-            return operation(engine, payloads)
-        assert isinstance(operation, Translate) and isinstance(engine, PyTorchEngine)
+            return operation.function(engine, payloads, *operation.options)
+        assert isinstance(engine, PyTorchEngine)
         search = self._searches.pop(operation, None)  # so that one that fails is not kept
-        search = search or RunningSearch(engine, operation.search, log_probs=operation.log_probs)
+        search = search or RunningSearch(engine, *operation.options)
         done = search.advance(payloads, _STEPS)
         if search.keys:
             self._searches[operation] = search
