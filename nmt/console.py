@@ -113,7 +113,7 @@ class Progress:
     Use it as a context manager and call `advance`.
 
     Args:
-        total: the number of units of work, or None if it is unknown.
+        total: the number of units of work, or None if it is unknown. It may change later.
         unit: what is counted, for example "pair".
         lines: whether to print lines; False is for callers that print their own.
         summary: whether the last line states the total.
@@ -168,11 +168,6 @@ class Progress:
         self._start = time.monotonic()
         self._bar.update(self._task, total=total, completed=completed)
 
-    def resize(self, total: int) -> None:
-        """Changes the number of units of work."""
-        self.total = total
-        self._bar.update(self._task, total=total)
-
     def describe(self, description: str) -> None:
         """Changes the description that the bar and the lines begin with."""
         self.description = description
@@ -181,7 +176,7 @@ class Progress:
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
-        self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
+        self._bar.update(self._task, total=self.total, completed=self.completed, rate=self._shown_rate)
         if self._bar.disable and self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             if self.total:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmt.cleaning.measures import Measures, hash_of_pairs, length_ratio, measure
+from nmt.cleaning.measures import Measures, length_ratio, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
+from nmt.data.mixture import hashed
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
 from nmt.text.languages import EXTRA, Identifier, label_of
@@ -87,7 +88,8 @@ class Pairs:
     def hashes(self) -> np.ndarray:
         """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
         first, *second = (side.hash for side in self.measures)
-        return hash_of_pairs(first, *second) if second else first
+        with np.errstate(over="ignore"):
+            return hashed(first * np.uint64(3) + hashed(second[0])) if second else first
 
 
 def _repeats(line: str) -> bool:

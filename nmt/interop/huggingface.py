@@ -44,7 +44,13 @@ def import_huggingface(folder: str, source_lang: str | None, target_lang: str | 
         raise NmtError(f"{folder} is a file; give the folder of the model")
     settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
     config, tensors = _our_config(settings), _read_tensors(path)
-    embeddings = _embeddings(settings, tensors, config.d_model)
+    size = settings.required("vocab_size")
+    if settings.choice(_SHARING, [True, False], True):
+        embeddings = (tensors.take(_SHARED, (size, config.d_model)),) * 2
+    else:
+        sizes = {"source": size, "target": settings.values.get("decoder_vocab_size", size)}
+        source_VD, target_VD = (tensors.take(_SIDES[side], (sizes[side], config.d_model)) for side in _SIDES)
+        embeddings = source_VD, target_VD
     codec, vocabularies = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
     weights = _our_weights(config, tensors, vocabularies, embeddings)
     if not settings.values.get("scale_embedding", False):
@@ -143,8 +149,28 @@ def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
         "separate_vocabs": not codec.config.joint_vocab,
         "model_max_length": POSITIONS,
     }
-    files = {
-        _CONFIG: _their_config(config, codec),
+    files: dict[str, dict[str, Any]] = {
+        _CONFIG: {
+            "model_type": "marian",
+            "architectures": ["MarianMTModel"],
+            "is_encoder_decoder": True,
+            **{name: getattr(config, name) for name in _SIZES},
+            "encoder_ffn_dim": config.d_ff,
+            "decoder_ffn_dim": config.d_ff,
+            "encoder_attention_heads": config.heads,
+            "decoder_attention_heads": config.heads,
+            "activation_function": config.activation,
+            "scale_embedding": True,
+            _SHARING: codec.config.joint_vocab,
+            "tie_word_embeddings": True,
+            "vocab_size": len(codec.source),
+            "decoder_vocab_size": len(codec.target),
+            "max_position_embeddings": POSITIONS,
+            **_SPECIAL_IDS,
+            "forced_eos_token_id": EOS,
+            "dtype": "float32",
+            _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
+        },
         _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
         _TOKENIZER: tokenizer,
         _VOCABULARY: {piece: i for i, piece in enumerate(codec.source.vocabulary)},
@@ -191,31 +217,6 @@ def _our_config(settings: Settings) -> ModelConfig:
     return settings.model_config(settings.required("d_model"), settings.of_both_sides("ffn_dim"), activation=activation)
 
 
-def _their_config(config: ModelConfig, codec: TextCodec) -> dict[str, Any]:
-    """Returns the config.json of a MarianMT model."""
-    return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "is_encoder_decoder": True,
-        **{name: getattr(config, name) for name in _SIZES},
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "encoder_attention_heads": config.heads,
-        "decoder_attention_heads": config.heads,
-        "activation_function": config.activation,
-        "scale_embedding": True,
-        _SHARING: codec.config.joint_vocab,
-        "tie_word_embeddings": True,
-        "vocab_size": len(codec.source),
-        "decoder_vocab_size": len(codec.target),
-        "max_position_embeddings": POSITIONS,
-        **_SPECIAL_IDS,
-        "forced_eos_token_id": EOS,
-        "dtype": "float32",
-        _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
-    }
-
-
 # The weights
 
 _SHARED = "model.shared.weight"
@@ -244,16 +245,6 @@ def _read_tensors(folder: Path) -> Tensors:
     else:
         raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
     return Tensors(tensors, path, _CONFIG, "download both again")
-
-
-def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Tensor, Tensor]:
-    """Returns the source and the target embedding, VD each. A shared embedding is the same object twice."""
-    size = settings.required("vocab_size")
-    if settings.choice(_SHARING, [True, False], True):
-        shared_VD = tensors.take(_SHARED, (size, d_model))
-        return shared_VD, shared_VD
-    source_VD = tensors.take(_SIDES["source"], (size, d_model))
-    return source_VD, tensors.take(_SIDES["target"], (settings.values.get("decoder_vocab_size", size), d_model))
 
 
 def _our_weights(

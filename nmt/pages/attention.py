@@ -68,7 +68,13 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        target_ids = _translated(engine, source)
+        # Learned positions may not allow the usual lengths.
+        positions = model.config.learned_positions or 2 * _LONGEST
+        longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
+        offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
+        search = SearchConfig(max_source_length=longest, max_length_offset=offset)
+        ((best, *_),) = Translator(engine).hypotheses([source], search)
+        target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
@@ -88,17 +94,6 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
 def _check(ids: list[int], what: str) -> None:
     if not 0 < len(ids) <= _LONGEST:
         raise NmtError(f"{what} has {len(ids):,} pieces, but 1 to {_LONGEST} can be drawn; give another sentence")
-
-
-def _translated(engine: PyTorchEngine, source: str) -> list[int]:
-    """Returns the ids of the model's own translation. Learned positions may not allow the usual lengths."""
-    (model,) = engine.ensemble.models
-    positions = model.config.learned_positions or 2 * _LONGEST
-    longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
-    offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
-    search = SearchConfig(max_source_length=longest, max_length_offset=offset)
-    ((best, *_),) = Translator(engine).hypotheses([source], search)
-    return engine.codec.target.ids(best.pieces)
 
 
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from nmt import __version__
 from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
+from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import answered, constant, failed
@@ -124,7 +125,7 @@ def _status_routes(service: Service) -> APIRouter:
                     source_lang=model.codec.config.source_lang,
                     target_lang=model.codec.config.target_lang,
                     target_spaces=model.codec.has_spaces("target"),
-                    parameters=model.parameters,
+                    parameters=parameter_count(model.config, model.codec),
                     engine=service.engine.engine,
                 )
                 for model in served

@@ -10,9 +10,8 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 
 from nmt.checkpoint_file import read_model
-from nmt.config import EngineConfig, SearchConfig, ServeConfig
+from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
@@ -33,19 +32,12 @@ Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
-
-    Attributes:
-        has_searches: whether sentences can join a running search with this model.
-        positions: how many positions it has learned; None if their number is not limited.
-    """
+    """A model that is served."""
 
     name: str
     path: str
+    config: ModelConfig
     codec: TextCodec
-    parameters: int
-    has_searches: bool
-    positions: int | None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -61,8 +53,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
-        parameters = parameter_count(config, codec)
-        models[name] = ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
+        models[name] = ServedModel(name, path, config, codec)
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models
@@ -83,9 +74,10 @@ ModelPath = tuple[ServedModel, ...]
 
 def fitted(search: SearchConfig, path: ModelPath) -> SearchConfig:
     """Returns options of search whose lengths fit the positions that the models have learned."""
-    positions = min((model.positions for model in path if model.positions is not None), default=None)
-    if positions is None:
+    learned = [model.config.learned_positions for model in path if model.config.learned_positions is not None]
+    if not learned:
         return search
+    positions = min(learned)
     longer = min(search.max_length_offset, positions // 2)
     longest = positions - max(longer + 1, WIDTH_MULTIPLE)  # EOS and padding need positions, too
     return replace(search, max_length_offset=longer, max_source_length=min(search.max_source_length, longest))
@@ -287,7 +279,7 @@ class Service:
             texts = [sentence.text for _, sentences in units for sentence in sentences]
             encoded = await _in_thread_if_long(texts, partial(encode, model.codec, units, options, glossary))
             operation = Operation(workers.translate, model.name, (options, pieces and is_last))
-            has_searches = self._has_searches and model.has_searches
+            has_searches = self._has_searches and model_can_join(model.config)
             items = [
                 Item(
                     operation,
