@@ -59,16 +59,13 @@ def info(message: str) -> None:
         stderr.print(visible(message, keep="\n"), markup=False)
 
 
-@cache
-def warn_once(message: str) -> None:
-    """Prints a warning, unless this process has printed it before."""
-    warn(message)
-
-
 def warn(message: str) -> None:
     """Prints a warning as one coloured line, on rank 0 only."""
     if _rank == 0:
         stderr.print(f"warning: {visible(message)}", style="yellow", markup=False)
+
+
+warn_once = cache(warn)  # prints a warning, unless this process has printed it before
 
 
 def error(message: str) -> None:

@@ -161,18 +161,18 @@ class Service:
     async def detected(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of this server for each text, the most probable first."""
         check_text(texts, self.config)
-        return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
 
-    def _likeliest(self, text: str) -> list[schema.Detection]:
-        probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
-        known = [
-            schema.Detection(language=language, probability=probabilities.get(label_of(language), 0.0))
-            for language in self.languages
-            if label_of(language) in self._identifier.known
-        ]
-        if not known:
-            raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
-        return sorted(known, key=lambda detection: -detection.probability)
+        def likeliest(text: str) -> list[schema.Detection]:
+            known = [language for language in self.languages if label_of(language) in self._identifier.known]
+            if not known:
+                listed = ", ".join(self.languages)
+                raise NmtError(f"the languages {listed} cannot be identified; name the source language")
+            probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
+            of_known = [(language, probabilities.get(label_of(language), 0.0)) for language in known]
+            ranked = sorted(of_known, key=lambda pair: -pair[1])
+            return [schema.Detection(language=language, probability=probability) for language, probability in ranked]
+
+        return await asyncio.to_thread(lambda: list(map(likeliest, texts)))
 
     async def detect(self, body: schema.DetectBody) -> schema.DetectAnswer:
         """Returns the most probable language of each text."""
