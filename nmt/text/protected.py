@@ -20,14 +20,14 @@ Span = tuple[int, int]
 _ADDRESS = r"""(?:[^\s<>"'()\[\]{}`|«»“”]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]|\{\{?[\w.]*+\}?\})"""
 _ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
 _NAME = r"[A-Za-z_][\w.-]*+"
-# Possessive repetition keeps the time linear.
+# Possessive and limited repetition keep the time linear.
 _DEFAULT = "|".join([
     # Addresses: with a scheme, of mail, and bare ones with a path
     rf"(?:(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}+://|mailto:)|(?<![\w.@-])www\.)(?=\w){_ADDRESS}+{_ADDRESS_END}",
     r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+",
     rf"(?<![\w@./:-])(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
     # Placeholders of templates, which may have spaces inside, and of programs
-    r"\{\{\{?(?:(?!\}\}).)++\}\}\}?|\{%.*?%\}|\{#.*?#\}|<%.*?%>|<\?.*?\?>",
+    r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?|\{%.{0,200}?%\}|\{#.{0,200}?#\}|<%.{0,200}?%>|<\?.{0,200}?\?>",
     r"[$#%]?\{\s*+[^{}\s]*+\s*+\}",
     r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     r"\$t\([^()\n]*+\)|@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)",
@@ -165,21 +165,29 @@ def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
 
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
+# Characters of translations in which damaged copies are looked for. The time grows with their number and that of words.
+_LONGEST_COMPARED = 4000
 
 
 def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | None:
     """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
     wanted = "".join(word.lower().split())
+    if len(wanted) < 2 or len(translation) > _LONGEST_COMPARED:
+        return None
     tokens = [match.span() for match in regex.finditer(r"\S+", translation)]
+    matcher = SequenceMatcher(None, "", wanted, autojunk=False)
     best, most = None, _SIMILAR
-    for first, (start, _) in enumerate(tokens if len(wanted) > 1 else ()):
+    for first, (start, end) in enumerate(tokens):
+        token = translation[start:end].lower()
+        if not any(token[i : i + 3] in wanted for i in range(max(1, len(token) - 2))):
+            continue
         for _, stop in tokens[first:]:
             written = translation[start:stop].rstrip(".,;:!?")
             squeezed = "".join(written.lower().split())
             if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
                 break
-            matcher = SequenceMatcher(None, wanted, squeezed, autojunk=False)
-            if matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
+            matcher.set_seq1(squeezed)
+            if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
                 best, most = (start, start + len(written)), ratio
     return best
 
