@@ -42,10 +42,11 @@ _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
 # Languages in which a doubled word is grammar: `Yavaş yavaş sür.`
-_DOUBLING = (
-    "af am ar as az bn ceb el eu fa gu he hi ht hy id it jav jv ka kk kn ky mg mi ml mr ms my ne or pa sd si so su sun "
-    "sw ta te tg tk tl tr tt ug ur uz vi yo"
-)
+_DOUBLING = {
+    "af", "am", "ar", "as", "az", "bn", "ceb", "el", "eu", "fa", "gu", "he", "hi", "ht", "hy", "id", "it", "jav", "jv",
+    "ka", "kk", "kn", "ky", "mg", "mi", "ml", "mr", "ms", "my", "ne", "or", "pa", "sd", "si", "so", "su", "sun", "sw",
+    "ta", "te", "tg", "tk", "tl", "tr", "tt", "ug", "ur", "uz", "vi", "yo",
+}  # fmt: skip
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
 # Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words that
 # are equal. The length of the phrase is limited, so that long lines take linear time.
@@ -87,13 +88,14 @@ class Pairs:
 
     Attributes:
         sides: the lines of each language.
+        languages: the languages of the sides, without region or script.
         measures: the measures of each language.
         language: the `Language` that detects text in others; None if that rule is off.
         alive: which pairs no rule has dropped yet; bool, [L].
     """
 
     def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Any) -> None:
-        self.sides, self.language, self.languages = sides, language, config.languages
+        self.sides, self.language, self.languages = sides, language, list(map(base_language, config.languages))
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
 
@@ -126,7 +128,7 @@ def _repeats(line: str, lang: str) -> bool:
     long to occur twice.
     """
     line = line.lower().replace(" - ", " – ")
-    long = math.inf if base_language(lang) in _DOUBLING.split() else _LONG_WORD
+    long = math.inf if lang in _DOUBLING else _LONG_WORD
     words = _coded(line, long)
     if not _REPEATED.search(words):
         return False

@@ -355,22 +355,22 @@ def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
     assert second.endswith("at most 40 words")
 
 
-GOLD = "(S (A (P this)) (B (Q is) (A (R a) (T test))))"
+EATS = "(S (NP (DT the) (NN dog)) (VP (VB eats) (NP (NN fish))))"
 
 
 @pytest.mark.parametrize("line, counts", [
-    ("(P this) (Q is) (R a) (T test)", "precision 0.0, recall 0.0"),  # words without a tree
-    ("(A (P this)) (B (Q is) (A (R a) (T test)))", "precision 100.0, recall 75.0"),
-    ("(S (A (P this)) (B (Q is) (C) (A (R a) (T test))))", "precision 100.0, recall 100.0"),
-    ("( (S (A (P this)) (B (Q is) (A (R a) (T test)))))", "precision 80.0, recall 100.0"),  # no TOP
+    ("(DT the) (NN dog) (VB eats) (NN fish)", "precision 0.0, recall 0.0"),  # words without a tree
+    ("(NP (DT the) (NN dog)) (VP (VB eats) (NP (NN fish)))", "precision 100.0, recall 75.0"),
+    ("(S (NP (DT the) (NN dog)) (ADVP) (VP (VB eats) (NP (NN fish))))", "precision 100.0, recall 100.0"),
+    (f"( {EATS})", "precision 80.0, recall 100.0"),  # no TOP
     ("(())", "errors 0, skipped 1"),
     ("(TOP)", "errors 0, skipped 1"),
-    ("(S (A (P this)) (B (Q is) (A (R a) (T test)))", "errors 1, skipped 0"),
-    (f"{GOLD})", "errors 1, skipped 0"),
-    ("(S (P th\u00a0is) (Q is) (R a) (T test))", "errors 1, skipped 0"),
+    (EATS[:-1], "errors 1, skipped 0"),
+    (f"{EATS})", "errors 1, skipped 0"),
+    (EATS.replace("dog", "d\u00a0og"), "errors 1, skipped 0"),
 ])  # fmt: skip
 def test_every_line_of_a_parser_counts_as_in_evalb(tmp_path: Path, line: str, counts: str) -> None:
-    (tmp_path / "gold").write_text(f"{GOLD}\n")
+    (tmp_path / "gold").write_text(f"{EATS}\n")
     done = run("score", "--metric=evalb", "--reference", tmp_path / "gold", stdin=f"{line}\n".encode())
     assert counts in done.stdout.decode().splitlines()[0]
 
