@@ -131,12 +131,11 @@ def sentence_scores(
     """
     _check_text(hypotheses, references)
     (scorer,) = _scorers([metric], replace(config, sentence_level=True))
-    of_lines = zip(scorer.prepared(hypotheses), *scorer.prepared_references(references), strict=True)
-    scores = []
-    for hypothesis, *of_line in of_lines:
-        score = scorer.metric.sentence_score(hypothesis, [line for line in of_line if line is not None])
-        scores.append(MetricScore(score.name, score.score, str(scorer.metric.get_signature()), scorer.details(score)))
-    return scores
+    sacre: Any = scorer.metric
+    counts = sacre._extract_corpus_statistics(scorer.prepared(hypotheses), scorer.prepared_references(references))
+    scores = [sacre._aggregate_and_compute([of_sentence]) for of_sentence in counts]
+    signature = str(sacre.get_signature())
+    return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
 
 
 def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:

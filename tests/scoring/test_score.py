@@ -116,6 +116,7 @@ def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
         if hypothesis == HYPOTHESES[0]:
             references.pop()
         assert score.score == metrics[name].sentence_score(hypothesis, references).score
+        assert score.signature.startswith("nrefs:var|")
 
 
 def test_lowercase_ignores_case() -> None:
