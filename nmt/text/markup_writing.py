@@ -17,7 +17,7 @@ from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
-from nmt.text.words import AlignedWords
+from nmt.text.words import RAW_WORD, AlignedWords
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);")
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
@@ -133,7 +133,7 @@ class _Projection:
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
-        self.words = [[match.span() for match in re.finditer(r"\S+", side)] for side in (self.source, self.target)]
+        self.words = [[match.span() for match in RAW_WORD.finditer(side)] for side in (self.source, self.target)]
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
         leaves = self._leaves_in_target(links)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import regex
 
 from nmt.errors import NmtError
+from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
 
@@ -163,6 +164,7 @@ def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
     return beside[0] in _JOINING and (own.isalnum() or own in _JOINING)
 
 
+_CHARACTER = regex.compile(r"\S")
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
 # Characters of translations in which damaged copies are looked for. The time grows with their number and that of words.
@@ -174,7 +176,7 @@ def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | Non
     wanted = "".join(word.lower().split())
     if len(wanted) < 2 or len(translation) > _LONGEST_COMPARED:
         return None
-    tokens = [match.span() for match in regex.finditer(r"\S+", translation)]
+    tokens = [match.span() for match in RAW_WORD.finditer(translation)]
     matcher = SequenceMatcher(None, "", wanted, autojunk=False)
     best, most = None, _SIMILAR
     for first, (start, end) in enumerate(tokens):
@@ -196,10 +198,10 @@ def _gap(
     source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy], *, spaces: bool
 ) -> Span:
     """Returns where a word is inserted, as an empty span at the edge of a word of the translation."""
-    tokens = [match.span() for match in regex.finditer(r"\S+" if spaces or links else r"\S", translation)]
+    tokens = [match.span() for match in (RAW_WORD if spaces or links else _CHARACTER).finditer(translation)]
     is_last = not any(map(str.isalnum, source[word[1] :]))
     if links:
-        own = len(regex.findall(r"\S+", source[: word[0] + 1])) - 1
+        own = len(RAW_WORD.findall(source[: word[0] + 1])) - 1
         before = {target: linked for target, linked in links.items() if linked < own}
         nearest = max(before.values(), default=None)
         last = max((target for target, linked in before.items() if linked == nearest), default=-1)
@@ -262,10 +264,10 @@ def _moved_links(
     links: Mapping[int, int],
 ) -> dict[int, int]:
     """Returns the links of the words of `text`, in which the copies are linked to the protected words."""
-    starts = [match.start() for match in regex.finditer(r"\S+", text)]
-    source_starts = [match.start() for match in regex.finditer(r"\S+", source)]
+    starts = [match.start() for match in RAW_WORD.finditer(text)]
+    source_starts = [match.start() for match in RAW_WORD.finditer(source)]
     moved: dict[int, int] = {}
-    for target, match in enumerate(regex.finditer(r"\S+", translation)):
+    for target, match in enumerate(RAW_WORD.finditer(translation)):
         if target in links and _is_free(match.start(), match.start() + 1, copies):
             passed = bisect_right(ends, match.start(), key=lambda end: end[0])
             old, new = ends[passed - 1] if passed else (0, 0)

@@ -26,7 +26,7 @@ from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
-from nmt.text.words import AlignedWords, Given
+from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
 from nmt.translate.records import Translation
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
@@ -118,7 +118,7 @@ class Unit:
 def _cut(line: str, phrases: Sequence[str], codec: TextCodec, split: Split) -> Iterator[str]:
     """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
     if split == "lines":
-        yield from [line] if line.strip() else []
+        yield from [] if is_blank(line) else [line]
         return
     tags, text = codec.config.split_tags(line)
     for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, phrases)):
@@ -139,7 +139,7 @@ def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Spa
 
 def _with_edges(line: str, translation: str) -> str:
     """Returns the translation of a line of plain text with the spaces around the line."""
-    if not line.strip():
+    if is_blank(line):
         return line
     return line[: len(line) - len(line.lstrip())] + translation + line[len(line.rstrip()) :]
 
@@ -151,7 +151,7 @@ def _joined_line(
     spans: list[Span] = []
     alignment: list[AlignedWords] = []
     is_aligned = any(translation.alignment for _, translation in of_line)
-    starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
+    starts = [match.start() for match in RAW_WORD.finditer(line)] if is_aligned else []
     target_words = offset = 0
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
@@ -421,7 +421,7 @@ def _joined_parts(
         return list(parts[0])
     if not parts:
         tags, text = codec.config.split_tags(sentence.text)
-        words = tuple((i + len(tags), i) for i in range(len(text.split())))
+        words = tuple((i + len(tags), i) for i in range(len(RAW_WORD.findall(text))))
         return [Translation(text.strip(), 0.0, [], [], alignment=words if aligned else None)]
     joined = []
     for ranked in zip(*parts, strict=False):
