@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -27,39 +26,12 @@ from nmt.files import (
     replaced_file,
     writing,
 )
-from nmt.jobs.plan import Plan, Shard
-from nmt.jobs.source import Source
+from nmt.jobs.source import Plan, Shard, Source
 from nmt.jobs.stream import Result
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 
 _MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """What a job works on, what its result depends on, and how its folder is prepared.
-
-    Attributes:
-        shard_rows: how many rows a shard should have.
-        settings: what the result depends on besides the text of the input, by name.
-        prepare: makes what all shards need, in the folder it is given.
-    """
-
-    source: Source
-    shard_rows: int
-    settings: Mapping[str, Any]
-    prepare: Callable[[Path, Plan], None] = lambda _, __: None
-
-    def settings_with(self, plan: Plan) -> dict[str, Any]:
-        """Returns the settings and the digests of the input as plain data."""
-        settings: dict[str, Any] = {"--shard-lines": self.shard_rows, "version of its files": _VERSION}
-        for number, files in enumerate(plan.segments, start=1):
-            for column, file in zip(self.source.columns, files, strict=True):
-                name = column if len(plan.segments) == 1 else f"{column} {number}"
-                settings[name] = f"SHA-256 {file.digest[:16]}…"
-        as_read: dict[str, Any] = json.loads(json.dumps(settings | dict(self.settings)))  # tuples become lists
-        return as_read
 
 
 # The version of the form of the files in the folder.
@@ -75,8 +47,8 @@ _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 class JobFolder:
     """The folder of a job, which has a file for each finished shard. `job_folder` makes one."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
-        self.path, self.plan = path, plan
+    def __init__(self, path: Path, source: Source, plan: Plan) -> None:
+        self.path, self.source, self.plan = path, source, plan
         self._job = digest_of(str(path / _MANIFEST))  # an earlier job, whose folder was deleted, has another
         self.is_complete = False
         self.data = path / _DATA
@@ -155,7 +127,16 @@ class JobFolder:
 
 
 @contextmanager
-def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfig) -> Iterator[JobFolder]:
+def job_folder(
+    dest: str,
+    flag: str,
+    source: Source,
+    options: JobConfig,
+    *,
+    shard_rows: int,
+    settings: Mapping[str, Any],
+    prepare: Callable[[Path, Plan], None] = lambda _, __: None,
+) -> Iterator[JobFolder]:
     """Yields the folder of the job that makes `dest`. The block calls `finish` when `dest` is complete.
 
     If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
@@ -164,6 +145,9 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
         flag: the flag that names `dest`, for messages.
         options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
             must have begun.
+        shard_rows: how many rows a shard should have, without --shard-lines.
+        settings: what the result depends on besides the text of the input, by name.
+        prepare: makes what all shards need, in the folder it is given.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the job.
@@ -186,7 +170,7 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
         folder = None
         try:
             with locked(path / _PREPARING, waiting, _ADVICE, patience=math.inf):
-                folder = _opened(path, preparation)
+                folder = _opened(path, source, options.shard_lines or shard_rows, settings, prepare)
             yield folder
         except SystemExit:
             if folder and folder.is_complete:
@@ -202,7 +186,9 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
                 remove_empty(missing)
 
 
-def _opened(path: Path, preparation: Preparation) -> JobFolder:
+def _opened(
+    path: Path, source: Source, shard_rows: int, settings: Mapping[str, Any], prepare: Callable[[Path, Plan], None]
+) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     file = path / _MANIFEST
     try:
@@ -214,8 +200,8 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NmtError(f"{file} is damaged ({error}); delete {path} and start again") from error
     if saved:
-        plan = preparation.source.plan(preparation.shard_rows, Plan.from_dict(saved["plan"]))
-        then, now = saved["settings"], preparation.settings_with(plan)
+        plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]))
+        then, now = saved["settings"], _all_settings(source, plan, shard_rows, settings)
         for name in dict.fromkeys([*then, *now]):
             if name in then and name in now and then[name] == now[name]:
                 continue
@@ -226,17 +212,28 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
                 f"{path} belongs to an unfinished job of another command, in which {difference}; start that command "
                 f"again, or delete the folder"
             )
-        return JobFolder(path, plan)
+        return JobFolder(path, source, plan)
     _remove_work(path)
     for name in (_SHARDS, _DATA):
         with writing(path / name, _ADVICE):
             (path / name).mkdir(exist_ok=True)
-    plan = preparation.source.plan(preparation.shard_rows, None)
-    preparation.prepare(path / _DATA, plan)
-    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict()}
+    plan = source.plan(shard_rows, None)
+    prepare(path / _DATA, plan)
+    manifest = {"settings": _all_settings(source, plan, shard_rows, settings), "plan": plan.to_dict()}
     with replaced_file(file, _ADVICE) as output:
         output.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
-    return JobFolder(path, plan)
+    return JobFolder(path, source, plan)
+
+
+def _all_settings(source: Source, plan: Plan, shard_rows: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings and the digests of the input as plain data."""
+    every: dict[str, Any] = {"--shard-lines": shard_rows, "version of its files": _VERSION}
+    for number, files in enumerate(plan.segments, start=1):
+        for column, file in zip(source.columns, files, strict=True):
+            name = column if len(plan.segments) == 1 else f"{column} {number}"
+            every[name] = f"SHA-256 {file.digest[:16]}…"
+    as_read: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
+    return as_read
 
 
 def _as_text(value: Any) -> str:

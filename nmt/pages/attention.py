@@ -72,7 +72,7 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = engine.codec, engine.ensemble.models
+    codec, (model,) = engine.codec, engine.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
@@ -100,7 +100,7 @@ def _check(ids: list[int], what: str) -> None:
 
 def _translated(engine: PyTorchEngine, source: str) -> list[int]:
     """Returns the ids of the model's own translation. Learned positions may not allow the usual lengths."""
-    (model,) = engine.ensemble.models
+    (model,) = engine.models
     positions = model.config.learned_positions or 2 * _LONGEST
     longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
     offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))

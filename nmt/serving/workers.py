@@ -14,11 +14,10 @@ from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
 from nmt.translate.engine import Engine, load_engine
-from nmt.translate.pairs import EncodedPair
+from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Score, Translation
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import EncodedSentence
+from nmt.translate.units import EncodedSentence, Translation, in_batches
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,12 @@ class Translate:
     log_probs: bool
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        return engine.translate(payloads, self.search, log_probs=self.log_probs)
+        return in_batches(  # of padded sentences, while the scheduler counts them without padding
+            lambda batch: engine.translate(batch, self.search, log_probs=self.log_probs),
+            payloads,
+            [sentence.width for sentence in payloads],
+            self.search.tokens_at_once(engine.device),
+        )
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
 from nmt.text.subword import NEVER
 from nmt.translate.alignment import alignment_of
-from nmt.translate.pairs import EncodedPair
-from nmt.translate.records import Score, Translation
-from nmt.translate.units import EncodedSentence
+from nmt.translate.pairs import EncodedPair, Score
+from nmt.translate.units import EncodedSentence, Translation
 
 _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process

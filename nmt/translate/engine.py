@@ -7,10 +7,9 @@ from typing import Protocol
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
-from nmt.translate.pairs import EncodedPair
+from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Score, Translation
-from nmt.translate.units import EncodedSentence
+from nmt.translate.units import EncodedSentence, Translation
 
 
 class Engine(Protocol):

@@ -1,15 +1,64 @@
-"""Pairs of a source line and given translations, as ids."""
+"""Pairs of a source line and given translations: as text, as ids, and their scores."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD
+from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair
-from nmt.translate.lines import Pair, Target
+
+
+class Target(NamedTuple):
+    """A given translation: raw text, and its pieces if they are given too."""
+
+    text: str
+    pieces: tuple[str, ...] | None = None
+
+
+class Pair(NamedTuple):
+    """A source line and its given translations.
+
+    Attributes:
+        fields: the JSON object that the pair is from; empty if it is from text.
+    """
+
+    source: str
+    targets: tuple[Target, ...]
+    fields: Mapping[str, Any] = {}
+
+
+class Score(NamedTuple):
+    """How probable a given translation is.
+
+    Attributes:
+        log_prob: natural log P of the translation.
+        tokens: the number of its pieces and EOS.
+        pieces: the pieces of the translation.
+        log_probs: natural log P of each piece and, last, of EOS.
+        alignment: between words of both raw lines; None if it was not asked for.
+    """
+
+    log_prob: float
+    tokens: int
+    pieces: list[str]
+    log_probs: list[float]
+    alignment: Sequence[AlignedWords] | None = None
+
+    @classmethod
+    def of_pieces(
+        cls, pieces: list[str], log_probs: list[float], alignment: Sequence[AlignedWords] | None = None
+    ) -> Self:
+        """Returns the score of a translation with these pieces and their log P."""
+        return cls(sum(log_probs), len(log_probs), pieces, log_probs, alignment)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the score as the fields of a JSON object."""
+        fields = {"log_prob": self.log_prob, "pieces": self.pieces, "log_probs": self.log_probs}
+        return fields | ({} if self.alignment is None else {"alignment": pharaoh(self.alignment)})
 
 
 class EncodedPair(NamedTuple):

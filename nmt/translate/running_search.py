@@ -8,8 +8,7 @@ from nmt.config import SearchConfig
 from nmt.search.api import Required, TokenHypothesis
 from nmt.search.beam import BeamSearch
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Translation
-from nmt.translate.units import EncodedSentence
+from nmt.translate.units import EncodedSentence, Translation
 
 # Sentences that are done leave a running search when they are this share of it. Until then, others can take their
 # places.
@@ -50,8 +49,7 @@ class RunningSearch:
                 if self._search:
                     self._search.join(*begun)
                 else:
-                    step = self._engine.ensemble.step
-                    self._search = BeamSearch(step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
+                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
                 self._sentences.update(enumerate(ordered, first))
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()
