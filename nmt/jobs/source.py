@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, islice
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -194,40 +194,26 @@ def _state(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-class Source(Protocol):
-    """The rows of a job.
+class Files:
+    """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read.
 
     Attributes:
         paths: the files that are read; `-` is standard input.
         columns: what each column of the rows is, for messages.
     """
 
-    paths: Sequence[str]
-    columns: Sequence[str]
-
-    def rows(self) -> Iterator[tuple[Row, Place]]:
-        """Yields all rows in order, and where each is from."""
-
-    def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
-        """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
-
-    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
-        """Returns the rows of a shard, and where each is from."""
-
-
-class Files(Source):
-    """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read."""
-
     def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
+        """Yields all rows in order, and where each is from."""
         for segment, files in enumerate(self.segments):
             for line, row in enumerate(read_rows(*files), start=1):
                 yield row, Place(name_of(files[0]), line, segment)
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
+        """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
         if saved is not None and paths == saved.paths and not saved.changed:
             return saved
@@ -235,6 +221,7 @@ class Files(Source):
             return make_plan(self.segments, shard_rows, progress)
 
     def read(self, shard: Shard) -> list[tuple[Row, Place]]:
+        """Returns the rows of a shard, and where each is from."""
         paths = list(map(os.path.abspath, self.segments[shard.segment]))
         if shard.segment != self._segment:
             self._open.close()
@@ -249,12 +236,13 @@ class Files(Source):
         return [(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
 
 
-class Memory(Source):
-    """Rows in memory."""
+class Memory:
+    """Rows in memory; see `Files` for the methods."""
+
+    paths: Sequence[str] = ()
 
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
-        self._name, self._rows = name, rows
-        self.paths, self.columns = (), (name,)
+        self._name, self._rows, self.columns = name, rows, [name]
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
         return ((row, Place(self._name, line)) for line, row in enumerate(self._rows, start=1))
@@ -267,6 +255,9 @@ class Memory(Source):
     def read(self, shard: Shard) -> list[tuple[Row, Place]]:
         rows = self._rows[shard.start : shard.start + shard.rows]
         return [(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
+
+
+Source = Files | Memory
 
 
 def chunks_of(source: Source, unit: Callable[[Row, Place], Any]) -> Chunks:

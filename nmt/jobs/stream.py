@@ -236,9 +236,6 @@ class Execution:
     workers: int | None = None
     executor: Executor = local
 
-    def __post_init__(self) -> None:
-        assert not (self.options.cluster and self.executor is local), "use nmt.jobs.ray.connected"
-
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:
     """Returns the outcome of a chunk that this process computes.

@@ -58,7 +58,7 @@ _SCORED_TOKENS = 4096
 
 
 class CTranslate2Engine:
-    """A model in CTranslate2; a `nmt.translate.engine.Engine`."""
+    """A model in CTranslate2; its methods are those of `nmt.translate.pytorch_engine.PyTorchEngine`."""
 
     def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
         if runtime.precision != "auto":

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from nmt import __version__
 from nmt.checkpoint_file import read_codec
@@ -17,8 +17,28 @@ from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.words import AlignedWords, pharaoh
-from nmt.translate.engine import Engine, load_engine
+from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import EncodedSentence, Sentence, Translation, Unit, by_sentence, encode, longest_first
+
+if TYPE_CHECKING:
+    from nmt.translate.ctranslate2_engine import CTranslate2Engine
+
+# What translates and scores with a loaded model. Both have the same methods, which `PyTorchEngine` describes.
+Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
+
+
+def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
+    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
+    if config.engine == "pytorch":
+        return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process, vocabulary_map=config.vocabulary_map)
+    from nmt.translate.ctranslate2_engine import CTranslate2Engine
+
+    if len(checkpoints) > 1:
+        raise NmtError(
+            f"--engine ctranslate2 has no ensembles, but there are {len(checkpoints)} checkpoints; give one, "
+            f"or use --engine pytorch"
+        )
+    return CTranslate2Engine(checkpoints[0], config, runtime, process)
 
 
 class TranslatedLine(NamedTuple):

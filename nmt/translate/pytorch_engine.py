@@ -89,7 +89,7 @@ class EnsembleCache:
 
 
 class PyTorchEngine:
-    """The engine of this toolkit; see `nmt.translate.engine.Engine`.
+    """The engine of this toolkit; a loaded model that translates and scores.
 
     Attributes:
         models: one, or several that average their probabilities.
@@ -141,9 +141,11 @@ class PyTorchEngine:
 
     @property
     def device(self) -> str:
+        """`cuda` or `cpu`."""
         return self.runtime.device.type
 
     def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls, within which autocast converts each weight only once."""
         is_converted = self.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
         return nullcontext() if is_converted else self.runtime.autocast()
 
@@ -151,6 +153,14 @@ class PyTorchEngine:
     def translate(
         self, sentences: Sequence[EncodedSentence], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Translation]]:
+        """Returns the translations of each sentence of a batch, best first, or its samples.
+
+        Args:
+            log_probs: whether pieces and their log P are needed.
+
+        Raises:
+            NmtError: the engine cannot do what a sentence or the search asks for.
+        """
         if search.scorer and self.vocabulary_map:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
         for model in self.models:
@@ -294,6 +304,7 @@ class PyTorchEngine:
 
     @torch.no_grad()
     def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:
+        """Returns the scores of the given translations of each line, with alignments if they are needed."""
         flat = [(pair, target) for pair in pairs for target in pair.targets]
 
         def log_probs(some: Sequence[tuple[EncodedPair, np.ndarray]]) -> list[list[float]]:
@@ -327,6 +338,11 @@ class PyTorchEngine:
 
     @torch.no_grad()
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
+        """Returns translations that continue the prefix with different pieces, the most probable piece first.
+
+        Args:
+            search: greedy search, with which each piece is continued.
+        """
         prefix = sentence.required.prefix
         with self.session():
             probabilities_V = self._next_probabilities(sentence.ids, prefix)

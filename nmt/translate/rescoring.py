@@ -10,8 +10,7 @@ from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 from nmt.translate.alignment import PADDED_TOKENS
-from nmt.translate.engine import Engine
-from nmt.translate.job import ModelJob, parsed_object, with_alignment
+from nmt.translate.job import Engine, ModelJob, parsed_object, with_alignment
 from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
 from nmt.translate.units import longest_first
 
