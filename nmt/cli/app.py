@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from nmt import __version__, console
 from nmt.cli.architectures import architectures
@@ -58,7 +59,7 @@ def _show_version(requested: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

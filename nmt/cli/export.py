@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from nmt import console
 from nmt.config.translation import LONGEST_EXPORTED
@@ -10,14 +10,13 @@ from nmt.errors import NmtError
 
 
 def export(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
+    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
     output: Annotated[
-        str,
-        typer.Option(help="Folder to write, which must not exist; for argos, a file whose name ends in .argosmodel."),
+        str, Option(help="Folder to write, which must not exist; for argos, a file whose name ends in .argosmodel.")
     ],
     format: Annotated[
         Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
-        typer.Option(
+        Option(
             help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces; huggingface, a "
             "MarianMT model for transformers; onnx, for ONNX Runtime and transformers.js; web, a page that translates "
             "in the browser; or argos, a package for Argos Translate and LibreTranslate."
@@ -25,33 +24,33 @@ def export(
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
-        typer.Option(
+        Option(
             help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for "
             "these formats."
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the model was trained on, for the model card.")
+        str | None, Option(metavar="TEXT", help="What the model was trained on, for the model card.")
     ] = None,
     license: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Licence and attribution of the model, for the model card.")
+        str | None, Option(metavar="TEXT", help="Licence and attribution of the model, for the model card.")
     ] = None,
     scores: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="File with any text, such as the output of nmt score and nmt benchmark, for the model card.",
         ),
     ] = None,
     sentence_model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Model of MiniSBD that splits text into sentences, to put into the package; only for argos.",
         ),
     ] = None,
     vocabulary_map: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
+        str | None, Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.

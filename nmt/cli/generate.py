@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -17,7 +17,7 @@ from nmt.text.glossary import Glossary
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
+        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: TranslationFiles,
     search: SearchConfig,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -13,7 +13,7 @@ from nmt.config.options import flag_name
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
 def rescore(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
+        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: RescoringFiles,
     options: JobConfig,

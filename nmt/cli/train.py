@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from nmt.cli.flags import flags
 from nmt.config import ModelConfig, TrainConfig
@@ -77,7 +78,7 @@ def options_in(path: str) -> dict[str, Any]:
 
 OptionsFile = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--config",
         metavar="<file>",
         callback=use_config,
@@ -87,7 +88,7 @@ OptionsFile = Annotated[
 ]
 Hours = Annotated[
     float | None,
-    typer.Option(
+    Option(
         min=0.01,
         max=100_000,
         help="Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that "
@@ -95,12 +96,12 @@ Hours = Annotated[
         "average.safetensors in the run folder is the model to use.",
     ),
 ]
-Minutes = Annotated[float | None, typer.Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
+Minutes = Annotated[float | None, Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
 
 
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
+    data: Annotated[str, Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
     context: typer.Context,
@@ -108,7 +109,7 @@ def train(
     hours: Hours = None,
     minutes: Minutes = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
+        bool, Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
     ] = False,
 ) -> None:
     """Train a Transformer, or resume the training in --save-dir.

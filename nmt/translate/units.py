@@ -252,31 +252,35 @@ def encode(
         for number, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
     ]
-    ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
-    constraints = [
-        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary)
-        for (_, unit, sentence), of_sentence in zip(keyed, ids, strict=True)
-    ]
-    required = _required(codec, [(sentence.text, unit.prefix) for _, unit, sentence in keyed], constraints)
+    texts = [sentence.text for _, _, sentence in keyed]
+    longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence), of_sentence, (needed, given) in zip(keyed, ids, required, strict=True):
+    for (key, unit, sentence), ids in zip(keyed, codec.encode_source(texts), strict=True):
         place = unit.place or f"line {key.unit}"
-        tags = codec.tags_before(of_sentence)
-        parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
-        _check(parts, needed, place, search)
-        all_ids = list(chain.from_iterable(parts))
-        words = iter(codec.words("source", sentence.text, all_ids) if search.alignments else ())
+        required, given = _required(codec, unit, sentence, glossary, is_long=len(ids) > longest)
+        tags = codec.tags_before(ids)
+        source, before = np.array(ids[tags:], np.int64), np.array(ids[:tags], np.int64)
+        # As few even parts as possible. A blank sentence has none, unless its translation must have something.
+        count = max(math.ceil(len(source) / max(1, longest - tags)), required != Required())
+        parts = [np.concatenate((before, part)) for part in (np.array_split(source, count) if count else ())]
+        _check(parts, required, place, search)
+        words = iter(
+            codec.words("source", sentence.text, list(chain.from_iterable(parts))) if search.alignments else ()
+        )
         encoded += [
-            EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
+            EncodedSentence(key._replace(part=n), place, part, required, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
         ]
     return encoded
 
 
-def _constraints(
-    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
-) -> list[Sequence[str]]:
-    """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
+def _required(
+    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, is_long: bool
+) -> tuple[Required, Given]:
+    """Returns the prefix and the constraints of a sentence, as ids and as text.
+
+    They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
+    """
     constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
     if not is_long:
         constraints += [[phrase] for phrase in sentence.phrases]
@@ -288,53 +292,25 @@ def _constraints(
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
         else:
             constraints += terms
-    return constraints
+    lowered = codec.config.lowers(sentence.text)
+    if not unit.prefix and not constraints:
+        return Required(), Given(in_capitals=lowered)
 
+    def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
+        ids = codec.encode_target([phrase.lower() if lowered else phrase for phrase in phrases])
+        return list(zip(phrases, map(tuple, ids), strict=True))
 
-def _required(
-    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[Sequence[str]]]
-) -> list[tuple[Required, Given]]:
-    """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text.
-
-    Args:
-        sentences: the source and the prefix of each sentence.
-        constraints: the alternatives of each constraint of each sentence.
-    """
-    in_capitals = [codec.config.lowers(source) for source, _ in sentences]
-    if not any(prefix for _, prefix in sentences) and not any(constraints):
-        return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
-    texts = [
-        codec.config.cased_for(source, text)
-        for (source, prefix), of_sentence in zip(sentences, constraints, strict=True)
-        for text in (prefix, *chain.from_iterable(of_sentence))
-    ]
-    ids = iter(codec.encode_target(texts))
-    required = []
-    for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
-        prefix_ids = tuple(next(ids))
-        alternatives = []
-        for phrases in of_sentence:
-            visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
-            # Of the alternatives, those that the model can write, if there are any.
-            alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
-        as_given = partial(codec.target_phrase, in_capitals=lowered)
-        shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
-        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
-        encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
-        required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))
-    return required
-
-
-def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> list[np.ndarray]:
-    """Cuts the ids of a sentence into as few even parts as possible, none longer than `longest`.
-
-    The first `tags` ids are tags, which each part gets. A blank sentence has no parts, unless its translation must have
-    something.
-    """
-    if len(ids) == tags:
-        return [ids] if required != Required() else []
-    parts = np.array_split(ids[tags:], math.ceil((len(ids) - tags) / max(1, longest - tags)))
-    return [np.concatenate((ids[:tags], part)) for part in parts]
+    alternatives = []
+    for phrases in constraints:
+        visible = [(phrase, ids) for phrase, ids in encoded(phrases) if ids]
+        # Of the alternatives, those that the model can write, if there are any.
+        alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
+    ((_, prefix),) = encoded([unit.prefix])
+    as_given = partial(codec.target_phrase, in_capitals=lowered)
+    shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
+    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowered)
+    ids_of = (tuple(ids for _, ids in each) for each in alternatives)
+    return Required(prefix, tuple(filter(None, ids_of))), given
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
