@@ -19,8 +19,7 @@ import numpy as np
 from nmt import __version__, console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
-from nmt.config import JobConfig, RuntimeConfig
-from nmt.config.cleaning import CleanConfig
+from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import in_chunks, warn_of_text
 from nmt.errors import NmtError

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.cleaning.measures import Measures, hash_of_pairs, length_ratio, measure
-from nmt.config.cleaning import CleanConfig
+from nmt.config import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor

@@ -75,15 +75,6 @@ def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def check_languages(source: str, target: str | None) -> None:
-    """Raises an error if --source-lang or --target-lang cannot be the suffix of a file, or if they are the same."""
-    for flag, lang in (("--source-lang", source), ("--target-lang", target)):
-        if lang is not None and (not lang or "/" in lang):
-            raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
-    if source == target:
-        raise NmtError(f"--source-lang and --target-lang are both {source!r}; they must differ")
-
-
 class Config:
     """The base class of all configurations. It checks the fields and converts them to and from plain data."""
 

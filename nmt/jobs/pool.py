@@ -24,10 +24,8 @@ from typing import Any, TypeVar
 from nmt.errors import NmtError
 from nmt.signals import held
 
-# Applied to chunks in a worker.
-Task = Callable[[Any], Any]
-# Makes the task of worker n, which counts from 0.
-MakeTask = Callable[[int], Task]
+# Makes the task of worker n, which counts from 0 and applies it to chunks.
+MakeTask = Callable[[int], Callable[[Any], Any]]
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
@@ -173,7 +171,7 @@ def _work(channel: Connection, make_task: bytes, number: int, environment: dict[
         import torch
 
         torch.set_num_threads(int(threads))
-    task: Task | None = None
+    task: Callable[[Any], Any] | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while True:
             chunk = channel.recv()
