@@ -36,7 +36,7 @@ def check_languages(source: str, target: str | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanConfig(Config):
+class CleanConfig(Config, panel="Rules"):
     """Which pairs `nmt clean` drops from corpora."""
 
     source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
@@ -57,10 +57,10 @@ class CleanConfig(Config):
         None, "File for the dropped pairs: rule, source and target, with tabs between."
     )
     page: str | None = output_option(None, "HTML page with the counts, random examples and histograms.")
-    max_characters: int = rule_option(
+    max_characters: int = option(
         1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
     )
-    max_ratio: float = rule_option(
+    max_ratio: float = option(
         2.0,
         "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese, Japanese and "
         "Korean characters count twice. 0 for no limit.",
@@ -78,22 +78,22 @@ class CleanConfig(Config):
         "Drop a pair if a side of 30 or more letters is in another language with a probability above this. 1 switches "
         "the rule off.",
     )
-    max_copies: int = rule_option(
+    max_copies: int = option(
         1,
         "Keep at most this many copies of a pair. Pairs are copies if their letters and digits are the same; case, "
         "accents, spaces and punctuation do not count. 0 keeps all.",
         at_least=0,
     )
-    control: bool = rule_option(True, "Drop pairs with control characters, private-use or unassigned ones, or U+FFFD.")
-    repetition: bool = rule_option(
+    control: bool = option(True, "Drop pairs with control characters, private-use or unassigned ones, or U+FFFD.")
+    repetition: bool = option(
         True,
         "Drop a pair if a side repeats a phrase of two or more words directly, or a word of five or more letters, or "
         "has any word three times in a row. Across punctuation other than commas, only a phrase of three or more "
         "words counts.",
     )
-    markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
-    untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")
-    numbers: bool = rule_option(True, "Drop a pair if each side has a number that the other side lacks.")
+    markup: bool = option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
+    untranslated: bool = option(True, "Drop pairs whose sides have the same letters and digits.")
+    numbers: bool = option(True, "Drop a pair if each side has a number that the other side lacks.")
     score_with: tuple[str, str] | None = score_option(
         None,
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
@@ -133,41 +133,41 @@ class CleanConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig(Config):
+class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
-    target_lang: str = corpus_option(help="Target language: the suffix of its files, for example de.")
-    train: tuple[str, ...] = corpus_option(
+    source_lang: str = option(help="Source language: the suffix of its files, for example en.")
+    target_lang: str = option(help="Target language: the suffix of its files, for example de.")
+    train: tuple[str, ...] = option(
         help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
         "given several times."
     )
-    weight: tuple[float, ...] = corpus_option(
+    weight: tuple[float, ...] = option(
         (),
         "How often the pairs of a training corpus are used, relative to the others. Give it once for each "
         "--train, in the same order.",
         above=0,
         at_most=1_000_000,
     )
-    temperature: float = corpus_option(
+    temperature: float = option(
         1.0,
         "Values above 1 make the shares of large and small corpora more equal: a corpus of n pairs with "
         "weight w gets a share proportional to (w n)^(1/T).",
         at_least=1,
     )
-    tag: tuple[str, ...] = corpus_option(
+    tag: tuple[str, ...] = option(
         (),
         "Piece, such as <bt>, to put before the source sentences of a training corpus; empty for none. Give "
         "it once for each --train, in the same order.",
     )
-    alignments: tuple[str, ...] = corpus_option(
+    alignments: tuple[str, ...] = option(
         (),
         "File with the word alignments of a training corpus, such as 0-0 1-2, for train --guided-alignment. "
         "Give it once for each --train, in the same order.",
     )
-    valid: str = corpus_option(help="Validation corpus: a PREFIX as for --train.")
-    test: tuple[str, ...] = corpus_option((), "Test corpus: a PREFIX as for --train. May be given several times.")
-    dest: str = corpus_option(help="Data folder to write. It must not exist.")
+    valid: str = option(help="Validation corpus: a PREFIX as for --train.")
+    test: tuple[str, ...] = option((), "Test corpus: a PREFIX as for --train. May be given several times.")
+    dest: str = option(help="Data folder to write. It must not exist.")
     like: str | None = text_option(
         None, "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from."
     )
