@@ -24,8 +24,7 @@ from nmt.config.options import flag_name
 from nmt.data.corpora import in_chunks, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.run import finish_shards
+from nmt.jobs.run import JobFolder, finish_shards, job_folder
 from nmt.jobs.source import Files, Plan, Shard
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result, Row
 from nmt.text.corpus import parallel_paths, read_rows

@@ -20,8 +20,7 @@ from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, w
 from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.run import finish_shards
+from nmt.jobs.run import JobFolder, finish_shards, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Execution
 from nmt.signals import held

@@ -134,14 +134,12 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: cons
     plan: list[tuple[File, ...]] = []
     offsets = []  # of each segment: [shards, files]
     for paths in segments:
-        files, starts = list[File](), []
-        for path in paths:
-            file, starts_of_file = _read(path, shard_rows, None if files else progress)
-            files.append(file)
-            starts.append(starts_of_file)
+        contents = [_read(path, shard_rows, None if i else progress) for i, path in enumerate(paths)]
+        files, starts = zip(*contents, strict=True)
+        for i, file in enumerate(files):
             if file.lines != files[0].lines:
-                raise NmtError(unequal(paths[0], files[0].lines, path, file.lines, translates=len(files) == 2))
-        plan.append(tuple(files))
+                raise NmtError(unequal(paths[0], files[0].lines, paths[i], file.lines, translates=i == 1))
+        plan.append(files)
         offsets.append(np.stack(starts, axis=1))
     thinning = thinned([files[0].lines for files in plan], shard_rows)
     return Plan(tuple(plan), shard_rows * thinning, np.concatenate([starts[::thinning] for starts in offsets]))

@@ -270,37 +270,27 @@ class PyTorchEngine:
             if search.scorer:
                 raise NmtError(f"--scorer {search.scorer} leaves no piece that may be next; correct it")
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
-        flat = [(s, h) for s, of_sentence in zip(sentences, hypotheses, strict=True) for h in of_sentence]
-        texts = [
-            # Prefixes and constraints as they were given
-            self.codec.target_with(text, sentence.given._replace(constraints=()) if h.unmet else sentence.given)
-            for text, (sentence, h) in zip(self.codec.decode_target([h.tokens for _, h in flat]), flat, strict=True)
-        ]
-        alignments = [None] * len(flat)
-        if search.alignments:
-            pairs = [
-                SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.words("target", text, h.tokens))
-                for text, (sentence, h) in zip(texts, flat, strict=True)
-            ]
-            alignments = list(map(tuple, align(self.models, self.runtime, pairs)))  # type: ignore[arg-type]
-        records = iter(
-            Translation(
-                text,
-                h.score,
-                self.codec.target.pieces(h.tokens) if log_probs else [],
-                h.log_probs if log_probs else [],
-                h.unmet,
-                alignment,
-            )
-            for text, (_, h), alignment in zip(texts, flat, alignments, strict=True)
-        )
-        for sentence, of_sentence in zip(sentences, hypotheses, strict=True):
+        decoded = iter(self.codec.decode_target([h.tokens for of_sentence in hypotheses for h in of_sentence]))
+        translations: list[list[Translation]] = [[] for _ in sentences]
+        pairs: list[SentencePair] = []
+        for sentence, of_sentence, ranked in zip(sentences, hypotheses, translations, strict=True):
             if any(h.unmet for h in of_sentence):
                 console.warn(
                     f"{sentence.place}: a translation lacks some of its constraints, because they do not fit into "
                     f"the maximum length; raise --max-length-offset or leave some out"
                 )
-        return [[next(records) for _ in of_sentence] for of_sentence in hypotheses]
+            for h in of_sentence:
+                given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
+                text = self.codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
+                pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
+                ranked.append(Translation(text, h.score, pieces, values, h.unmet))
+                if search.alignments:
+                    words = self.codec.words("target", text, h.tokens)
+                    pairs.append(SentencePair(sentence.ids, sentence.words, h.tokens, words))
+        if search.alignments:
+            alignments = map(tuple, align(self.models, self.runtime, pairs))
+            translations = [[t._replace(alignment=next(alignments)) for t in ranked] for ranked in translations]
+        return translations
 
     @torch.no_grad()
     def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:

@@ -60,10 +60,10 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
         units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
-        cut = [(unit, [Sentence(0, unit.source)]) for unit in units]
+        with_sentences = [(unit, [Sentence(0, unit.source)]) for unit in units]
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
         job = TranslationJob((), runtime, search, output="jsonl")
         with self.engine.session():
-            outcome = compute(job, self.engine, Chunk(1, cut), advance)
+            outcome = compute(job, self.engine, Chunk(1, with_sentences), advance)
         assert outcome.result
         return [line.translations for line in outcome.result.values]

@@ -30,8 +30,7 @@ from tasks import Doubling
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError, StoppedError
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.run import Run
+from nmt.jobs.run import JobFolder, Run, job_folder
 from nmt.jobs.source import ArrivingChunks, Files, make_plan
 from nmt.jobs.stream import Execution, Result
 from nmt.text.corpus import read_rows
@@ -117,7 +116,7 @@ def expected(command: Words, tmp_path: Path) -> bytes:
     return (tmp_path / "undisturbed").read_bytes()
 
 
-ADD, REPLACE = "nmt.jobs.folder.JobFolder.add", "pathlib.Path.replace"
+ADD, REPLACE = "nmt.jobs.run.JobFolder.add", "pathlib.Path.replace"
 
 
 def test_a_job_that_is_killed_anywhere_resumes(command: Words, expected: bytes, tmp_path: Path) -> None:
@@ -126,13 +125,13 @@ def test_a_job_that_is_killed_anywhere_resumes(command: Words, expected: bytes, 
         (At(REPLACE, matching="manifest.json"), 0),
         (At(REPLACE, matching="shards/", call=3), 2),
         (At(ADD, call=2, after=True), 4),
-        (At("nmt.jobs.folder.JobFolder.results"), 7),  # when the output is put together
+        (At("nmt.jobs.run.JobFolder.results"), 7),  # when the output is put together
         (At(REPLACE, matching="/.out.partial"), 7),
     ):
         forks.run(*command, before=death, code=-signal.SIGKILL)
         assert finished_shards(kept) == shards
         assert not (tmp_path / "out").exists()
-    forks.run(*command, before=At("nmt.jobs.folder._remove_work"), code=-signal.SIGKILL)
+    forks.run(*command, before=At("nmt.jobs.run._remove_work"), code=-signal.SIGKILL)
     for _ in range(2):  # what has been left does not keep the same command from making the output again
         assert (tmp_path / "out").read_bytes() == expected
         run(*command)
@@ -282,7 +281,7 @@ def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: byte
 
 @pytest.mark.parametrize("step", ["_remove_work", "remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
-    said = forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM)).errors
+    said = forks.run(*interrupted, before=At(f"nmt.jobs.run.{step}", do=signal.SIGTERM)).errors
     assert "rescore: 51 lines in" in said
     assert "61 lines, " in said
     assert (tmp_path / "out").exists()
@@ -351,7 +350,7 @@ def test_parts_of_a_job_may_begin_at_the_same_time(command: Words, expected: byt
     """The first part prepares the job, and goes on when the second one has said that it waits for that."""
     reports = tasks.Reports()
     wait = partial(tasks.report_and_wait, reports.port)
-    first = forks.start(*command, "--shard=1/2", before=At("nmt.jobs.folder._opened", do=wait))
+    first = forks.start(*command, "--shard=1/2", before=At("nmt.jobs.run._opened", do=wait))
     preparing, _ = reports.next()
     says = At("nmt.console.info", matching="waiting for another process, which prepares", after=True, do=wait)
     second = forks.start(*command, "--shard=2/2", before=says)
