@@ -24,7 +24,7 @@ from nmt.config.options import flag_name
 from nmt.data.corpora import in_chunks, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
-from nmt.jobs.run import JobFolder, finish_shards, job_folder
+from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan, Shard
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result, Row
 from nmt.text.corpus import parallel_paths, read_rows
@@ -167,7 +167,7 @@ def clean(
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
-                finish_shards(job, folder, replace(execution, workers=workers), progress)
+                folder.finish_shards(job, replace(execution, workers=workers), progress)
         if options.shard:
             return None
         if not folder.plan.rows:

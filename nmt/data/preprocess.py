@@ -20,7 +20,7 @@ from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, w
 from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
-from nmt.jobs.run import JobFolder, finish_shards, job_folder
+from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Execution
 from nmt.signals import held
@@ -76,7 +76,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                finish_shards(job, folder, execution, progress)
+                folder.finish_shards(job, execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}

@@ -26,7 +26,7 @@ from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.ray import Worker, connected, on_cluster
-from nmt.jobs.run import finish_shards, job_folder
+from nmt.jobs.run import job_folder
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.translate.job import placed
@@ -150,7 +150,7 @@ def double(
     with job_of(shard_rows=rows, settings={}) as job, progress:
         progress.describe = Mock()  # type: ignore[method-assign]
         doubling = Doubling(folder / "deaths", survives, device=device)
-        finish_shards(doubling, job, Execution(config, workers, partial(on_cluster, config)), progress)
+        job.finish_shards(doubling, Execution(config, workers, partial(on_cluster, config)), progress)
         numbers = [number for _, result in job.results() for number in result.values]
         job.finish()
     assert progress.completed == 20
