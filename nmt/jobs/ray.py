@@ -38,10 +38,10 @@ def connected(options: JobConfig, workers: int | None = None) -> Iterator[Execut
     if options.cluster is None:
         yield Execution(options, workers)
         return
-    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    handlers = {stopping: signal.getsignal(stopping) for stopping in STOPPING}
     ray = _connect(options.cluster)
-    for number, handler in handlers.items():  # Ray has its own
-        signal.signal(number, handler)
+    for stopping, handler in handlers.items():  # Ray has its own
+        signal.signal(stopping, handler)
     try:
         yield Execution(options, workers, partial(on_cluster, options))
     finally:

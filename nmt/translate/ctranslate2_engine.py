@@ -202,7 +202,7 @@ class CTranslate2Engine:
             positions = 1 + max(len(pair.source), *map(len, pair.targets))
             if positions > self._longest:
                 raise NmtError(
-                    f"line {pair.number} has {positions:,} positions, but the exported model of {self.path} has "
+                    f"line {pair.line} has {positions:,} positions, but the exported model of {self.path} has "
                     f"{self._longest:,}; remove the line"
                 )
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in pair.targets] for pair in pairs]

@@ -65,10 +65,10 @@ class EncodedPair(NamedTuple):
     """A source line and its translations: raw text, and ids without EOS.
 
     Attributes:
-        number: of the line, from 1.
+        line: its number, from 1.
     """
 
-    number: int
+    line: int
     source_text: str
     target_texts: tuple[str, ...]
     source: np.ndarray
@@ -100,17 +100,17 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     targets = iter(codec.encode_target(texts))
     return [
         EncodedPair(
-            number,
+            line,
             pair.source,
             tuple(target.text for target in pair.targets),
             np.array(source),
-            tuple(_ids(codec, target, next(targets), number) for target in pair.targets),
+            tuple(_ids(codec, target, next(targets), line) for target in pair.targets),
         )
-        for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
+        for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
     ]
 
 
-def _ids(codec: TextCodec, target: Target, encoded: list[int], number: int) -> np.ndarray:
+def _ids(codec: TextCodec, target: Target, encoded: list[int], line: int) -> np.ndarray:
     """Returns the ids of a translation's given pieces, or those of its text."""
     if target.pieces is None:
         return np.array(encoded)
@@ -118,7 +118,7 @@ def _ids(codec: TextCodec, target: Target, encoded: list[int], number: int) -> n
     for i, piece, known in zip(ids, target.pieces, codec.target.pieces(ids), strict=True):
         if piece != known or i in (PAD, BOS, EOS):  # UNK itself may be in a translation
             raise NmtError(
-                f"line {number}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
+                f"line {line}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
                 f"text anew"
             )
     return np.array(ids)

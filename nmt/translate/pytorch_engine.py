@@ -212,7 +212,7 @@ class PyTorchEngine:
             eos=EOS,
             config=search,
             required=[s.required for s in sentences],
-            streams=[s.stream for s in sentences],
+            streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
             never=NEVER,
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
@@ -301,7 +301,7 @@ class PyTorchEngine:
             for pair, ids in some:
                 for model in self.models:
                     needed = 1 + max(len(pair.source), len(ids))
-                    model.config.check_positions(needed, f"line {pair.number} has", "take it out")
+                    model.config.check_positions(needed, f"line {pair.line} has", "take it out")
             values = self._log_probs([pair.source for pair, _ in some], [ids for _, ids in some])
             if any(map(math.isnan, chain.from_iterable(values))):
                 raise NmtError("the model gives NaN probabilities; use another checkpoint")
@@ -310,7 +310,7 @@ class PyTorchEngine:
         def too_large(pair_and_ids: tuple[EncodedPair, np.ndarray]) -> NmtError:
             pair, ids = pair_and_ids
             return NmtError(
-                f"memory ran out for line {pair.number} ({len(pair.source):,} source pieces, "
+                f"memory ran out for line {pair.line} ({len(pair.source):,} source pieces, "
                 f"{len(ids):,} target pieces); take it out or use a machine with more memory"
             )
 

@@ -64,7 +64,7 @@ class RescoringJob(ModelJob):
         pairs = encode_pairs(codec, chunk.units, chunk.first)
         budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
         for batch in longest_first([pair.tokens for pair in pairs], budget):
-            yield Batch([pairs[i].number for i in batch], [pairs[i] for i in batch])
+            yield Batch([pairs[i].line for i in batch], [pairs[i] for i in batch])
 
     def compute(self, engine: Engine, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
         """Returns the scores of the translations of each line of a batch."""
@@ -73,9 +73,9 @@ class RescoringJob(ModelJob):
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:  # noqa: ARG002
         """Returns a record for each pair of a chunk."""
         scores = {
-            pair.number: of_pair for batch, results in done for pair, of_pair in zip(batch.work, results, strict=True)
+            pair.line: of_pair for batch, results in done for pair, of_pair in zip(batch.work, results, strict=True)
         }
-        return Result([self.record(pair, scores[number]) for number, pair in enumerate(chunk.units, chunk.first)])
+        return Result([self.record(pair, scores[line]) for line, pair in enumerate(chunk.units, chunk.first)])
 
     def record(self, pair: Pair, scores: list[Score]) -> Any:
         """Returns a `ScoredLine`. Only JSON gets the text, the pieces and the other fields."""

@@ -30,7 +30,7 @@ class RunningSearch:
     def __init__(self, engine: PyTorchEngine, search: SearchConfig, *, log_probs: bool) -> None:
         self._engine, self._config, self._log_probs = engine, search, log_probs
         self._search: BeamSearch | None = None
-        self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their numbers in the search
+        self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their indices in the search
 
     @property
     def keys(self) -> list[Hashable]:
@@ -54,7 +54,7 @@ class RunningSearch:
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()
                 steps -= 1
-        done = [self._sentences.pop(number) for number in hypotheses]
+        done = [self._sentences.pop(index) for index in hypotheses]
         if not self._sentences:
             self._search = None
         translations = self._engine.translations(

@@ -132,8 +132,8 @@ class Unit:
         if self.markup and keeps_phrases:
             phrases = [text.phrases for text in self.marked_texts]
         return [
-            Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
-            for number, (text, of_line) in enumerate(zip(self.lines, phrases, strict=True))
+            Sentence(index, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
+            for index, (text, of_line) in enumerate(zip(self.lines, phrases, strict=True))
             for line in text.split("\n")  # a marked text can have several lines
             if line.strip()
             for sentence in (_sentences_of(line, codec) if codec else [line])
@@ -229,11 +229,6 @@ class EncodedSentence:
         """Its positions, EOS included, in a padded batch."""
         return max(LEAST_WIDTH, math.ceil((len(self.ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
-    @property
-    def stream(self) -> tuple[int, ...]:
-        """The numbers that its random numbers depend on."""
-        return self.key if any(self.key[1:]) else self.key[:1]
-
 
 def encode(
     codec: TextCodec, units: Units, search: SearchConfig, glossary: Glossary | None = None, first: int = 1
@@ -248,8 +243,8 @@ def encode(
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
     keyed = [
-        (Key(number, i), unit, sentence)
-        for number, (unit, sentences) in enumerate(units, first)
+        (Key(n, i), unit, sentence)
+        for n, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
     ]
     texts = [sentence.text for _, _, sentence in keyed]
@@ -381,6 +376,4 @@ def by_sentence(
         ranked = [_joined(codec, translations) for translations in zip(*of_parts, strict=False)]
         return [t._replace(alignment=tuple(sorted(t.alignment or ())) if aligned else None) for t in ranked]
 
-    return [
-        [joined(parts[number, i]) for i in range(len(sentences))] for number, (_, sentences) in enumerate(units, first)
-    ]
+    return [[joined(parts[n, i]) for i in range(len(sentences))] for n, (_, sentences) in enumerate(units, first)]
