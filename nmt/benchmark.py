@@ -46,8 +46,7 @@ from nmt.training.state import Training
 from nmt.training.train import NOTHING_SAVED, prepare
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
-from nmt.translate.lines import LineFormat
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence, Unit
 
 
 @dataclass
@@ -190,8 +189,8 @@ def benchmark_translation(
         started = time.perf_counter()
         run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=lines[0])
         start_up.append(time.perf_counter() - started)
-    job = TranslationJob((checkpoint,), runtime, search, format=LineFormat(output="jsonl"))
-    units = map(Unit, chain.from_iterable(repeat(lines, 1 + repeats)))
+    job = TranslationJob((checkpoint,), runtime, search, output="jsonl")
+    units = ((Unit(line), [Sentence(0, line)]) for line in chain.from_iterable(repeat(lines, 1 + repeats)))
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
     seconds, pieces = [], []

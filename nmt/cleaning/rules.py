@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmt.cleaning.measures import Measures, length_ratio, measure
-from nmt.config.cleaning import CleanConfig
+from nmt.config import CleanConfig
 from nmt.config.options import flag_name
 from nmt.data.mixture import hashed
 from nmt.errors import NmtError, importing

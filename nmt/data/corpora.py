@@ -13,8 +13,8 @@ from nmt import console
 from nmt.config import DataConfig
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
+from nmt.jobs.source import File, Plan, make_plan
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
 from nmt.text.languages import MOSES, base_language, has_dotless_i, look_swapped

@@ -14,8 +14,7 @@ from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import RawPairs, Record, augmented_pairs, cased_targets, raw_pairs
 from nmt.data.folder import Flat, flatten
 from nmt.data.mixture import hash_of
-from nmt.jobs.plan import Row
-from nmt.jobs.stream import Batch, Chunk, Job, Place, Processor, Result
+from nmt.jobs.stream import Batch, Chunk, Job, Place, Processor, Result, Row
 from nmt.text.codec import Side, TextCodec
 from nmt.text.words import parse_pharaoh
 

@@ -20,10 +20,8 @@ from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, w
 from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
-from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.plan import Plan
-from nmt.jobs.run import finish_shards
-from nmt.jobs.source import Files
+from nmt.jobs.run import JobFolder, job_folder
+from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Execution
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
@@ -62,10 +60,10 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         show_tokenizers(text)
         write_models(folder, like or make_codec(config, text, plan))
 
-    preparation = Preparation(
-        source=source, shard_rows=options.shard_lines or _SHARD_PAIRS, settings=_settings(config), prepare=prepare
-    )
-    with job_folder(config.dest, "--dest", preparation, options) as folder:
+    settings = _settings(config)
+    with job_folder(
+        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
+    ) as folder:
         try:
             codec = like or codec_in(folder.data, text)
         except NmtError as error:
@@ -78,7 +76,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                finish_shards(job, source, folder, execution, progress)
+                folder.finish_shards(job, execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}

@@ -64,7 +64,7 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = engine.codec, engine.ensemble.models
+    codec, (model,) = engine.codec, engine.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:

@@ -20,14 +20,9 @@ from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
-from nmt.translate.lines import Pair, Target
-from nmt.translate.pairs import encode_pairs
-from nmt.translate.records import Translation
+from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Split, Unit, by_sentence, encode
-
-# Units with their sentences.
-Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Translation, Unit, Units, by_sentence, encode
 
 
 @dataclass(frozen=True)
@@ -248,10 +243,10 @@ class Service:
             )
         glossary = self.glossary(body.glossary)
         keeps_phrases = self.engine.can_require_phrases(search)
-        split: Split = "sentences" if body.split else "lines"
+        cutting = path[0].codec if body.split else None
         sentences = await _in_thread_if_long(
             [unit.source for unit in units],
-            lambda: [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units],
+            lambda: [unit.sentences(cutting, keeps_phrases=keeps_phrases) for unit in units],
         )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:

@@ -1,4 +1,4 @@
-"""Units: what a user gives to be translated as one thing, such as a line, a passage of a document, or a text.
+"""Units, which users give to be translated as one thing, such as a line or a passage; their sentences and translations.
 
 A unit knows its sentences, and how their translations become its own. `encode` turns the sentences of units into ids.
 What a translation must have, and which sentences are translated in parts, is decided here alone.
@@ -7,11 +7,12 @@ What a translation must have, and which sentences are translated in parts, is de
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, islice, starmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,16 +26,49 @@ from nmt.text.languages import base_language
 from nmt.text.markup_reading import parse
 from nmt.text.markup_writing import MarkedText
 from nmt.text.subword import UNK
-from nmt.text.words import AlignedWords, Given
-from nmt.translate.records import Translation
+from nmt.text.words import AlignedWords, Given, pharaoh
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
 # Sums over fewer positions are rounded differently, so that other sentences would change a translation's log P.
 LEAST_WIDTH = 16
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
-# What of a unit is translated at once: the whole unit, each of its lines, or each sentence of its lines.
-Split = Literal["unit", "lines", "sentences"]
+
+class Translation(NamedTuple):
+    """A translation of a sentence or unit.
+
+    If a sentence was translated in parts, texts, pieces and their log P are joined, and scores are summed.
+
+    Attributes:
+        text: raw text.
+        score: log P over the length penalty.
+        pieces: the target pieces.
+        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Like the pieces, they
+            are empty if they were not asked for.
+        unmet: whether a constraint is missing.
+        alignment: between words of the raw source and of `text`; None if it was not asked for.
+    """
+
+    text: str
+    score: float
+    pieces: list[str]
+    log_probs: list[float]
+    unmet: bool = False
+    alignment: Sequence[AlignedWords] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the translation as the fields of a JSON object."""
+        fields = {
+            "text": self.text,
+            "score": self.score,
+            "log_prob": sum(self.log_probs),
+            "pieces": self.pieces,
+            "log_probs": self.log_probs,
+        }
+        aligned = {} if self.alignment is None else {"alignment": pharaoh(self.alignment)}
+        return fields | aligned | ({"unmet": True} if self.unmet else {})
 
 
 class Sentence(NamedTuple):
@@ -60,7 +94,6 @@ class Unit:
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
-        phrases: what the translation must contain too, unless it is translated in parts.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
     """
@@ -69,7 +102,6 @@ class Unit:
     markup: Literal["html", "xml"] | None = None
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
-    phrases: tuple[str, ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,23 +120,23 @@ class Unit:
         """The lines of plain text, or the marked texts without their markup."""
         return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
-    def sentences(self, codec: TextCodec, split: Split, *, keeps_phrases: bool = True) -> list[Sentence]:
-        """Returns the sentences of the unit. Blank lines have none.
+    def sentences(self, codec: TextCodec | None = None, *, keeps_phrases: bool = True) -> list[Sentence]:
+        """Returns the sentences of the unit's lines. Blank lines have none.
 
         Args:
+            codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
             keeps_phrases: whether a translation can be required to have phrases. What markup must keep is inserted into
                 a translation that lacks it.
         """
-        if split == "unit":
-            return [Sentence(0, self.source, self.phrases)]
         phrases: Sequence[Sequence[str]] = [()] * len(self.lines)
         if self.markup and keeps_phrases:
             phrases = [text.phrases for text in self.marked_texts]
         return [
-            Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
-            for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
-            for part in line.split("\n")  # a marked text can have several lines
-            for sentence in _cut(part, codec, split)
+            Sentence(index, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
+            for index, (text, of_line) in enumerate(zip(self.lines, phrases, strict=True))
+            for line in text.split("\n")  # a marked text can have several lines
+            if line.strip()
+            for sentence in (_sentences_of(line, codec) if codec else [line])
         ]
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
@@ -112,19 +144,20 @@ class Unit:
         of_lines: list[list[tuple[str, Translation]]] = [[] for _ in self.lines]
         for sentence, translation in zip(sentences, translations, strict=True):
             of_lines[sentence.line].append((sentence.text, translation))
-        joined = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
+        lines = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
         if self.markup is None:
             ends = ["\r" * line.endswith("\r") for line in self.lines]  # of Windows
-            return "\n".join(text + end for (text, _), end in zip(joined, ends, strict=True))
-        texts = iter(joined)
+            return "\n".join(line.text + end for line, end in zip(lines, ends, strict=True))
+        texts = iter([(line.text, list(line.alignment or ())) for line in lines])
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
 
 
-def _cut(line: str, codec: TextCodec, split: Split) -> Iterator[str]:
-    """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
-    if split == "lines":
-        yield from [line] if line.strip() else []
-        return
+# Units with their sentences.
+Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+
+
+def _sentences_of(line: str, codec: TextCodec) -> Iterator[str]:
+    """Yields the sentences of a line of plain text. Each has the tags of the line."""
     import sentencex
 
     tags, text = codec.config.split_tags(line)
@@ -132,23 +165,35 @@ def _cut(line: str, codec: TextCodec, split: Split) -> Iterator[str]:
     yield from (" ".join([*tags, sentence]) for sentence in sentences if sentence)
 
 
-def _joined_line(
-    line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec
-) -> tuple[str, list[AlignedWords]]:
-    """Returns the translation of a line whose sentences were translated, and the alignment of its words."""
-    alignment: list[AlignedWords] = []
+def _joined_line(line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec) -> Translation:
+    """Returns the translation of a line from those of its sentences."""
     is_aligned = any(translation.alignment for _, translation in of_line)
     starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
-    offset = target_words = 0
+    translations, offset = [], 0
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
         offset = max(offset, line.find(text, offset))
         first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
-        for source, target in translation.alignment or ():
-            alignment.append((source if source < len(tags) else first + source, target_words + target))
+        links = [(i if i < len(tags) else first + i, j) for i, j in translation.alignment or ()]
+        translations.append(translation._replace(alignment=links))
         offset += len(text)
-        target_words += codec.words_before(translation.text)
-    return codec.join_target([translation.text for _, translation in of_line]), alignment
+    return _joined(codec, translations)
+
+
+def _joined(codec: TextCodec, translations: Sequence[Translation]) -> Translation:
+    """Returns translations of consecutive text as one, whose alignment counts all its words."""
+    alignment: list[AlignedWords] = []
+    words = 0
+    for translation in translations:
+        alignment += [(source, words + target) for source, target in translation.alignment or ()]
+        words += codec.words_before(translation.text)
+    return Translation(
+        codec.join_target(translation.text for translation in translations),
+        sum(translation.score for translation in translations),
+        [piece for translation in translations for piece in translation.pieces],
+        [log_prob for translation in translations for log_prob in translation.log_probs],
+        alignment=alignment,
+    )
 
 
 class Key(NamedTuple):
@@ -184,18 +229,9 @@ class EncodedSentence:
         """Its positions, EOS included, in a padded batch."""
         return max(LEAST_WIDTH, math.ceil((len(self.ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
-    @property
-    def stream(self) -> tuple[int, ...]:
-        """The numbers that its random numbers depend on."""
-        return self.key if any(self.key[1:]) else self.key[:1]
-
 
 def encode(
-    codec: TextCodec,
-    units: Sequence[tuple[Unit, Sequence[Sentence]]],
-    search: SearchConfig,
-    glossary: Glossary | None = None,
-    first: int = 1,
+    codec: TextCodec, units: Units, search: SearchConfig, glossary: Glossary | None = None, first: int = 1
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids. Blank ones of which nothing is required are left out.
 
@@ -207,35 +243,39 @@ def encode(
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
     keyed = [
-        (Key(number, i), unit, sentence)
-        for number, (unit, sentences) in enumerate(units, first)
+        (Key(n, i), unit, sentence)
+        for n, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
     ]
-    ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
-    constraints = [
-        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary)
-        for (_, unit, sentence), of_sentence in zip(keyed, ids, strict=True)
-    ]
-    required = _required(codec, [(sentence.text, unit.prefix) for _, unit, sentence in keyed], constraints)
+    texts = [sentence.text for _, _, sentence in keyed]
+    longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence), of_sentence, (needed, given) in zip(keyed, ids, required, strict=True):
+    for (key, unit, sentence), ids in zip(keyed, codec.encode_source(texts), strict=True):
         place = unit.place or f"line {key.unit}"
-        tags = codec.tags_before(of_sentence)
-        parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
-        _check(parts, needed, place, search)
-        all_ids = list(chain.from_iterable(parts))
-        words = iter(codec.words("source", sentence.text, all_ids) if search.alignments else ())
+        required, given = _required(codec, unit, sentence, glossary, is_long=len(ids) > longest)
+        tags = codec.tags_before(ids)
+        source, before = np.array(ids[tags:], np.int64), np.array(ids[:tags], np.int64)
+        # As few even parts as possible. A blank sentence has none, unless its translation must have something.
+        count = max(math.ceil(len(source) / max(1, longest - tags)), required != Required())
+        parts = [np.concatenate((before, part)) for part in (np.array_split(source, count) if count else ())]
+        _check(parts, required, place, search)
+        words = iter(
+            codec.words("source", sentence.text, list(chain.from_iterable(parts))) if search.alignments else ()
+        )
         encoded += [
-            EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
+            EncodedSentence(key._replace(part=n), place, part, required, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
         ]
     return encoded
 
 
-def _constraints(
-    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
-) -> list[Sequence[str]]:
-    """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
+def _required(
+    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, is_long: bool
+) -> tuple[Required, Given]:
+    """Returns the prefix and the constraints of a sentence, as ids and as text.
+
+    They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
+    """
     constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
     if not is_long:
         constraints += [[phrase] for phrase in sentence.phrases]
@@ -247,53 +287,25 @@ def _constraints(
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
         else:
             constraints += terms
-    return constraints
+    lowered = codec.config.lowers(sentence.text)
+    if not unit.prefix and not constraints:
+        return Required(), Given(in_capitals=lowered)
 
+    def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
+        ids = codec.encode_target([phrase.lower() if lowered else phrase for phrase in phrases])
+        return list(zip(phrases, map(tuple, ids), strict=True))
 
-def _required(
-    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[Sequence[str]]]
-) -> list[tuple[Required, Given]]:
-    """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text.
-
-    Args:
-        sentences: the source and the prefix of each sentence.
-        constraints: the alternatives of each constraint of each sentence.
-    """
-    in_capitals = [codec.config.lowers(source) for source, _ in sentences]
-    if not any(prefix for _, prefix in sentences) and not any(constraints):
-        return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
-    texts = [
-        codec.config.cased_for(source, text)
-        for (source, prefix), of_sentence in zip(sentences, constraints, strict=True)
-        for text in (prefix, *chain.from_iterable(of_sentence))
-    ]
-    ids = iter(codec.encode_target(texts))
-    required = []
-    for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
-        prefix_ids = tuple(next(ids))
-        alternatives = []
-        for phrases in of_sentence:
-            visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
-            # Of the alternatives, those that the model can write, if there are any.
-            alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
-        as_given = partial(codec.target_phrase, in_capitals=lowered)
-        shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
-        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
-        encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
-        required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))
-    return required
-
-
-def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> list[np.ndarray]:
-    """Cuts the ids of a sentence into as few even parts as possible, none longer than `longest`.
-
-    The first `tags` ids are tags, which each part gets. A blank sentence has no parts, unless its translation must have
-    something.
-    """
-    if len(ids) == tags:
-        return [ids] if required != Required() else []
-    parts = np.array_split(ids[tags:], math.ceil((len(ids) - tags) / max(1, longest - tags)))
-    return [np.concatenate((ids[:tags], part)) for part in parts]
+    alternatives = []
+    for phrases in constraints:
+        visible = [(phrase, ids) for phrase, ids in encoded(phrases) if ids]
+        # Of the alternatives, those that the model can write, if there are any.
+        alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
+    ((_, prefix),) = encoded([unit.prefix])
+    as_given = partial(codec.target_phrase, in_capitals=lowered)
+    shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
+    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowered)
+    ids_of = (tuple(ids for _, ids in each) for each in alternatives)
+    return Required(prefix, tuple(filter(None, ids_of))), given
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
@@ -331,13 +343,18 @@ def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int
         yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
 
 
+def in_batches(
+    work: Callable[[list[_Item]], Iterable[_Result]], items: Sequence[_Item], tokens: Sequence[int], batch_tokens: int
+) -> list[_Result]:
+    """Returns the result of work for each item. Work gets the items of a batch; see `longest_first`."""
+    results: dict[int, _Result] = {}
+    for batch in longest_first(tokens, batch_tokens):
+        results |= zip(batch, work([items[i] for i in batch]), strict=True)
+    return [results[i] for i in range(len(items))]
+
+
 def by_sentence(
-    codec: TextCodec,
-    units: Sequence[tuple[Unit, Sequence[Sentence]]],
-    translations: Mapping[Key, Sequence[Translation]],
-    *,
-    aligned: bool,
-    first: int = 1,
+    codec: TextCodec, units: Units, translations: Mapping[Key, Sequence[Translation]], *, aligned: bool, first: int = 1
 ) -> list[list[list[Translation]]]:
     """Returns the translations of each sentence of each unit, best first.
 
@@ -346,35 +363,17 @@ def by_sentence(
         aligned: whether alignments were asked for.
         first: the number of the first unit.
     """
-    parts: dict[tuple[int, int], list[Sequence[Translation]]] = {}
+    parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
     for key in sorted(translations):
-        parts.setdefault(key[:2], []).append(translations[key])
-    return [
-        [_joined_parts(codec, parts.get((number, i), []), aligned=aligned) for i in range(len(sentences))]
-        for number, (_, sentences) in enumerate(units, first)
-    ]
+        parts[key[:2]].append(translations[key])
 
+    def joined(of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
+        if len(of_parts) == 1:
+            return list(of_parts[0])
+        if not of_parts:  # a blank sentence
+            return [Translation("", 0.0, [], [], alignment=() if aligned else None)]
+        # The n-th translation joins the n-th translation of every part.
+        ranked = [_joined(codec, translations) for translations in zip(*of_parts, strict=False)]
+        return [t._replace(alignment=tuple(sorted(t.alignment or ())) if aligned else None) for t in ranked]
 
-def _joined_parts(codec: TextCodec, parts: Sequence[Sequence[Translation]], *, aligned: bool) -> list[Translation]:
-    """Returns the translations of a sentence; the n-th joins the n-th translation of every part."""
-    if len(parts) == 1:
-        return list(parts[0])
-    if not parts:
-        return [Translation("", 0.0, [], [], alignment=() if aligned else None)]
-    joined = []
-    for ranked in zip(*parts, strict=False):
-        alignment: list[AlignedWords] = []
-        first_word = 0  # of the part in the joined text
-        for part in ranked:
-            alignment += [(source, first_word + target) for source, target in part.alignment or ()]
-            first_word += codec.words_before(part.text)
-        joined.append(
-            Translation(
-                codec.join_target(part.text for part in ranked),
-                sum(part.score for part in ranked),
-                [piece for part in ranked for piece in part.pieces],
-                [log_prob for part in ranked for log_prob in part.log_probs],
-                alignment=tuple(sorted(alignment)) if aligned else None,
-            )
-        )
-    return joined
+    return [[joined(parts[n, i]) for i in range(len(sentences))] for n, (_, sentences) in enumerate(units, first)]

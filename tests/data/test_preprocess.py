@@ -256,7 +256,7 @@ def test_the_command_does_not_import_torch(command: list[str], tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_ends_the_command_without_files(command: list[str], tmp_path: Path, number: signal.Signals) -> None:
     """All processes of the command get the signal, as from a terminal, when the first shard has been encoded."""
-    stop = At("nmt.jobs.folder.JobFolder.add", do=partial(os.killpg, 0, number))
+    stop = At("nmt.jobs.run.JobFolder.add", do=partial(os.killpg, 0, number))
     process = forks.start(*command, "--workers=2", before=stop, stderr=subprocess.PIPE)
     said = tasks.read_to_end(process.stderr)  # the workers have ended
     process.wait(75)

@@ -208,7 +208,7 @@ def test_batches_are_halved_if_memory_runs_out(
         return incremental.start(model, ids_N, source, beam)
 
     room = 1
-    monkeypatch.setattr("nmt.translate.ensemble.start", start)
+    monkeypatch.setattr("nmt.translate.pytorch_engine.start", start)
     assert translator.translate(lines) == expected
     assert max(sizes) > 1
     assert "sentences at once, which are now translated in two halves" in capfd.readouterr().err
