@@ -1,13 +1,15 @@
 """The device and the precision in which a model computes."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nmt import console
 from nmt.config import RuntimeConfig
@@ -110,6 +112,27 @@ def device_type(config: RuntimeConfig) -> str:
     if config.device == "cuda" and not _gpus():
         raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+class _WithoutRandomWeights(TorchFunctionMode):
+    """Skips `nn.init.normal_`, for which torch loads its compiler on the meta device. There are no numbers to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Gives modules that are made in the block weights on torch's meta device, which have shapes but no numbers."""
+    with torch.device("meta"), _WithoutRandomWeights():
+        yield
 
 
 def moved(value: Any, device: torch.device) -> Any:

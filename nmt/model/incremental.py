@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.model.cache import DecoderCache, LayerCache
-from nmt.model.masks import BlockMask, Layout, cross_attention_mask
+from nmt.model.masks import BlockMask, Layout, padding_mask
 from nmt.model.transformer import DecoderLayer, OutputLayer, Transformer
 
 # A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
@@ -41,7 +41,7 @@ def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> Decod
     dtype = layers[0].own[0].dtype
     mask = tuple(
         replace(block, queries=beam, bias=None if block.bias is None else block.bias.to(dtype))
-        for block in cast(tuple[BlockMask, ...], cross_attention_mask(source, source))
+        for block in cast(tuple[BlockMask, ...], padding_mask(source, source))
     )
     sentences = len(source.lengths_B)
     return DecoderCache(layers, mask, ids_N.new_empty(sentences, beam, 0), ids_N.new_zeros(sentences))

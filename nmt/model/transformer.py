@@ -14,77 +14,19 @@ flat positions of keys, B sentences, S source and T target positions of a senten
 target vocabulary.
 """
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from nmt.config import ModelConfig
-from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
-from nmt.model.masks import Layout, Mask, bound_on, cross_attention_mask, self_attention_mask
-
-# Position encodings (paper §3.5)
-
-
-# fairseq numbers positions from the id of PAD plus one, and its PAD is 1.
-_FIRST_IN_FAIRSEQ = 2
-
-
-def sinusoids(length: int, config: ModelConfig) -> Tensor:
-    """Returns the encodings of the first positions, (length, d_model).
-
-    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
-    is 2i/(d_model - 2), positions begin with 2, and angles are computed in 32 bits.
-    """
-    fairseq = config.sinusoids == "fairseq"
-    first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
-    divisor = config.d_model - 2 if fairseq else config.d_model
-    with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
-        frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
-        angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
-
-
-class SinusoidalPositions(nn.Module):
-    """Looks up sinusoids by position. The table grows when a longer sentence comes."""
-
-    table: Tensor
-
-    def __init__(self, config: ModelConfig, length: int = 512) -> None:
-        super().__init__()
-        self.config = config
-        self.register_buffer("table", sinusoids(length, config), persistent=False)
-
-    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
-        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        # The size is rounded up, because a recorded CUDA graph must not see another table.
-        if bound_on(longest) > len(self.table):
-            self.table = sinusoids(bound_on(longest), self.config).to(self.table)
-        return self.table[positions_F]
-
-
-class LearnedPositions(nn.Module):
-    """Looks up learned encodings by position (paper Table 3, row E). Longer sentences are an error."""
-
-    def __init__(self, d_model: int, length: int) -> None:
-        super().__init__()
-        self.table = nn.Parameter(torch.empty(length, d_model))
-        nn.init.normal_(self.table, std=d_model**-0.5)
-
-    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
-        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        if longest > len(self.table):
-            raise NmtError(
-                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
-            )
-        return F.embedding(positions_F, self.table)
+from nmt.model.device import product_dtype
+from nmt.model.masks import Layout, Mask, padding_mask, self_attention_mask
+from nmt.model.positions import LearnedPositions, SinusoidalPositions
 
 
 class MultiHeadAttention(nn.Module):
@@ -98,20 +40,18 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads, self.cross = config.heads, cross
         self.function = attention_function(config)
-        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
-        # By the names of layers, the numbers of rows of the projections that are stored in one matrix.
-        self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
+        query, key, value = config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v
         bias = config.attention_biases
         if cross:
-            self.query = Linear(config.d_model, self.sizes[0], bias)
-            self.key_value = Linear(config.d_model, sum(self.sizes[1:]), bias)
+            self.query = Linear(config.d_model, query, bias=bias)
+            self.key_value = Linear(config.d_model, key, value, bias=bias)
         else:
-            self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
-        self.output = Linear(config.heads * config.d_v, config.d_model, bias)
+            self.query_key_value = Linear(config.d_model, query, key, value, bias=bias)
+        self.output = Linear(value, config.d_model, bias=bias)
         # The paper does not say how to initialise. As in its authors' code, Glorot's formula takes a joint matrix as
         # one, which makes its numbers up to √2 times as small. Otherwise, small models long ignore the source.
         for layer in self.children():
-            if isinstance(layer, nn.Linear):  # not the attention function
+            if isinstance(layer, Linear):  # not the attention function
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
@@ -137,18 +77,18 @@ class MultiHeadAttention(nn.Module):
     def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
         """Returns queries FHK, keys GHK and values GHU: of x, or keys and values of the encoder output."""
         if encoded_ND is None:
-            return self._by_head(self.query_key_value(x_FD), *self.sizes)
+            return self._by_head(self.query_key_value, x_FD)
         return self._queries(x_FD), *self.keys_values(encoded_ND)
 
     def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
         """Returns keys NHK and values NHU of cross-attention."""
-        return self._by_head(self.key_value(encoded_ND), *self.sizes[1:])
+        return self._by_head(self.key_value, encoded_ND)
 
     def _queries(self, x_MD: Tensor) -> Tensor:
         return self.query(x_MD).unflatten(-1, (self.heads, -1))
 
-    def _by_head(self, x_FX: Tensor, *sizes: int) -> tuple[Tensor, ...]:
-        return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in x_FX.split(sizes, -1))
+    def _by_head(self, layer: Linear, x_FD: Tensor) -> tuple[Tensor, ...]:
+        return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in layer(x_FD).split(layer.rows, -1))
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -172,7 +112,7 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(self.activation(self.inner(x_FD))))
 
 
-class ResidualNorm(nn.Module):
+class SublayerNorm(nn.Module):
     """LayerNorm of a sub-layer with a residual connection: behind their sum, or before the sub-layer.
 
     The former is the paper's post-norm, LayerNorm(x + Sublayer(x)) (§3.1). The latter, pre-norm, is in Wang et al. 2019
@@ -199,9 +139,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = ResidualNorm(config)
+        self.self_attention_residual = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = ResidualNorm(config)
+        self.feed_forward_residual = SublayerNorm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
@@ -218,11 +158,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = ResidualNorm(config)
+        self.self_attention_residual = SublayerNorm(config)
         self.cross_attention = MultiHeadAttention(config, cross=True)
-        self.cross_attention_residual = ResidualNorm(config)
+        self.cross_attention_residual = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = ResidualNorm(config)
+        self.feed_forward_residual = SublayerNorm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(
@@ -315,7 +255,7 @@ class Transformer(nn.Module):
         """
         x_MD = self.embed_target(ids_M, target.positions_F, target.longest)
         self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
-        cross_mask = cross_attention_mask(target, source)
+        cross_mask = padding_mask(target, source)
         for layer in self.decoder:
             x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask)
         return self.decoder_norm(x_MD)
@@ -344,23 +284,3 @@ class Transformer(nn.Module):
         matrix_VD = self.softmax_matrix_VD[ids_V]
         bias_V = None if self.output_bias is None else self.output_bias[ids_V]
         return matrix_VD.to(product_dtype(matrix_VD)), bias_V
-
-
-class _WithoutRandomWeights(TorchFunctionMode):
-    """Skips `nn.init.normal_`, for which torch loads its compiler on the meta device. There are no numbers to draw."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
-
-
-def model_without_memory(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> Transformer:
-    """Returns a model on torch's meta device, whose weights have shapes but no numbers."""
-    with torch.device("meta"), _WithoutRandomWeights():
-        return Transformer(config, source_size, target_size, shared=shared)
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

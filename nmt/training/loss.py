@@ -11,9 +11,10 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
+from nmt.model.device import product_dtype
 from nmt.model.masks import Mask, PackedMask
 from nmt.model.packing import compile_layers
-from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer, product_dtype
+from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer
 from nmt.text.subword import PAD
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     """Returns the logarithms of the first head's weights without dropout: BTS of all blocks, end to end."""
     assert isinstance(attention.function, DotProduct)
     assert not isinstance(mask, PackedMask)
-    d_k = attention.sizes[0] // attention.heads
+    d_k = attention.query.out_features // attention.heads
     q_M1K, k_N1K = (  # with an axis for one head
         F.linear(x_FD, layer.weight[:d_k], None if layer.bias is None else layer.bias[:d_k])[:, None]
         for layer, x_FD in ((attention.query, x_MD), (attention.key_value, encoded_ND))

@@ -14,9 +14,9 @@ from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
+from nmt.model.cpu_kernels import Linear
 from nmt.model.device import Runtime, is_native
 from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
-from nmt.model.transformer import MultiHeadAttention
 from nmt.signals import StopSignals
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
@@ -226,8 +226,6 @@ class Training:
 
 def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
-    for module in model.modules():
-        for name, layer in module.named_children():
-            if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
-                joint = module.joint if isinstance(module, MultiHeadAttention) else {}
-                yield layer.weight, joint.get(name, (layer.out_features,))
+    for layer in model.modules():
+        if isinstance(layer, Linear) and layer.weight.requires_grad:
+            yield layer.weight, layer.rows
