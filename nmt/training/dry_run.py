@@ -15,12 +15,12 @@ from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.model.architectures import training_flops
 from nmt.training.fine_tuning import start_from
-from nmt.training.log import Interval, show_lines
+from nmt.training.log import show_lines
 from nmt.training.ranks import join_ranks
 from nmt.training.run_folder import STATES_KEPT
 from nmt.training.state import Training
 from nmt.training.train import NOTHING_SAVED, first_plan, prepare
-from nmt.training.update import endless_updates, train_update
+from nmt.training.update import Interval, endless_updates, train_update
 
 
 def timed_updates(training: Training, stream: Iterator[Update], count: int) -> tuple[Interval, float]:

@@ -17,7 +17,7 @@ from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, Pace, pick, schedule
+from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
 from nmt.training.dry_run import dry_run, seconds_per_update
 from nmt.training.fine_tuning import check_sizes
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
@@ -208,8 +208,8 @@ def choose(
         choice("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
     choice("valid_metric", ("nll",), "takes less time than translating")
     update_seconds = batch_tokens / speed(arch)
-    pace = Pace(update_seconds, corpus.validation_seconds(update_seconds, batch_tokens), 0.0)
-    return choices | schedule(updates, pace, given)
+    validation_seconds = corpus.validation_seconds(update_seconds, batch_tokens)
+    return choices | choose_by_updates(updates, given, update_seconds, validation_seconds)
 
 
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:

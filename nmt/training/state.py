@@ -1,11 +1,8 @@
 """A training: its data, options and machine, and what every update changes."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,48 +17,9 @@ from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
 from nmt.signals import StopSignals
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import Optimizer
+from nmt.training.optimizer import MovingAverage, Optimizer
 from nmt.training.ranks import World
 from nmt.training.records import Scores, ranked, without_improvement
-
-
-class MovingAverage:
-    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
-
-    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average.
-    """
-
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights, self.decay = dict(model.named_parameters()), decay
-        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
-
-    def add(self, update: int) -> None:
-        """Adds the weights after an update, counted from 1."""
-        if self.decay is None:
-            return
-        weights = [weight.detach() for weight in self._weights.values()]
-        if not self.averages:
-            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Gives the model the average, if there is one, in place of its weights until the block ends."""
-        weights = {name: self._weights[name].data for name in self.averages}
-        try:
-            for name, average in self.averages.items():
-                self._weights[name].data = average
-            yield
-        finally:
-            for name, weight in weights.items():
-                self._weights[name].data = weight
-
-    def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages and self.decay is not None else {}
-        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
 
 @dataclass
@@ -82,20 +40,6 @@ class Counters:
     seconds: float = 0.0
     flops: float = 0.0
     device_tokens: int | None = None
-
-
-class UpdateResult(NamedTuple):
-    """The result of an update; all tensors stay on the device.
-
-    Attributes:
-        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
-        norm: the gradient's norm before clipping.
-        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
-    """
-
-    losses: Tensor
-    norm: Tensor
-    skipped: Tensor
 
 
 # The beginnings of the names of the weights in each group of --freeze.
@@ -165,11 +109,6 @@ class Training:
         graphed = self.packs and runtime.device.type == "cuda" and self.parallel is self.loss and criterion is None
         self.graphs = GraphedPass(self.loss, runtime.device) if graphed else None
         self.average = MovingAverage(model, config.ema)
-
-    def seed_dropout(self, update: int, micro_batch: int) -> None:
-        """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
-        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
     @property
     def device_tokens(self) -> int:

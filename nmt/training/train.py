@@ -13,12 +13,12 @@ from nmt.errors import NmtError, StoppedError, importing
 from nmt.model.device import Runtime, device_type
 from nmt.scoring import tokenizer_warning
 from nmt.signals import StopSignals
+from nmt.training.checkpoints import resume
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
 from nmt.training.log import show_plan
 from nmt.training.loop import TrainingLoop
 from nmt.training.ranks import World, join_ranks
-from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Training
 from nmt.training.update import MemoryRanOutError, fit_memory, plan_epoch

@@ -131,7 +131,7 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(
         return value
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * minutes[0]))
-    monkeypatch.setattr("nmt.training.skipped._readable_later", lambda flag: lambda: taking(1, bool(flag)))
+    monkeypatch.setattr("nmt.training.update._readable_later", lambda flag: lambda: taking(1, bool(flag)))
     monkeypatch.setattr(loop, "validate", lambda *arguments: taking(60, validate(*arguments)))
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=10", "--precision=bf16", "--save-minutes=2", "--valid-metric=nll", "--valid-updates=5"]
