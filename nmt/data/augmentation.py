@@ -3,7 +3,7 @@
 import random
 import re
 
-from nmt.data.mixture import hash_of
+from nmt.data.arrays import hash_of
 
 Pair = tuple[str, str]
 _FINAL = ".!?…。！？।"

@@ -130,12 +130,12 @@ def make_plan(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
     """Returns the plan of an epoch."""
-    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
+    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens, groups, seed, epoch)
     return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 
 
 def draw_epoch(
-    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
+    source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
     """Returns the random part of an epoch's plan.
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
+from nmt.data.arrays import hash_of
 from nmt.data.corpora import RawPairs, Record, augmented_pairs, cased_targets, raw_pairs
 from nmt.data.folder import Flat, flatten
-from nmt.data.mixture import hash_of
 from nmt.jobs.plan import Row
 from nmt.jobs.stream import Batch, Chunk, Job, Place, Processor, Result
 from nmt.text.codec import Side, TextCodec

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.arrays import EpochTokens, TokenArray
-from nmt.data.mixture import MixedOrder, Mixture
+from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import TextCodec, TextConfig, load_subword
@@ -268,15 +267,13 @@ class DataFolder:
             raise NmtError(f"{self.path} has no split {name!r}; it has {', '.join(self.meta.splits)}")
 
     def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
-        tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
+        arrays = []
+        for path, dtype in zip((self.path / name for name in names), (kind, OFFSET_TYPE), strict=True):
+            with _reading(path):  # mmap refuses empty files; a split of empty lines has one
+                is_empty = path.stat().st_size == 0
+                arrays.append(np.empty(0, dtype) if is_empty else np.asarray(np.memmap(path, dtype, mode="r")))
+        tokens, offsets = arrays
         return TokenArray(tokens, offsets, encodings)
-
-
-def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
-    with _reading(path):
-        if path.stat().st_size == 0:  # mmap refuses empty files; a split of empty lines has one
-            return np.empty(0, dtype=kind)
-        return np.asarray(np.memmap(path, dtype=kind, mode="r"))
 
 
 def codec_in(folder: Path, config: TextConfig) -> TextCodec:

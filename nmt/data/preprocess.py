@@ -14,10 +14,10 @@ from typing import Any
 from nmt import __version__, console
 from nmt.config import DataConfig
 from nmt.config.options import flag_name
+from nmt.data.arrays import Mixture
 from nmt.data.corpora import check, make_codec, raw_pairs, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
 from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
-from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, Preparation, job_folder

@@ -136,7 +136,7 @@ def without_memory() -> Iterator[None]:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """Returns a tensor, or a dataclass with its tensors, on the device.
+    """Returns a tensor, or a dataclass such as a batch with its tensors, on the device.
 
     A GPU copies from pinned memory without making the CPU wait. Values of other types stay as they are.
     """

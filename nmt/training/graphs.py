@@ -52,9 +52,9 @@ class GraphedPass:
         if shape not in self.recorded:
             if shape not in self._seen or len(self.recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
-                return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
+                return computation(moved(batch, self._device), moved(torch.tensor(factor), self._device))
             self.used = True
-            on_device, factor_input = batch.to(self._device), torch.zeros((), device=self._device)
+            on_device, factor_input = moved(batch, self._device), torch.zeros((), device=self._device)
             # Graphs can share their memory, because no two are executed at the same time.
             pool = next((recorded.graph.pool() for recorded in self.recorded.values()), None)
             graph = torch.cuda.CUDAGraph()

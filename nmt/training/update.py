@@ -19,6 +19,7 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
+from nmt.model.device import moved
 from nmt.model.out_of_memory import is_out_of_memory
 from nmt.text.subword import EOS
 from nmt.training.learning_rate import learning_rate
@@ -29,13 +30,13 @@ from nmt.training.state import Training
 
 def plan_epoch(training: Training) -> UpdatePlan:
     """Returns the update plan of the epoch that the training is in."""
-    c, epoch = training.config, training.counters.epoch
-    split = training.data.split("train").in_epoch(c.seed, epoch)
+    config, epoch = training.config, training.counters.epoch
+    split = training.data.split("train").in_epoch(config.seed, epoch)
     lengths = split.source.lengths, split.target.lengths
     drawn = training.world.broadcast(
-        lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
+        lambda: draw_epoch(*lengths, config.batch_tokens, config.batch_groups, config.seed, epoch)
     )
-    return UpdatePlan(*lengths, drawn, c.batch_groups)
+    return UpdatePlan(*lengths, drawn, config.batch_groups)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
@@ -150,7 +151,7 @@ def add_gradient(training: Training, batch: MicroBatch, weight: float, *, last: 
     # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
     unsynchronised = nullcontext if last else getattr(training.parallel, "no_sync", nullcontext)
     with unsynchronised():
-        return forward_and_backward(batch.to(training.runtime.device), weight)
+        return forward_and_backward(moved(batch, training.runtime.device), weight)
 
 
 def _make_room(training: Training, batch: MicroBatch) -> None:
@@ -360,7 +361,7 @@ def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | 
                     break
                 _seed_dropout(training, update, index)
                 with training.runtime.autocast():
-                    loss, _ = training.loss(batch.to(training.runtime.device))
+                    loss, _ = training.loss(moved(batch, training.runtime.device))
                 gradients = torch.autograd.grad(loss, list(trained.values()))
                 named = zip(trained, gradients, strict=True)
                 causes += [f"the gradient of {name}" for name, gradient in named if not gradient.isfinite().all()]
