@@ -166,18 +166,14 @@ class DecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self,
-        x_MD: Tensor,
-        encoded_ND: Tensor | None,
-        self_mask: Mask,
-        cross_mask: Mask,
-        cache: LayerCache | None = None,
+        self, x_MD: Tensor, encoded_ND: Tensor | None, self_mask: Mask, cross_mask: Mask, cache: LayerCache | None
     ) -> Tensor:
         """Returns the layer's output MD.
 
         Args:
             encoded_ND: the encoder output; None with a cache, which has its keys and values.
-            cache: keys and values of earlier positions and of the encoder output; those of x are added.
+            cache: keys and values of earlier positions and of the encoder output; those of x are added. None for whole
+                sentences.
         """
         norm = self.self_attention_residual
         x_MD = norm.after(x_MD + self.dropout(self.self_attention(norm.before(x_MD), None, self_mask, cache)))
@@ -257,7 +253,7 @@ class Transformer(nn.Module):
         self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
         cross_mask = padding_mask(target, source)
         for layer in self.decoder:
-            x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask)
+            x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask, None)
         return self.decoder_norm(x_MD)
 
     def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:

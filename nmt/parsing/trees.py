@@ -123,6 +123,20 @@ def words_of(tree: Node) -> list[Word]:
     return [item for item, _ in walk(tree) if isinstance(item, Word)]
 
 
+def tagged_as(gold: Node, tree: Node) -> Node:
+    """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
+    gold_words, words = ([word for word in words_of(side) if word.tag != EMPTY] for side in (gold, tree))
+    if [word.text for word in gold_words] != [word.text for word in words]:
+        return tree
+    following = iter(gold_words)
+
+    def tagged(word: Word) -> Word:
+        gold_word = word if word.tag == EMPTY else next(following)
+        return gold_word if word.tag == WORD else word
+
+    return rebuilt(tree, tagged, str) or tree
+
+
 def untagged(words: Sequence[str]) -> list[Word]:
     """Returns words with the tag XX, or with their tag if they are punctuation."""
     return [Word(_PUNCTUATION.get(word, WORD), word) for word in words]

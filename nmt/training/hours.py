@@ -18,11 +18,10 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
-from nmt.training.dry_run import dry_run, seconds_per_update
 from nmt.training.fine_tuning import check_sizes
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
 from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
-from nmt.training.train import NOTHING_SAVED, STOPPING, check_save_dir, prepare, train, train_in_folder
+from nmt.training.train import check_save_dir, dry_run, prepare, seconds_per_update, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
 # The environment variable with which the ranks of a training learn which options are the user's. They get all options.
@@ -76,8 +75,8 @@ def train_in_time(
                 clock.warn_if_short(config.max_updates, config)
         model = architecture(config, overrides)
         if config.gpus == 1 and not estimate:
-            with join_ranks(config, STOPPING) as ranks:
-                train_in_folder(prepare(data, model, config, *ranks), folder, clock)
+            with join_ranks(config, saves=True) as ranks:
+                train_in_folder(prepare(data, model, config, ranks), folder, clock)
             return
     if config.gpus > 1:  # the ranks lock the folder themselves
         os.environ[_GIVEN] = " ".join(given)
@@ -128,7 +127,7 @@ def with_choices(
         overrides: the options of the model that are given.
         given: the names of the other options that are given.
     """
-    with join_ranks(config, NOTHING_SAVED) as ranks:
+    with join_ranks(config, saves=False) as ranks:
         _, runtime, stop = ranks
         data.verify(lambda: stop.received)
         on_gpu = runtime.device.type == "cuda"
@@ -144,7 +143,7 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            training = prepare(data, architecture(trained, overrides), trained, *ranks)
+            training = prepare(data, architecture(trained, overrides), trained, ranks)
             plan = plan_epoch(training)
             fit_memory(training, plan)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)

@@ -12,13 +12,12 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
-from nmt.model.device import Runtime, is_native
+from nmt.model.device import is_native
 from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
-from nmt.signals import StopSignals
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import MovingAverage, Optimizer
-from nmt.training.ranks import World
+from nmt.training.ranks import Ranks
 from nmt.training.records import Scores, ranked, without_improvement
 
 
@@ -66,17 +65,9 @@ class Training:
         counters, validations: the progress, and the scores of all validations.
     """
 
-    def __init__(
-        self,
-        data: DataFolder,
-        model_config: ModelConfig,
-        config: TrainConfig,
-        world: World,
-        runtime: Runtime,
-        stop: StopSignals,
-    ) -> None:
+    def __init__(self, data: DataFolder, model_config: ModelConfig, config: TrainConfig, ranks: Ranks) -> None:
         self.data, self.model_config, self.config = data, model_config, config
-        self.world, self.runtime, self.stop = world, runtime, stop
+        self.world, self.runtime, self.stop = world, runtime, _ = ranks
         self.counters, self.validations = Counters(), list[Scores]()
         obstacle = obstacle_to_packing(model_config, runtime)
         self.packs = obstacle is None
@@ -147,10 +138,8 @@ class Training:
     @property
     def out_of_patience(self) -> bool:
         """Whether --patience ends the training."""
-        config = self.config
-        if config.patience is None:
-            return False
-        return without_improvement(self.validations, config.valid_metric, config.min_delta) >= config.patience
+        patience, metrics, min_delta = self.config.patience, self.config.valid_metric, self.config.min_delta
+        return patience is not None and without_improvement(self.validations, metrics, min_delta) >= patience
 
     @property
     def best_first(self) -> list[Scores]:

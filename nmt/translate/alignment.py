@@ -16,7 +16,7 @@ import torch
 
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
-from nmt.model.attention_weights import recording
+from nmt.model.attention import recording
 from nmt.model.device import Runtime, moved
 from nmt.model.out_of_memory import in_halves
 from nmt.model.transformer import DecoderLayer, Transformer

@@ -24,7 +24,7 @@ from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
-from nmt.training import dry_run, loop
+from nmt.training import loop
 from nmt.training import update as update_module
 from nmt.training.state import Training
 
@@ -94,7 +94,7 @@ def test_a_dry_run_says_how_long_an_update_takes(
         stream, count = arguments[1:3]
         return None, seconds * sum(len(update.batches) for update in islice(stream, count))
 
-    monkeypatch.setattr(dry_run, "timed_updates", timed)
+    monkeypatch.setattr("nmt.training.train.timed_updates", timed)
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--device-tokens=500"
     for seconds in (0.5, 60.0):
         log = run(*command, "--dry-run").stderr
