@@ -323,20 +323,6 @@ def _new_file(path: Path) -> AbstractContextManager[Output]:
     return replaced_file(path, "free some space or choose another --dest")
 
 
-class _ArrayWriter:
-    """Writes one side of a split, or its alignments."""
-
-    def __init__(self, tokens: Output, offsets: Output) -> None:
-        self._tokens, self._offsets = tokens, offsets
-        self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
-        self.total = 0
-
-    def append(self, chunk: Flat) -> None:
-        self._tokens.write(chunk.tokens.tobytes())
-        self._offsets.write((self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)).tobytes())
-        self.total += len(chunk.tokens)
-
-
 class SplitWriter(ExitStack):
     """Writes a split into a folder, chunk by chunk. Its files appear when the context ends without an error."""
 
@@ -353,15 +339,21 @@ class SplitWriter(ExitStack):
         super().__init__()
         langs = config.source_lang, config.target_lang
         names = array_names(name, config)[: 3 if aligned else 2]
-        self._arrays = [_ArrayWriter(*(self.enter_context(_new_file(folder / file)) for file in of)) for of in names]
+        # The files of the tokens and of the offsets: of both sides, and perhaps of the alignments.
+        self._files = [[self.enter_context(_new_file(folder / file)) for file in pair] for pair in names]
+        for _, offsets in self._files:
+            offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self._totals = [0] * len(names)
         self._raw = [self.enter_context(_new_file(folder / raw_name(name, lang))) for lang in langs if raw]
         self._encodings = encodings
         self.pairs = 0
 
     def append(self, *columns: Flat) -> None:
         """Adds sentence pairs: the source, the target and, if the split has them, the alignments."""
-        for array, flat in zip(self._arrays, columns, strict=False):
-            array.append(flat)
+        for i, ((tokens, offsets), flat) in enumerate(zip(self._files, columns, strict=False)):
+            tokens.write(flat.tokens.tobytes())
+            offsets.write((self._totals[i] + np.cumsum(flat.lengths, dtype=OFFSET_TYPE)).tobytes())
+            self._totals[i] += len(flat.tokens)
         self.pairs += len(columns[0].lengths) // self._encodings[0]
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
@@ -372,8 +364,8 @@ class SplitWriter(ExitStack):
     @property
     def meta(self) -> SplitMeta:
         """The description of what was written so far."""
-        source, target, *_ = self._arrays
-        return SplitMeta(self.pairs, source.total, target.total, *self._encodings)
+        source, target, *_ = self._totals
+        return SplitMeta(self.pairs, source, target, *self._encodings)
 
 
 def write_models(folder: Path, codec: TextCodec) -> None:

@@ -8,7 +8,7 @@ training text is a job (nmt/jobs), so that interrupted work resumes after the la
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -80,9 +80,12 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         except NmtError as error:
             raise NmtError(f"{error}; or remove {folder.path} to start over") from error
         if not options.merge:
-            limits = config.max_length, config.max_length_ratio
-            seed = config.seed if config.augment else None
-            job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
+            encoder_options = {
+                "limits": (config.max_length, config.max_length_ratio),
+                "sampling": Sampling.of(config, codec),
+                "augment": config.seed if config.augment else None,
+            }
+            job = EncodingJob(codec.to_dict(), config.tag, encoder_options)
             if not options.cluster:
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
@@ -326,17 +329,14 @@ def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, t
 
 @dataclass(frozen=True)
 class EncodingJob(Job):
-    """How training text is encoded."""
+    """How training text is encoded: the codec, the tag of each corpus, and the other attributes of `Encoder`."""
 
     codec_values: dict[str, Any]
-    limits: tuple[int, float]
-    sampling: Sampling
-    tags: tuple[str, ...] = ()
-    augment: int | None = None
+    tags: tuple[str, ...]
+    options: Mapping[str, Any]
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
-        codec = TextCodec.from_dict(self.codec_values, "the codec of this run")
-        return Encoder(codec, self.limits, self.sampling, self.augment)
+        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), **self.options)
 
     def unit(self, row: Row, place: Place) -> corpora.Record:
         """Returns the pair of a row with its alignment and its tag."""

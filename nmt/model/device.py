@@ -1,11 +1,11 @@
-"""The device and the precision in which a model computes."""
+"""The device and the precision in which a model computes, and what happens when memory runs out."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -174,3 +174,50 @@ def _slowdown(runtime: Runtime) -> float:
     matrix = torch.ones(256, 256, device=runtime.device)
     emulated, native = (Timer("x @ x", globals={"x": x}).timeit(2).mean for x in (matrix.to(runtime.dtype), matrix))
     return float(emulated / native)
+
+
+# When memory runs out
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "could not create a primitive",
+    "std::bad_alloc",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+def in_halves(
+    work: Callable[[Sequence[_T]], list[_R]],
+    items: Sequence[_T],
+    too_large: Callable[[_T], NmtError],
+    halved: Callable[[int], None] = lambda _: None,
+) -> list[_R]:
+    """Returns `work(items)`, a result for each item. If memory runs out, works on each half of the items in turn.
+
+    Args:
+        too_large: makes the error to raise if memory runs out for a single item.
+        halved: called with the number of items that were too many.
+    """
+    try:
+        return work(items)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise too_large(items[0]) from error
+    # Outside the handler, because the error keeps the tensors of the failed attempt alive.
+    halved(len(items))
+    half = len(items) // 2
+    return in_halves(work, items[:half], too_large, halved) + in_halves(work, items[half:], too_large, halved)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+    )

@@ -108,8 +108,8 @@ class PackedMask:
         return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
 
 
-# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
-# square of scores is less work.
+# Restricted attention is cut into blocks if sentences are wider than so many windows. For shorter ones, it is less work
+# to compute all scores and to mask them.
 _WINDOWS_WORTH_CUTTING = 3
 # One mask for each padded block, or one for all packed sentences.
 Mask = tuple[BlockMask, ...] | PackedMask
@@ -126,7 +126,7 @@ def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> 
     for width, lengths_B in zip((block.width for block in layout.blocks), lengths, strict=True):
         bias, cut = None, None
         if window is None:
-            # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
+            # This also hides padding, because it comes after all tokens of its sentence.
             bias = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
         else:
             first_BQ, last_BQ = neighbours(lengths_B, width, window, causal=causal)
@@ -210,7 +210,7 @@ class Window:
         starts_I = torch.arange(blocks, device=first.device) * size - before
         keys_I1X = starts_I[:, None, None] + torch.arange(before + size + after, device=first.device)
         visible_BIJX = (keys_I1X >= first) & (keys_I1X < last)
-        visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees everything, because 0 / 0 is NaN
+        visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees all, as a softmax over nothing is NaN
         return cls(before, visible_bias(visible_BIJX)[:, :, None])
 
     def attend(self, q_BHQK: Tensor, k_BHQK: Tensor, v_BHQU: Tensor, function: Callable[..., Tensor]) -> Tensor:

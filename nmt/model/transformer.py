@@ -7,14 +7,16 @@ softmax(q kᵀ / √d_k) v with dropout on the weights. It takes a mask of `nmt.
 of each block, or says where packed sentences begin.
 
 Training calls `encode` and `decode`, and the loss computes the logits from `softmax_matrix_VD` and `output_bias`.
-Decoding position by position calls the same layers with a cache; see `nmt.model.incremental`.
+Decoding position by position begins with `start`, and `step` calls the same layers with a cache of keys and values.
 
 Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side, G
-flat positions of keys, B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V
-target vocabulary.
+flat positions of keys, B sentences, R rows of hypotheses with padding at the end, S source and T target positions of a
+sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +24,10 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.model.attention import OfKeys, attend, attention_function
-from nmt.model.cache import LayerCache
+from nmt.model.cache import DecoderCache, LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
 from nmt.model.device import product_dtype
-from nmt.model.masks import Layout, Mask, padding_mask, self_attention_mask
+from nmt.model.masks import BlockMask, Layout, Mask, padding_mask, self_attention_mask
 from nmt.model.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -68,7 +70,7 @@ class MultiHeadAttention(nn.Module):
         if cache is None:
             q_FHK, keys, values = self.projections(x_FD, encoded_ND)
         elif self.cross:
-            q_FHK, (keys, values) = self._queries(x_FD), cache.source
+            q_FHK, (keys, values) = self.query(x_FD).unflatten(-1, (self.heads, -1)), cache.source
         else:
             q_FHK, k_FHK, v_FHU = self.projections(x_FD, None)
             keys, values = cache.append(k_FHK, v_FHU, mask)
@@ -78,14 +80,11 @@ class MultiHeadAttention(nn.Module):
         """Returns queries FHK, keys GHK and values GHU: of x, or keys and values of the encoder output."""
         if encoded_ND is None:
             return self._by_head(self.query_key_value, x_FD)
-        return self._queries(x_FD), *self.keys_values(encoded_ND)
+        return self.query(x_FD).unflatten(-1, (self.heads, -1)), *self.keys_values(encoded_ND)
 
     def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
         """Returns keys NHK and values NHU of cross-attention."""
         return self._by_head(self.key_value, encoded_ND)
-
-    def _queries(self, x_MD: Tensor) -> Tensor:
-        return self.query(x_MD).unflatten(-1, (self.heads, -1))
 
     def _by_head(self, layer: Linear, x_FD: Tensor) -> tuple[Tensor, ...]:
         return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in layer(x_FD).split(layer.rows, -1))
@@ -238,7 +237,8 @@ class Transformer(nn.Module):
     def encode(self, ids_N: Tensor, source: Layout) -> Tensor:
         """Returns the encoder output ND."""
         embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
-        x_ND = self._embed(embedding(ids_N), self.source_positions(source.positions_F, source.longest))
+        positions_ND = self.source_positions(source.positions_F, source.longest)
+        x_ND = self.dropout(embedding(ids_N) * self.config.d_model**0.5 + positions_ND)
         mask = self_attention_mask(source, self.config.attention_window, causal=False)
         for layer in self.encoder:
             x_ND = layer(x_ND, mask)
@@ -258,10 +258,8 @@ class Transformer(nn.Module):
 
     def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:
         """Returns the decoder's input MD; all positions are below `longest`."""
-        return self._embed(self.target_embedding(ids_M), self.target_positions(positions_M, longest))
-
-    def _embed(self, embedded_FD: Tensor, positions_FD: Tensor) -> Tensor:
-        return self.dropout(embedded_FD * self.config.d_model**0.5 + positions_FD)
+        positions_MD = self.target_positions(positions_M, longest)
+        return self.dropout(self.target_embedding(ids_M) * self.config.d_model**0.5 + positions_MD)
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
@@ -280,3 +278,53 @@ class Transformer(nn.Module):
         matrix_VD = self.softmax_matrix_VD[ids_V]
         bias_V = None if self.output_bias is None else self.output_bias[ids_V]
         return matrix_VD.to(product_dtype(matrix_VD)), bias_V
+
+
+# Decoding position by position (see `nmt.model.cache`)
+
+# A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
+_STEP_MULTIPLE = 32
+
+
+def can_join(config: ModelConfig) -> bool:
+    """Returns whether `DecoderCache.join` works with this model.
+
+    The position of a sentence that is done keeps growing until another sentence takes its place. Models with learned
+    positions could run out of them.
+    """
+    return config.learned_positions is None and config.attention_window is None
+
+
+def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
+    """Encodes sentences, which lie in padded blocks; returns the cache to decode `beam` hypotheses of each with."""
+    assert source.blocks is not None
+    encoded_ND = model.encode(ids_N, source)
+    sizes = [(block.sentences, block.width) for block in source.blocks]
+    attentions = [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
+    layers = tuple(LayerCache.of_source(cross.keys_values(encoded_ND), sizes, beam) for cross in attentions)
+    dtype = layers[0].own[0].dtype
+    mask = tuple(
+        replace(block, queries=beam, bias=None if block.bias is None else block.bias.to(dtype))
+        for block in cast(tuple[BlockMask, ...], padding_mask(source, source))
+    )
+    sentences = len(source.lengths_B)
+    return DecoderCache(layers, mask, ids_N.new_empty(sentences, beam, 0), ids_N.new_zeros(sentences))
+
+
+def step(
+    model: Transformer, ids_R: Tensor, cache: DecoderCache, output: OutputLayer | None = None
+) -> tuple[Tensor, DecoderCache]:
+    """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache.
+
+    Logits are those of the tokens in `output`, or of all.
+    """
+    in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    padding = -len(ids_R) % _STEP_MULTIPLE if in_bf16 else 0
+    _, beam, _ = cache.ancestors_BWT.shape
+    positions_R = (cache.length - cache.starts_B).repeat_interleave(beam)
+    longest = cache.length + 1 - cache.first
+    x_RD = model.embed_target(F.pad(ids_R, (0, padding)), F.pad(positions_R, (0, padding)), longest)
+    cache, self_mask = cache.next_step(model.config.attention_window)
+    for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
+        x_RD = layer(x_RD, None, self_mask, cache.cross_mask, layer_cache)
+    return model.logits(model.decoder_norm(x_RD), output)[: len(ids_R)], cache

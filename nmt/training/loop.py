@@ -10,7 +10,7 @@ from nmt import console
 from nmt.checkpoint import save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import NmtError, StoppedError
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 from nmt.training.checkpoints import provenance_of, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog

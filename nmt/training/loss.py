@@ -180,6 +180,8 @@ class TrainingLoss(nn.Module):
             options = dtype, torch.is_grad_enabled(), nll_of_rows
             loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
         if self.criterion:
+            # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
+            # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
             loss = self._own_loss(self.criterion, hidden_MD[real_M].to(dtype), labels_M[real_M]) + 0 * nll
         elif self.label_smoothing:
             # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row

@@ -19,8 +19,7 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
-from nmt.model.device import moved
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory, moved
 from nmt.text.subword import EOS
 from nmt.training.learning_rate import learning_rate
 from nmt.training.ranks import World

@@ -17,8 +17,7 @@ import torch
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
 from nmt.model.attention import recording
-from nmt.model.device import Runtime, moved
-from nmt.model.out_of_memory import in_halves
+from nmt.model.device import Runtime, in_halves, moved
 from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords

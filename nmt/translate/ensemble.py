@@ -15,11 +15,11 @@ from torch import Tensor
 from nmt.config import SearchConfig
 from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
+from nmt.model.cache import DecoderCache
 from nmt.model.device import Runtime, moved
-from nmt.model.incremental import DecoderCache, start
-from nmt.model.incremental import step as step_model
 from nmt.model.masks import bound_on
-from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer
+from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, start
+from nmt.model.transformer import step as step_model
 from nmt.search.api import Required, SearchBatch
 from nmt.text.subword import BOS, EOS, NEVER, with_bos, with_eos
 from nmt.translate.units import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence

@@ -16,8 +16,7 @@ from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, set_up
-from nmt.model.out_of_memory import in_halves
+from nmt.model.device import Runtime, in_halves, set_up
 from nmt.model.transformer import Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis

@@ -20,8 +20,8 @@ from conftest import invented_pairs
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import MicroBatch
-from nmt.model import incremental
-from nmt.model.incremental import DecoderCache
+from nmt.model import transformer
+from nmt.model.cache import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
 from nmt.training import loop
@@ -205,7 +205,7 @@ def test_batches_are_halved_if_memory_runs_out(
         sizes.append(len(source.lengths_B))
         if sizes[-1] > room:
             raise torch.OutOfMemoryError("CUDA out of memory (not really)")
-        return incremental.start(model, ids_N, source, beam)
+        return transformer.start(model, ids_N, source, beam)
 
     room = 1
     monkeypatch.setattr("nmt.translate.ensemble.start", start)
