@@ -111,8 +111,8 @@ class UpdatePlan:
             by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
             batches: dict[int, list[Array]] = {}
             for group, batch_numbers in zip(groups, by_group, strict=True):
-                for number in np.unique(batch_numbers):
-                    batches.setdefault(int(number), []).append(group[batch_numbers == number])
+                for batch in np.unique(batch_numbers):
+                    batches.setdefault(int(batch), []).append(group[batch_numbers == batch])
             if all(positions(batch) <= most or sum(map(len, batch)) == 1 for batch in batches.values()):
                 empty: list[list[Array]] = [[]]
                 return [*batches.values(), *empty * (-len(batches) % ranks)]

@@ -171,10 +171,10 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     return packed
 
 
-def _rounded(number: int, bits: int) -> int:
-    """Rounds up to a number with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
-    step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits))
-    return number + -number % step
+def _rounded(count: int, bits: int) -> int:
+    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
+    step = max(_PACKED_MULTIPLE, 1 << max(0, count.bit_length() - bits))
+    return count + -count % step
 
 
 def _piece_alignment(

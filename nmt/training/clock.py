@@ -50,9 +50,9 @@ class Corpus(NamedTuple):
         tokens = (max(split.source.lengths.total, split.target.lengths.total) for split in splits)
         return cls(len(splits[0]), *tokens)
 
-    def most_updates(self, batch_tokens: int) -> int:
-        """Returns the most updates of this size that help."""
-        return int(MOST_EPOCHS * max(1.0, self.tokens / batch_tokens))
+    def updates_per_epoch(self, batch_tokens: int) -> float:
+        """Returns how many updates of this size an epoch has, at least 1."""
+        return max(1.0, self.tokens / batch_tokens)
 
     def validation_seconds(self, update_seconds: float, batch_tokens: int) -> float:
         """Returns an estimate of the time of a validation from that of an update."""
@@ -147,7 +147,7 @@ class Clock:
         seconds = (time.monotonic() - self._began_at - self._paused) / update
         pauses = validation / config.valid_updates + save / (config.save_updates or math.inf)
         left = self.ends_at - time.monotonic() - validation - save
-        most = self._corpus.most_updates(config.batch_tokens)
+        most = int(MOST_EPOCHS * self._corpus.updates_per_epoch(config.batch_tokens))
         updates = max(update, min(update + int(left / (seconds + pauses)), most))
         validation = validation or self._corpus.validation_seconds(seconds, config.batch_tokens)
         choices = choose_by_updates(updates, self._given, seconds, validation, save)
@@ -160,7 +160,7 @@ class Clock:
 
     def warn_if_short(self, updates: int, config: TrainConfig) -> None:
         """Warns if so many updates are too few for a good model."""
-        per_epoch = max(1.0, self._corpus.tokens / config.batch_tokens)
+        per_epoch = self._corpus.updates_per_epoch(config.batch_tokens)
         is_smallest = "init_from" in self._given or config.arch == SMALLEST
         advice = "give more time" if is_smallest else "give more time or a smaller --arch"
         if updates < _LEAST_UPDATES:

@@ -197,7 +197,7 @@ def choose(
     choice("batch_groups", 4 if batch_tokens < 10_000 else 8, "keeps the padding small")
     time = f"{allowed} at {speed(arch):,.0f} tokens/s of each side"
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
-    per_epoch = max(1.0, corpus.tokens / batch_tokens)
+    per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
     if corpus.pairs < _LARGE_CORPUS and arch in _ARCHITECTURES:
         epochs = updates / per_epoch

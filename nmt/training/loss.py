@@ -13,7 +13,6 @@ from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.device import product_dtype
 from nmt.model.masks import Mask, PackedMask
-from nmt.model.packing import compile_layers
 from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer
 from nmt.text.subword import PAD
 
@@ -148,12 +147,7 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
         self.criterion = criterion
-        self._nll_on_gpu: _Nll = _nll_on_gpu
-
-    def compile_parts(self) -> None:
-        """Makes torch compile the model's layers and the loss when they are first used."""
-        compile_layers(self.model)
-        self._nll_on_gpu = torch.compile(_nll_on_gpu)
+        self.nll_on_gpu: _Nll = _nll_on_gpu
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
@@ -176,7 +170,7 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self._nll_on_gpu
+            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
             options = dtype, torch.is_grad_enabled(), nll_of_rows
             loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
         if self.criterion:

@@ -13,7 +13,7 @@ from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
 from nmt.model.device import is_native
-from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
+from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import MovingAverage, Optimizer
@@ -87,7 +87,8 @@ class Training:
                 console.warn(f"--compile has no effect here: {obstacle}")
             else:
                 torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
-                self.loss.compile_parts()
+                compile_layers(model)
+                self.loss.nll_on_gpu = torch.compile(self.loss.nll_on_gpu)
                 self.hardware += ", compiled layers"
         self.optimizer = Optimizer(
             (weight for weight in self.loss.parameters() if weight.requires_grad),
