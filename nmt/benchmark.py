@@ -38,12 +38,11 @@ from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
-from nmt.training.dry_run import timed_updates
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Training
-from nmt.training.train import NOTHING_SAVED, prepare
+from nmt.training.train import prepare, timed_updates
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
 from nmt.translate.units import Sentence, Unit
@@ -137,8 +136,8 @@ def benchmark_training(
         run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
         records = MetricsFile(Path(config.save_dir) / METRICS).records()
         start_up = next(record["time"] for record in records if record["kind"] == "train") - started
-        with join_ranks(config, NOTHING_SAVED) as ranks:
-            training = prepare(DataFolder.open(data_folder), model, config, *ranks)
+        with join_ranks(config, saves=False) as ranks:
+            training = prepare(DataFolder.open(data_folder), model, config, ranks)
             report = _measure(training, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report

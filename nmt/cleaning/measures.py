@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.mixture import hashed
+from nmt.data.arrays import hashed
 from nmt.text.languages import base_language
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.

@@ -137,9 +137,9 @@ def error_line(error: Exception) -> str | None:
         return str(error)
     is_out_of_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if not is_out_of_memory and "torch" in sys.modules:
-        from nmt.model import out_of_memory
+        from nmt.model.device import is_out_of_memory as is_memory_error
 
-        is_out_of_memory = out_of_memory.is_out_of_memory(error)
+        is_out_of_memory = is_memory_error(error)
     if is_out_of_memory:
         details = f" ({error})" if str(error) else ""
         return f"memory ran out{details}; process less at once, or use a machine with more memory"

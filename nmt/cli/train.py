@@ -135,7 +135,7 @@ def train(
     if config.gpus > 1 and not is_rank():
         launch(sys.argv[1:], config.gpus, config.device)
     elif dry_run:
-        from nmt.training.dry_run import dry_run as estimate
+        from nmt.training.train import dry_run as estimate
 
         estimate(data, model, config)
     else:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-from nmt.model.attention_weights import recording
+from nmt.model.attention import recording
 from nmt.model.transformer import MultiHeadAttention
 from nmt.text.subword import with_bos, with_eos
 from nmt.translate.pytorch_engine import PyTorchEngine

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.model.incremental import can_join as model_can_join
+from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config

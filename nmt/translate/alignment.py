@@ -16,9 +16,8 @@ import torch
 
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
-from nmt.model.attention_weights import recording
-from nmt.model.device import Runtime
-from nmt.model.out_of_memory import in_halves
+from nmt.model.attention import recording
+from nmt.model.device import Runtime, in_halves, moved
 from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords
@@ -68,8 +67,8 @@ def align(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[Sente
 @torch.no_grad()
 def _weights(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
     """Returns the attention of each pair's target pieces to its source pieces."""
-    source = make_side([[with_eos(pair.source) for pair in pairs]]).to(runtime.device)
-    target = make_side([[with_bos(pair.target) for pair in pairs]]).to(runtime.device)
+    source = moved(make_side([[with_eos(pair.source) for pair in pairs]]), runtime.device)
+    target = moved(make_side([[with_bos(pair.target) for pair in pairs]]), runtime.device)
     of_models = []
     for model in models:
         guided = model.config.guided_alignment

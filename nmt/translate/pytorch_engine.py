@@ -21,12 +21,11 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, set_up
-from nmt.model.incremental import DecoderCache, start
-from nmt.model.incremental import step as step_model
+from nmt.model.cache import DecoderCache
+from nmt.model.device import Runtime, in_halves, moved, set_up
 from nmt.model.masks import bound_on
-from nmt.model.out_of_memory import in_halves
-from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer
+from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, start
+from nmt.model.transformer import step as step_model
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.text.codec import TextCodec
@@ -204,7 +203,7 @@ class PyTorchEngine:
         in_blocks = groupby(zip(widths, sentences, strict=True), key=lambda pair: pair[0])
         blocks = [[with_eos(s.ids) for _, s in block] for _, block in in_blocks]
         learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
-        side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)).to(self.runtime.device)
+        side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
@@ -349,8 +348,8 @@ class PyTorchEngine:
 
     def _decoded(self, source: Sequence[np.ndarray], target: Sequence[Sequence[int] | np.ndarray]) -> list[Tensor]:
         """Returns the decoder output of each model for pairs of ids, padded to one width; [M, D]."""
-        sources = make_side([list(map(with_eos, source))]).to(self.runtime.device)
-        targets = make_side([list(map(with_bos, target))]).to(self.runtime.device)
+        sources = moved(make_side([list(map(with_eos, source))]), self.runtime.device)
+        targets = moved(make_side([list(map(with_bos, target))]), self.runtime.device)
         return [
             model.decode(targets.ids_F, targets.layout, model.encode(sources.ids_F, sources.layout), sources.layout)
             for model in self.models
@@ -364,7 +363,7 @@ class PyTorchEngine:
     def _log_probs(self, source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> list[list[float]]:
         """Returns log P of each piece of each target and, last, of EOS, with the models' probabilities averaged."""
         decoded = self._decoded(source, target)
-        labels_M = make_side([list(map(with_eos, target))]).to(self.runtime.device).ids_F
+        labels_M = moved(make_side([list(map(with_eos, target))]), self.runtime.device).ids_F
         rows = LOGIT_ROWS[self.runtime.device.type]
         log_probs = []
         for labels_J, *decoded_JD in zip(labels_M.split(rows), *(x_MD.split(rows) for x_MD in decoded), strict=True):

@@ -23,7 +23,7 @@ def can_join(sentence: EncodedSentence, search: SearchConfig) -> bool:
 class RunningSearch:
     """Beam search of sentences that join it at any time, and leave it when they are done.
 
-    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The
+    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.transformer.can_join`. The
     engine must not have a vocabulary map.
     """
 

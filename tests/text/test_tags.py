@@ -12,8 +12,8 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.corpora import RawPairs
-from nmt.data.encoding import Encoder
 from nmt.data.folder import DataFolder
+from nmt.data.preprocess import Encoder
 from nmt.translate.units import Sentence, Unit, encode
 
 Write = Callable[[str, list[tuple[str, str]]], str]
