@@ -164,7 +164,7 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
 def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
     unit = Unit(source, "html")
-    sentences = unit.sentences(translator.codec, "lines")
-    units = [Unit(sentence.text, phrases=sentence.phrases) for sentence in sentences]
+    sentences = unit.sentences()
+    units = [Unit(sentence.text, constraints=sentence.phrases) for sentence in sentences]
     found = translator.hypotheses(units, replace(search, alignments=True))
     return unit.translated(sentences, [best for best, *_ in found], translator.codec)

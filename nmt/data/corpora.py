@@ -13,8 +13,8 @@ from nmt import console
 from nmt.config import DataConfig
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
+from nmt.jobs.source import File, Plan, make_plan
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
 from nmt.text.languages import MOSES, base_language, has_dotless_i, look_swapped
@@ -132,7 +132,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
     old = list(zip(lines, pairs.target, strict=True))
     capitals = not (has_dotless_i(text.source_lang) or has_dotless_i(text.target_lang))
-    new = [augmented(pair, seed, number, capitals=capitals) for number, pair in enumerate(old, pairs.first)]
+    new = [augmented(pair, seed, position, capitals=capitals) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""

@@ -13,8 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
-from nmt.translate.records import Translation
-from nmt.translate.units import Sentence, Unit
+from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Passage(NamedTuple):
@@ -142,7 +141,7 @@ class Sentences:
         self._translations[key] = translation.text, alignment.tobytes()
 
     def _of(self, unit: Unit) -> list[Sentence]:
-        return unit.sentences(self._source, "sentences")
+        return unit.sentences(self._source)
 
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""

@@ -14,15 +14,13 @@ from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
-from nmt.jobs.run import Run, check_files, has_shards
+from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Memory
 from nmt.jobs.stream import Execution
 from nmt.text.codec import TextConfig
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
-from nmt.translate.lines import LineFormat
-from nmt.translate.records import TranslatedLine
+from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
 
 
 class Report(NamedTuple):
@@ -144,12 +142,11 @@ def translate(
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
-    check_files(inputs, first, options)
-    job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
+    is_resumable = check_files(inputs, first, options)
+    job = TranslationJob(files.model, runtime, search, engine, glossary, input="sentence")
     rows = [(text, *phrases) for text, phrases in sentences.keys]
-    source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
-    run = Run(job, source, output, is_resumable, settings, execution, progress)
-    with run.records() as records:
+    source = Memory("the text of the documents", rows)
+    with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):

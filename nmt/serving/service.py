@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.model.incremental import can_join as model_can_join
+from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
@@ -21,14 +21,9 @@ from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
 from nmt.text.protected import Protected
-from nmt.translate.lines import Pair, Target
-from nmt.translate.pairs import encode_pairs
-from nmt.translate.records import Translation
+from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Split, Unit, by_sentence, encode
-
-# Units with their sentences.
-Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Translation, Unit, Units, by_sentence, encode
 
 
 @dataclass(frozen=True)
@@ -250,9 +245,9 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        split: Split = "sentences" if body.split else "lines"
+        cutting = path[0].codec if body.split else None
         sentences = await _in_thread_if_long(
-            [unit.source for unit in units], lambda: [unit.sentences(path[0].codec, split) for unit in units]
+            [unit.source for unit in units], lambda: [unit.sentences(cutting) for unit in units]
         )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:

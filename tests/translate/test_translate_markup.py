@@ -11,8 +11,7 @@ from commands import failed, run
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.records import Translation
-from nmt.translate.units import Sentence, Unit
+from nmt.translate.units import Sentence, Translation, Unit
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -102,7 +101,7 @@ def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
 def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     codec = small_codec(tags=("<2de>",))
     unit = Unit("&lt;2de> Ba de. Lo mu. Ki <b>um</b>.", "html")
-    sentences = unit.sentences(codec, "sentences")
+    sentences = unit.sentences(codec)
     assert [sentence.text for sentence in sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
     links = ((1, 0), (2, 1))
     found = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
