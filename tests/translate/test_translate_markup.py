@@ -11,18 +11,19 @@ from commands import failed, run
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.text.protected import Protected
+from nmt.translate.units import Sentence, Translation
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
 
 
-def test_text_is_translated_and_markup_is_kept(translator: Translator) -> None:
+def test_text_is_translated_and_markup_is_kept(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     paragraphs = ['<p> Ba <b class="x">de</b>\n<code>um &lt; ol</code> {name}<img src=y>.</p>', "<li>Lo mu"]
     html = "\n<ul>".join(paragraphs) + "<li translate=no>Mu</ul>"
     output = translated_html(translator, html, SEARCH)
-    units = [Unit("Ba de um < ol {name}.", phrases=("um < ol",)), Unit("Lo mu")]
-    ((first,), (second,)) = translator.hypotheses(units, SEARCH)
+    monkeypatch.setattr(translator.codec, "protected", Protected(["um < ol"]))
+    ((first,), (second,)) = translator.hypotheses(["Ba de um < ol {name}.", "Lo mu"], replace(SEARCH, alignments=True))
     paragraph, rest = output.split("</p>\n")
     assert unescape(re.sub("<[^>]*>", "", paragraph)) == f" {first.text}"
     assert rest == f"<ul><li>{second.text}<li translate=no>Mu</ul>"
