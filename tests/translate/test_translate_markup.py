@@ -12,7 +12,7 @@ from commands import failed, run
 from nmt import Translator
 from nmt.config import SearchConfig
 from nmt.text.protected import Protected
-from nmt.translate.units import Sentence, Translation
+from nmt.translate.units import Sentence, Translation, Unit
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
