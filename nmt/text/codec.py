@@ -214,6 +214,7 @@ class Moses:
         """Returns the line before `tokenize`, except for normalised punctuation and repeated spaces."""
         if self._escapes:
             return str(self._detokenizer.detokenize(line.split()))
+        line = " ".join(line.split()) if self._normalize else line  # a piece may spell another space
         kept = _UNRULED.findall(line)
         tokens = (_UNRULED.sub(_KEPT, line) if kept else line).split()
         restored = str(self._detokenizer.detokenize(tokens, unescape=False))

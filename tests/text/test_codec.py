@@ -288,6 +288,10 @@ def test_other_spaces_within_a_line_stay(tokenizer: str, space: str) -> None:
     assert made.decode_target(made.encode_target(lines)) == lines
 
 
+def test_a_normalising_model_has_plain_spaces_only() -> None:
+    assert moses("fr").detokenize("10\u2028000 l' ami\u00a0!") == "10 000 l'ami !"
+
+
 def test_a_model_that_does_not_know_the_mark_of_words_does_not_get_it() -> None:
     spaced = codec(source_tokenizer="moses-en")
     assert WHOLE in moses("en").tokenize("ba , ki")
