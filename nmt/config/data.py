@@ -8,7 +8,7 @@ from typing import Literal
 from nmt.config.options import Config, flag_name, option, processes_option
 from nmt.errors import NmtError
 
-Tokenizer = Literal["auto", "moses", "none"]
+Tokenizer = Literal["moses", "none"]
 Normalization = Literal["both", "source", "none"]
 # Alignments are stored as positions of two bytes.
 LONGEST_ALIGNED = 65_535
@@ -172,15 +172,15 @@ class DataConfig(Config, panel="Corpus"):
         None, "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from."
     )
     tokenizer: Tokenizer = option(
-        "auto",
-        "moses tokenises the text and detokenises translations; none does neither. auto uses moses for each "
-        "language that it suits, and none for the others.",
+        "none",
+        "none cuts the raw text into subwords, and translations come out as they are. moses tokenises the text before "
+        "and detokenises translations, as the papers on WMT did.",
         panel="Text",
     )
     normalize_punctuation: Normalization = option(
-        "both",
-        "Replace typographic quotes, dashes and spaces by ASCII on both sides, on the source only, or not at "
-        "all. Only text that moses tokenises is changed.",
+        "none",
+        "With --tokenizer moses: replace typographic quotes, dashes, dots and spaces by ASCII on both sides, on the "
+        "source only, or not at all.",
         panel="Text",
     )
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
@@ -249,8 +249,9 @@ class DataConfig(Config, panel="Corpus"):
         if self.lower_capitals and (self.lowercase or self.symbols):
             other = "--lowercase" if self.lowercase else "--symbols"
             raise NmtError(f"--lower-capitals does not go with {other}; leave out one of them")
-        if self.tokenizer == "none" and self.normalize_punctuation == "source":
-            raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
+        if self.tokenizer == "none" and self.normalize_punctuation != "none":
+            sides = self.normalize_punctuation
+            raise NmtError(f"--normalize-punctuation is {sides}, but needs --tokenizer moses; add it")
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 given = " ".join(map(str, values))
