@@ -322,7 +322,7 @@ class _Content:
                     content.append(text.replace(">", "&gt;"))
                 case "char":
                     content.append(self._reference(piece.shown, piece.raw))
-                case "open" | "close" | "end":
+                case "open" | "close" | "space" | "end":
                     content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
                 case _:
                     content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind in ("leaf", "kept") else ""))
@@ -373,13 +373,13 @@ class _Piece(NamedTuple):
     """A part of inline content.
 
     Attributes:
-        kind: text, char (a character that is escaped), image, leaf (other markup), kept (what stays in text), open or
+        kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup), kept (what stays in text), open or
             close (the ends of a pair), or end (of a line, which separates texts).
         shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
         label: the label of a link or image that is found by its text.
     """
 
-    kind: Literal["text", "char", "image", "leaf", "kept", "open", "close", "end"]
+    kind: Literal["text", "char", "space", "image", "leaf", "kept", "open", "close", "end"]
     raw: str
     shown: str = ""
     label: str | None = None
@@ -484,6 +484,7 @@ def _text_pieces(content: str, start: int, stop: int, spans: Iterable[Span]) -> 
 
 def _piece(token: "Token", raw: str, label: str) -> _Piece:
     is_shortcut = raw.removeprefix(f"![{label}") in ("]", "][]")
+    name = " ".join(label.split()) if is_shortcut else None  # line breaks in a label do not matter
     match token.type:
         case "html_inline":
             tag = _TAG.fullmatch(raw)
@@ -492,12 +493,14 @@ def _piece(token: "Token", raw: str, label: str) -> _Piece:
             return _Piece("close" if tag[1] else "open", raw, tag[2])
         case "text_special" if token.content in "\n\r\t":
             return _Piece("end", raw)
+        case "text_special" if token.content.isspace():
+            return _Piece("space", raw)
         case "text_special":
             return _Piece("char" if len(token.content) == 1 else "leaf", raw, token.content)
         case "image":
-            return _Piece("image", raw, label, label if is_shortcut else None)
+            return _Piece("image", raw, label, name)
         case "link_close":
-            return _Piece("close", raw, token.tag, label if is_shortcut else None)
+            return _Piece("close", raw, token.tag, name)
         case "link_open" if token.markup == "autolink":
             return _Piece("leaf", raw, raw[1:-1])
         case "hardbreak":
