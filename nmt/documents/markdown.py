@@ -50,18 +50,20 @@ _UNTRANSLATED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _VOID = "area base br col embed hr img input link meta source track wbr"
-_JSX = r"""(?:[^<>{}"']|"[^"]*"|'[^']*'|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*+"""  # the attributes of a tag
+# The attributes of a tag of JSX, with expressions.
+_JSX = r"""(?:[^<>{}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
 _ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+{_ATTRIBUTE})*+[ \t]*\}}"
-# What stays in text besides protected words: references to footnotes, math, attributes, and tags with expressions.
+# What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
 _KEPT = re.compile(
-    r"(?P<footnote>\[\^[^\]\s]+\])|(?<![\\$\w])(?P<dollars>\$\$?)(?=[^\s$])"
-    r"(?:[a-zA-Z]|(?=[^$`\n]*[\\^_={+<>])(?!\d+[^$\\^_={]*\$)[^$`\n]*[^$`\s\\])(?P=dollars)(?![\w$])"
-    rf"|\\\((?=[^`\n]*?[\\^_=][^`\n]*?\\\))[^`\n]*?\\\)|(?P<attributes>{_ATTRIBUTES})|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
+    rf"\[\^[^\]\s]+\]|{_ATTRIBUTES}|\{{/\*.*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
+    r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`\n]+)\$\$)"
+    r"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)"
 )
+_MATH = re.compile(r"[a-zA-Z]|(?!\d[\d.,]*\s)(?=.*[\\^_={}<>+]).*")
 _SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
-# A span that begins like this, or has this inside, is left to the parser.
-_PARSED = re.compile(r"[`*_~&\\]|<[a-zA-Z/!?]|\[(?!\^)")
+# Protected words like this are left to the parser.
+_PARSED = re.compile(r"[`*_~&\[]|<[a-zA-Z/!?]|.*(?:`|\]\()", re.DOTALL)
 # What may need another spelling in Markdown than in HTML.
 _WRITTEN = re.compile(rf"&#?\w+;|{_SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
@@ -69,15 +71,15 @@ _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=
 # Lines that are marks of extensions, and the titles in them. The text that belongs to a mark may be indented.
 _MARK = re.compile(
     r":{3,}[ \t]*(?:\{[^{}]*\}|[\w./-]+)?[ \t\[]*(?P<a>[^\[\]{}]*).*|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
-    r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?"
-    r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<d>.*)\")?|={3}[!+]?[ \t]+\"(?P<e>.*)\")[ \t]*"
-    rf"|(?:{_ATTRIBUTES}|\{{%(?:(?!%\}}).)*%\}}|\{{\{{[<%](?:(?!\}}\}}).)*\}}\}}|</[A-Z][\w.]*>)[ \t]*"
+    r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?|\*\[[^\]]+\]:[ \t]*(?P<d>.*)"
+    r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
+    r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
 )
 _CODE = re.compile(r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])")
-# Several lines that stay, by how they begin and end.
+# Several lines that stay: math, comments of MDX, and tags of components.
 _REGION = re.compile(
-    rf"\$\$(?!\$)(?:(?!\n[ \t]*\n)[^$])+\$\$|\\\[[ \t]*\n(?:.*\n)*?.*\\\]|\\begin\{{(?P<name>[\w*]+)\}}[\s\S]*?\\end\{{(?P=name)\}}"
-    rf"|\{{/\*[\s\S]*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>])(?:(?!\n[ \t]*\n){_JSX})>[ \t]*)+(?=\n|\Z)"
+    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:.*\n)*?.*\\\]|\\begin\{(?P<name>[\w*]+)\}[\s\S]*?\\end\{(?P=name)\}"
+    rf"|\{{/\*[\s\S]*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
 )
 # What the text behind it is indented to: a definition, and a footnote.
 _ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\]\s]+\]:[ \t]*")
@@ -118,7 +120,9 @@ def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
         kind = parent if token.type == "inline" else token.type
         text = _TAG.sub("", token.content) if kind == "html_block" else token.content
         if token.map and token.type in ("inline", "html_block") and has_letters(text):
-            block = _Block(inline, token.content.removesuffix("\n").split("\n"), token.map[0], kind, cells)
+            rows = token.content.removesuffix("\n").split("\n")
+            rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
+            block = _Block(inline, rows, token.map[0], kind, cells)
             if kind == "heading_open" and anchors:
                 block.anchor = _anchor(inline.text(token.content), slugs, anchors)
             yield block
@@ -127,12 +131,17 @@ def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
 
 def _anchor(heading: str, slugs: Counter[str], anchors: dict[str, str]) -> str:
     """Returns the fragment by which links in the file name a heading, as GitHub or as Python-Markdown makes it."""
-    slug = re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
+    slug = _slug(heading)
     slugs[slug] += 1
     copy = slugs[slug] - 1
     shorter = re.sub("-+", "-", slug)
     names = [f"{slug}-{copy}", f"{shorter}_{copy}"] if copy else [slug, shorter]
     return next((anchors[name] for name in names if name in anchors), "")
+
+
+def _slug(heading: str) -> str:
+    """Returns the fragment that GitHub makes of a heading."""
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
 
 
 @dataclass
@@ -207,7 +216,8 @@ class _Block:
             forms = (wrapped, [_escaped(line) for line in lines])
             lines = next((form for form in forms if self.inline.is_paragraph(form)), self.source)
         prefixes = ["", *self.prefixes[1:], *self.prefixes[-1:] * len(lines)]
-        anchor = f'<a id="{self.anchor}"></a>' if self.anchor else ""
+        is_named = self.anchor and self.anchor != _slug(self.inline.text(" ".join(lines)))
+        anchor = f'<a id="{self.anchor}"></a>' if is_named else ""
         return anchor + self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
@@ -418,18 +428,23 @@ class _Inline:
 
     def pieces(self, content: str) -> Iterator[_Piece]:
         """Yields the parts of inline content."""
-        pieces = list(self._all_pieces(content))
-        while pieces:
-            piece = pieces.pop(0)
-            if piece.kind == "open" and _UNTRANSLATED.match(piece.raw):
-                depths = list(accumulate((other.shown == piece.shown) * _DEPTH.get(other.kind, 0) for other in pieces))
-                if -1 in depths:
-                    inside, pieces = pieces[: depths.index(-1) + 1], pieces[depths.index(-1) + 1 :]
+        pieces, position, unclosed = list(self._all_pieces(content)), 0, set[str]()
+        while position < len(pieces):
+            piece = pieces[position]
+            position += 1
+            if piece.kind == "open" and piece.shown not in unclosed and _UNTRANSLATED.match(piece.raw):
+                depths = accumulate(_DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:])
+                end = next((i for i, depth in enumerate(depths, position + 1) if depth < 0), None)
+                if end is None:
+                    unclosed.add(piece.shown)
+                else:
+                    inside = pieces[position:end]
                     shown = "".join(other.shown or other.raw for other in inside if other.kind not in _DEPTH)
-                    piece = _Piece("leaf", "".join(other.raw for other in (piece, *inside)), shown)
+                    piece, position = _Piece("leaf", piece.raw + "".join(other.raw for other in inside), shown), end
             has_attributes = piece.kind in ("close", "leaf", "image", "kept") and piece.label is None
-            if has_attributes and pieces and re.fullmatch(_ATTRIBUTES, pieces[0].raw):
-                piece = piece._replace(raw=piece.raw + pieces.pop(0).raw)
+            if has_attributes and position < len(pieces) and re.fullmatch(_ATTRIBUTES, pieces[position].raw):
+                piece = piece._replace(raw=piece.raw + pieces[position].raw)
+                position += 1
             yield piece
 
     def _all_pieces(self, content: str) -> Iterator[_Piece]:
@@ -460,11 +475,13 @@ class _Inline:
 
     def _kept_spans(self, content: str) -> list[Span]:
         """Returns what stays in text, as far as it is no markup."""
-        spans = [match.span() for match in _KEPT.finditer(content)] + self.protected.spans(content)
+        spans = [span for span in self.protected.spans(content) if not _PARSED.match(content[slice(*span)])]
+        for match in _KEPT.finditer(content):
+            math = next((inside for inside in match.group(*"abc") if inside is not None), None)
+            spans += [match.span()] if math is None or _MATH.fullmatch(math) else []
         kept: list[Span] = []
         for start, stop in sorted(spans):
-            text = content[start:stop]
-            if (not kept or start >= kept[-1][1]) and not _PARSED.match(text) and "`" not in text and "](" not in text:
+            if not kept or start >= kept[-1][1]:
                 kept.append((start, stop))
         return kept
 
@@ -551,7 +568,7 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         while state.line < last and not state.isEmpty(state.line):
             state.line += 1
     elif mark:
-        title = next(filter(None, (mark[name] for name in "abcde")), "").strip()
+        title = next(filter(None, (mark[name] for name in "abcdef")), "").strip()
         state.push("title_open", "", 1)
         token = state.push("inline", "", 0)
         token.content, token.map, token.children = title, [line, line + 1], []
