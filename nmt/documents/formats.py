@@ -133,6 +133,7 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "txt": _text,
     "md": "markdown",
     "markdown": "markdown",
+    "mdx": "markdown",
     "html": _html,
     "htm": _html,
     "docx": "docx",

@@ -33,6 +33,7 @@ from nmt.text.protected import Protected, Span
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
@@ -75,10 +76,13 @@ _MARK = re.compile(
     r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
 )
-_CODE = re.compile(r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])")
+_CODE = re.compile(
+    r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])"
+)
 # Several lines that stay: math, comments of MDX, and tags of components.
 _REGION = re.compile(
-    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:.*\n)*?.*\\\]|\\begin\{(?P<name>[\w*]+)\}[\s\S]*?\\end\{(?P=name)\}"
+    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:.*\n)*?.*\\\]"
+    rf"|\\begin\{{(?P<name>[\w*]+)\}}[\s\S]*?\\end\{{(?P=name)\}}"
     rf"|\{{/\*[\s\S]*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
 )
 # What the text behind it is indented to: a definition, and a footnote.
@@ -205,10 +209,7 @@ class _Block:
     def written(self, translations: Iterator[str]) -> str:
         """Returns the content with the next translations. It stays as it is if its words do."""
         text = self.content.written(translations)
-        if text.split() == " ".join(self.source).split():
-            lines, self.anchor = self.source, ""
-        else:
-            lines = text.split("\n")
+        lines = self.source if text.split() == " ".join(self.source).split() else text.split("\n")
         if self.is_cell:
             return "\n".join(lines).replace("|", "\\|")
         if self.kind in ("paragraph_open", "heading_open") and lines is not self.source:
@@ -216,8 +217,8 @@ class _Block:
             forms = (wrapped, [_escaped(line) for line in lines])
             lines = next((form for form in forms if self.inline.is_paragraph(form)), self.source)
         prefixes = ["", *self.prefixes[1:], *self.prefixes[-1:] * len(lines)]
-        is_named = self.anchor and self.anchor != _slug(self.inline.text(" ".join(lines)))
-        anchor = f'<a id="{self.anchor}"></a>' if is_named else ""
+        slugs = {_slug(self.inline.text(" ".join(rows))) for rows in (lines, self.source)} if self.anchor else {""}
+        anchor = f'<a id="{self.anchor}"></a>' if len(slugs) > 1 else ""
         return anchor + self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
@@ -383,8 +384,8 @@ class _Piece(NamedTuple):
     """A part of inline content.
 
     Attributes:
-        kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup), kept (what stays in text), open or
-            close (the ends of a pair), or end (of a line, which separates texts).
+        kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup),
+            kept (what stays in text), open or close (the ends of a pair), or end (of a line, which separates texts).
         shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
         label: the label of a link or image that is found by its text.
     """
@@ -433,7 +434,9 @@ class _Inline:
             piece = pieces[position]
             position += 1
             if piece.kind == "open" and piece.shown not in unclosed and _UNTRANSLATED.match(piece.raw):
-                depths = accumulate(_DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:])
+                depths = accumulate(
+                    _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
+                )
                 end = next((i for i, depth in enumerate(depths, position + 1) if depth < 0), None)
                 if end is None:
                     unclosed.add(piece.shown)
@@ -539,7 +542,7 @@ def _parser() -> "MarkdownIt":
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.block.ruler.at("reference", definition)
-    inside = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("table", "mark", _mark, inside)
     parser.block.ruler.before("table", "item", _item, inside)
     parser.inline.ruler2.disable("fragments_join")
@@ -555,7 +558,11 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         return False
     start, stop = state.bMarks[line] + state.tShift[line], state.eMarks[line]
     text = state.src[start:stop]
-    region, mark, code = _REGION.match(state.src, start, state.eMarks[last - 1]), _MARK.fullmatch(text), _CODE.match(text)
+    region, mark, code = (
+        _REGION.match(state.src, start, state.eMarks[last - 1]),
+        _MARK.fullmatch(text),
+        _CODE.match(text),
+    )
     if not (region or mark or code):
         return False
     if silent:

@@ -54,7 +54,8 @@ def _inlines(text: str, protected: Protected, to_html: Callable[[str], str]) -> 
     leaves += [(span, Leaf(text[slice(*span)], escape(text[slice(*span)]))) for span in protected.spans(text)]
     for (begin, stop), leaf in sorted(leaves, key=lambda each: each[0][0]):
         if begin >= start:
-            yield from [to_html(text[start:begin]), leaf]
+            yield to_html(text[start:begin])
+            yield leaf
             start = stop
     yield to_html(text[start:])
 
