@@ -78,8 +78,12 @@ SAMPLES = {
     !!! note
         ‹Body›
 """,
-    "blocks": "/// note | ‹A title›\n‹body›\n///\n\n//// details\n    type: warning\n\n‹body›\n////\n\n/// html | div.a\n///\n",
-    "math": "‹Text›\n$$\na_b + c = d\n$$\n‹more›\n\n> \\[\n> x\n> \\]\n\n\\begin{align}\na = b\n\\end{align}\n\n$$x = y$$\n",
+    "blocks": (
+        "/// note | ‹A title›\n‹body›\n///\n\n//// details\n    type: warning\n\n‹body›\n////\n\n"
+        "/// html | div.a\n///\n"
+    ),
+    "math": "‹Text›\n$$\na_b + c = d\n$$\n‹more›\n\n"
+    "> \\[\n> x\n> \\]\n\n\\begin{align}\na = b\n\\end{align}\n\n$$x = y$$\n",
     "inline math": "‹The› $a_b + c_d$ ‹and› $x$ ‹and› $5x + 3$ ‹and› $$x = y$$ ‹and› \\(e^{i\\pi}\\) ‹here›\n",
     "no math": "‹It costs› $‹5 and› $‹6 or› 7$, ‹set› $‹HOME/ab or› $‹A=›$‹B, see› \\(‹this›\\)\n",
     "attributes": """# ‹Heading› {#my-id}
@@ -133,7 +137,8 @@ here */}
         "‹Press› <kbd>Ctrl</kbd>+<kbd>C</kbd> ‹now,› <code>some code</code> ‹or› <span translate=\"no\">A <b>brand</b>"
         " name</span> ‹and› <b class='x notranslate'>Keep *me*</b>.\n"
     ),
-    "PHP": "<?php echo 'hello world>'; ?>\n\n‹Text› <?php echo $a->b ?> ‹more›\n\n<?php\n\n  echo '>';\n\n?>\n‹okay›\n",
+    "PHP": "<?php echo 'hello world>'; ?>\n\n‹Text› <?php echo $a->b ?> ‹more›\n\n"
+    "<?php\n\n  echo '>';\n\n?>\n‹okay›\n",
     "HTML": """<details>
 <summary>‹Click› <b>‹me›</b></summary>
 
@@ -155,11 +160,15 @@ here */}
         "‹Mail› first_last@example.org ‹or› %(user_name)s ‹and› https://x.org/a_(b)_c ‹see› {a_b} *‹em›*"
         " ‹and› https://x.org/x_y_ ‹or› ~~https://x.org/a_b~~.\n"
     ),
-    "footnotes": "‹A sentence.›[^1] ‹Next.›[^long_name]\n\n[^1]: ‹Note text.›\n    ‹More.›\n\n    ‹Second paragraph.›\n",
-    "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n  title: stays\n---\n‹Text›\n",
-    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n  folded\n---\n\n---\n‹title: no front matter›\n---\n",
+    "footnotes": "‹A sentence.›[^1] ‹Next.›[^long_name]\n\n[^1]: ‹Note text.›\n    ‹More.›\n\n"
+    "    ‹Second paragraph.›\n",
+    "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
+    "  title: stays\n---\n‹Text›\n",
+    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n  folded\n---\n\n---\n"
+    "‹title: no front matter›\n---\n",
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
-    "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n--8<-- \"file.md\"\n\n[TOC]\n",
+    "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n"
+    "--8<-- \"file.md\"\n\n[TOC]\n",
     "abbreviations": "*[HTML]: ‹Hyper Text›\n\n‹HTML text›\n",
     "emphasis in words": "‹foo›**‹bar›**‹baz› *‹a›*‹b›\n",
     "references to spaces": "‹Ten›&nbsp;‹Mbit and›&#10;‹more› &nbsp; **‹x›**\n",
@@ -217,11 +226,12 @@ def _structure(text: str) -> list[str]:
     return [block for block in blocks if block]
 
 
-WORDS = st.sampled_from((
-    "word Word. *a* **b** `c_d` [t](u_v) ![i](j) <kbd>k</kbd> $x_1$ {a_b} a_b@c.org https://x.y/z_ &amp; &nbsp; <b> "
-    "</b> [^1] \\* * _ ~~s~~ {.c} <br> {{x}} %s # 1. - + > | $ [ ] ! : ::: --- === ``` $$ <!-- --> <A b={c}> <? \n "
-    "\n\n \n>"
-).split(" "))  # fmt: skip
+WORDS = st.sampled_from([
+    "word", "Word.", "*a*", "**b**", "`c_d`", "[t](u_v)", "![i](j)", "<kbd>k</kbd>", "$x_1$", "{a_b}", "a_b@c.org", "$",
+    "https://x.y/z_", "&amp;", "&nbsp;", "<b>", "</b>", "[^1]", "\\*", "*", "_", "~~s~~", "{.c}", "<br>", "{{x}}", "%s",
+    "#", "1.", "-", "+", ">", "|", "[", "]", "!", ":", ":::", "---", "===", "```", "$$", "<!-- -->", "<A b={c}>", "<?",
+    "\n", "\n\n", "\n>",
+])  # fmt: skip
 
 
 @given(words=st.lists(WORDS | st.text(string.printable, max_size=3), max_size=15))

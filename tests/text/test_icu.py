@@ -12,10 +12,12 @@ MESSAGES = {
     "{n,plural,=0{none}one{a}other{{g, select, m {b # c} other {d}}}}":
         "{n,plural,=0{NONE}one{A}other{{g, select, m {B # C} other {D}}}}",
     "Hi {name}, {g, select, male {he's} other {they}} own {n, plural, offset:1 =1 {one} other {# {x, number, ::a/b}}}.":
-        "HI {name}, {g, select, male {HE'S} other {THEY}} OWN {n, plural, offset:1 =1 {ONE} other {# {x, number, ::a/b}}}.",
+        "HI {name}, {g, select, male {HE'S} other {THEY}} "
+        "OWN {n, plural, offset:1 =1 {ONE} other {# {x, number, ::a/b}}}.",
     "{0, selectordinal, one {#st} two {#nd} few {#rd} other {#th}} place":
         "{0, selectordinal, one {#ST} two {#ND} few {#RD} other {#TH}} PLACE",
-    "{n, plural,\n  one {{count} post}\n  other {{count} posts}\n}": "{n, plural,\n  one {{count} POST}\n  other {{count} POSTS}\n}",
+    "{n, plural,\n  one {{count} post}\n  other {{count} posts}\n}":
+        "{n, plural,\n  one {{count} POST}\n  other {{count} POSTS}\n}",
     "It''s '{a b}' {x, plural, other{''c'' '#1' don''t}}": "IT''S '{a b}' {x, plural, other{''C'' '#1' DON''T}}",
     "don't, it''s {x, select, other{}} a": "DON'T, IT''S {x, select, other{}} A",
     "Use {n, plural, ...} and {n, select, a {b}": "USE {n, plural, ...} AND {n, select, a {b}",
