@@ -162,7 +162,7 @@ class _Block:
     def written(self, translations: Iterator[str]) -> str:
         """Returns the content with the next translations. It stays as it is if its words do."""
         text = self.content.written(translations)
-        lines = self.source if text.split() == " ".join(self.source).split() else text.split("\n")
+        lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
         if self.is_cell:
             return "\n".join(lines).replace("|", "\\|")
         if self.kind in ("paragraph_open", "heading_open") and lines is not self.source:
@@ -189,6 +189,10 @@ class _Block:
                 lines.append(wrapped)
         lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
         return lines
+
+
+def _letters(text: str) -> str:
+    return "".join(unescape(text).split())
 
 
 def _escaped(line: str) -> str:

@@ -234,8 +234,8 @@ WORDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@given(words=st.lists(WORDS | st.text(string.printable, max_size=3), max_size=15))
+@given(words=st.lists(WORDS | st.text("".join(set(string.printable) - set("&<")), max_size=3), max_size=15))
 def test_any_markdown_keeps_its_structure(words: list[str]) -> None:
     source = " ".join(words).replace("\r", "").replace("\f", "").replace("\v", "")
-    assert translated(source, translations.word_by_word(str)).split() == source.split()
+    assert translated(source, translations.word_by_word(str)) == source
     assert _structure(translated(source)) == _structure(source)
