@@ -247,7 +247,7 @@ class _Html:
 def _between_tags(html: str) -> Iterator[str]:
     """Yields in turns what is between the tags of HTML without a counterpart, comments and code, and one of these."""
     unclosed, cuts = list[tuple[str, Span]](), list[Span]()
-    for match in re.finditer(rf"<!--[\s\S]*?-->|<\?[\s\S]*?\?>|{TAG.pattern}", html):
+    for match in re.finditer(rf"<!--(?:(?!<!--)[\s\S])*?-->|<\?(?:(?!<\?)[\s\S])*?\?>|{TAG.pattern}", html):
         name = (match[2] or "").lower()
         if not name and not unclosed:
             cuts.append(match.span())

@@ -30,7 +30,7 @@ _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
 _ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+{_ATTRIBUTE})*+[ \t]*\}}"
 # What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
 _KEPT = re.compile(
-    rf"\[\^[^\]\s]+\]|{_ATTRIBUTES}|\{{/\*.*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
+    rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
     r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`\n]+)\$\$)"
     r"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)"
 )
@@ -48,14 +48,15 @@ _MARK = re.compile(
 _CODE = re.compile(
     r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])"
 )
-# Several lines that stay: math, comments of MDX, and tags of components.
+# Several lines that stay: math, comments of MDX, and tags of components. None reaches over another beginning, so that
+# the time is linear.
 _REGION = re.compile(
-    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:.*\n)*?.*\\\]"
-    rf"|\\begin\{{(?P<name>[\w*]+)\}}[\s\S]*?\\end\{{(?P=name)\}}"
-    rf"|\{{/\*[\s\S]*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
+    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:(?!\\\[)[\s\S])*?\\\]"
+    rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
+    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
 )
 # What the text behind it is indented to: a definition, and a footnote.
-_ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\]\s]+\]:[ \t]*")
+_ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 
 
 class Piece(NamedTuple):
@@ -280,8 +281,10 @@ def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
 def _read_indented(state: "StateBlock", line: int, last: int, indent: int) -> None:
     """Reads the blocks that begins here and are indented like this."""
     outer, state.blkIndent = state.blkIndent, indent
+    state.level += 1  # which has a limit
     state.md.block.tokenize(state, line, last)
     state.blkIndent = outer
+    state.level -= 1
 
 
 def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:

@@ -306,6 +306,7 @@ def test_damaged_files_are_refused(form: str, text: str, said: str) -> None:
 
 @pytest.mark.parametrize("form, before, repeated", [
     ("txt", "a", " "), ("html", "<p>a %", "0"), ("html", "", "<?"), ("html", "<p>a", "<!"), ("md", "<div>\n", "<a"),
+    ("md", "", "{/* "), ("md", "", "\\[\n"), ("md", "", "[^a]: "),
     ("srt", "00:00:01,0 --> 00:00:02,0\n<", "a"),
 ])  # fmt: skip
 def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: str) -> None:
