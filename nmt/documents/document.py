@@ -13,6 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
+from nmt.text.protected import Protected
 from nmt.translate.units import Sentence, Translation, Unit
 
 
@@ -73,12 +74,16 @@ class ReadOptions(NamedTuple):
         source_lang: language code of the text.
         target_lang: language code of the translation, which some formats name.
         all: translate anew what is translated already.
+        protected: finds what stays as it is.
+        keys: patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     """
 
     name: str
     source_lang: str
     target_lang: str
     all: bool = False
+    protected: Protected = Protected()
+    keys: str | None = None
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
