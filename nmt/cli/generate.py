@@ -10,8 +10,11 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.config.options import flag_name
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.text.glossary import Glossary
+
+# Options that say what lines are, and so change the output.
+_FORMS = "input_format", "output_format", "html", "split_sentences"
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -36,9 +39,14 @@ def generate(
     from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
 
     engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
-    if files.html and (search.outputs > 1 or search.alignments):
-        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
-        raise NmtError(f"{flag} does not work with --html, which writes one plain translation; leave it out")
+    if files.html and search.alignments:
+        raise NmtError("--alignments does not work with --html, which writes one plain translation; leave it out")
+    if (files.html or files.split_sentences) and search.outputs > 1:
+        flag, other = "--samples" if search.sample else "--n-best", "--html" if files.html else "--split-sentences"
+        raise NmtError(f"{flag} does not work with {other}, which writes one translation; leave it out")
+    if files.split_sentences:
+        with importing("sentencex", "--split-sentences", "'attention-nmt[documents]'"):
+            import sentencex  # noqa: F401
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
@@ -51,7 +59,7 @@ def generate(
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
-        forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
+        forms = {flag_name(name): getattr(files, name) for name in _FORMS}
         settings = settings_of(search, runtime, engine) | contents | forms
         job = TranslationJob(
             tuple(checkpoints),
@@ -63,6 +71,7 @@ def generate(
             output=files.output_format,
             prefixes=bool(files.prefixes),
             constraints=bool(files.constraints),
+            split_sentences=files.split_sentences,
         )
 
         def text(record: Any) -> str:

@@ -89,6 +89,7 @@ class TranslationFiles(Config, panel="Input and output"):
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
     html: bool = option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
+    split_sentences: bool = option(False, "Translate the sentences of a line one by one, as for paragraphs.")
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
@@ -96,6 +97,9 @@ class TranslationFiles(Config, panel="Input and output"):
         if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
             other = next(iter(self.by_flag), "jsonl")
             raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
+        if self.split_sentences and (self.by_flag or self.input_format == "jsonl"):
+            other = next(iter(self.by_flag), "--input-format jsonl")
+            raise NmtError(f"--split-sentences works with lines of text, but {other} was given; leave out one of them")
         if self.input_format == "jsonl" and self.by_flag:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"

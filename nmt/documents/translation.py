@@ -17,7 +17,7 @@ from nmt.files import STDIO, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Memory
 from nmt.jobs.stream import Execution
-from nmt.text.codec import TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
 from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
@@ -94,10 +94,11 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
                 yield os.path.join(path, name), os.path.join(output, name)
 
 
-def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, config: TextConfig) -> Report:
+def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, codec: TextCodec) -> Report:
     """Reads a document, and adds its sentences."""
     name = name_of(path)
-    options = ReadOptions(name, config.source_lang, config.target_lang, files.all, keys=files.keys)
+    languages = codec.config.source_lang, codec.config.target_lang
+    options = ReadOptions(name, *languages, files.all, codec.protected, files.keys)
     try:
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
         document = read_document(data, files.format or format_of(name), options)
@@ -130,7 +131,7 @@ def translate(
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
     for _, output in outputs:
         refuse_inputs(output, [*files.model, *filter(None, [files.glossary])], f"--output {output}")
-    reports = [_read(path, output, files, sentences, codec.config) for path, output in outputs]
+    reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
     documents = [(report, report.document) for report in reports if report.document]
     if not documents:
         several = f"{', '.join(paths)}: no file can be translated"

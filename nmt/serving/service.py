@@ -19,6 +19,7 @@ from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
+from nmt.text.icu import is_icu
 from nmt.text.languages import Identifier, base_language, label_of
 from nmt.text.protected import Protected
 from nmt.translate.pairs import Pair, Target, encode_pairs
@@ -194,7 +195,16 @@ class Service:
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        units = [Unit(source, body.markup, prefix=body.prefix, constraints=constraints) for source in sources]
+        is_plain = body.markup is None and not body.prefix and not body.constraints
+        units = [
+            Unit(
+                source,
+                "icu" if is_plain and is_icu(source) else body.markup,
+                prefix=body.prefix,
+                constraints=constraints,
+            )
+            for source in sources
+        ]
         await _in_thread_if_long(sources, lambda: [unit.content for unit in units])  # raises what is wrong with markup
         detected: list[schema.Detection | None] = [None] * len(units)
         if body.source_lang == AUTO and body.model is None:

@@ -67,13 +67,18 @@ class IcuText(MarkedText):
         return "".join(unescape(part) if i % 2 else self.written(part) for i, part in enumerate(parts))
 
 
+def is_icu(text: str) -> bool:
+    """Returns whether a text is a message with an argument that branches."""
+    return bool(_BRANCHING.search(text))
+
+
 def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> list[str | IcuText] | None:
     """Returns the texts of a message that are translated and what stands between them; None if no argument branches.
 
     A plural that lacks a category of the target language gets a copy of its branch `other`, unless the source language
     has the category too. An argument that cannot be understood stays as it is.
     """
-    if not _BRANCHING.search(text):
+    if not is_icu(text):
         return None
     added = [category for category in _categories(target_lang) if category not in _categories(source_lang)]
     pieces, _ = _message(text, 0, added, 0)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from nmt import __version__
@@ -16,6 +17,7 @@ from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
+from nmt.text.icu import is_icu
 from nmt.text.protected import Protected
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.pytorch_engine import PyTorchEngine
@@ -46,6 +48,12 @@ def _loaded(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeCo
             f"or use --engine pytorch"
         )
     return CTranslate2Engine(checkpoints[0], config, runtime, process)
+
+
+@lru_cache(maxsize=1)
+def _codec(checkpoint: str, keep: tuple[str, ...]) -> TextCodec:
+    """Returns the text processing of a checkpoint, which cuts all lines of a job into sentences."""
+    return read_codec(checkpoint, keep)
 
 
 class TranslatedLine(NamedTuple):
@@ -95,6 +103,7 @@ class TranslationJob(ModelJob):
     Attributes:
         input: `sentence` is a sentence of a document, followed by the phrases that its translation must contain.
         prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
+        split_sentences: whether the sentences of lines are translated one by one.
     """
 
     search: SearchConfig
@@ -104,14 +113,16 @@ class TranslationJob(ModelJob):
     output: Literal["text", "jsonl"] = "text"
     prefixes: bool = False
     constraints: bool = False
+    split_sentences: bool = False
 
     def unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
-        """Returns the unit in a row of the input. Each text of HTML is a sentence; otherwise, the line is one."""
+        """Returns the unit in a row of the input, and its sentences."""
         line, name = row[0], str(place)
-        if self.input == "html":
-            unit = Unit(line, "html", place=name)
+        cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
+        if self.input == "html" or (self.input == "text" and self.search.outputs == 1 and is_icu(line)):
+            unit = Unit(line, "html" if self.input == "html" else "icu", place=name)
             with naming(name):
-                return unit, unit.sentences()
+                return unit, unit.sentences(cutting)
         if self.input == "jsonl":
             fields = parsed_object(line, name)
             line, prefix, constraints = fields["source"], fields.get("prefix") or "", fields.get("constraints") or []
@@ -127,7 +138,7 @@ class TranslationJob(ModelJob):
         else:
             phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
             unit = Unit(line, prefix=row[1] if self.prefixes else "", constraints=phrases, place=name)
-        return unit, [Sentence(0, line)]
+        return unit, unit.sentences(cutting) if cutting else [Sentence(0, line)]
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
@@ -150,10 +161,8 @@ class TranslationJob(ModelJob):
         of_units = by_sentence(codec, chunk.units, translations, aligned=self.search.alignments, first=chunk.first)
         lines = []
         for (unit, sentences), of_sentences in zip(chunk.units, of_units, strict=True):
-            if unit.markup:
-                best = [ranked[0] for ranked in of_sentences]
-                unmet = any(translation.unmet for translation in best)
-                of_unit = [Translation(unit.translated(sentences, best, codec), 0.0, [], [], unmet)]
+            if unit.markup or self.split_sentences:
+                of_unit = [unit.translation(sentences, [ranked[0] for ranked in of_sentences], codec)]
             else:
                 (of_unit,) = of_sentences
             source, fields = (unit.source, dict(unit.fields)) if self.output == "jsonl" else ("", {})

@@ -22,6 +22,7 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
+from nmt.text.icu import parse_icu
 from nmt.text.markup_reading import parse
 from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
@@ -91,7 +92,7 @@ class Unit:
 
     Attributes:
         source: raw text.
-        markup: how the text is marked up; see `nmt.text.markup_reading.parse`.
+        markup: how the text is marked up; see `nmt.text.markup_reading.parse` and `nmt.text.icu.parse_icu`.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
@@ -100,7 +101,7 @@ class Unit:
     """
 
     source: str
-    markup: Literal["html", "xml"] | None = None
+    markup: Literal["html", "xml", "icu"] | None = None
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
     place: str = ""
@@ -109,6 +110,8 @@ class Unit:
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
+        if self.markup == "icu":
+            return parse_icu(self.source) or [self.source]
         return parse(self.source, self.markup) if self.markup else []
 
     @property
@@ -147,6 +150,16 @@ class Unit:
             return "\n".join(starmap(_with_edges, zip(self.lines, lines, strict=True)))
         texts = iter([(line.text, list(line.alignment or ())) for line in lines])
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
+
+    def translation(
+        self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec
+    ) -> Translation:
+        """Returns the translation of a unit that is a line of plain text, or with markup its text alone."""
+        if self.markup is None:
+            of_line = [(sentence.text, each) for sentence, each in zip(sentences, translations, strict=True)]
+            return _joined_line(self.source, of_line, codec)
+        unmet = any(translation.unmet for translation in translations)
+        return Translation(self.translated(sentences, translations, codec), 0.0, [], [], unmet)
 
 
 # Units with their sentences.
@@ -189,7 +202,7 @@ def _joined_line(line: str, of_line: Sequence[tuple[str, Translation]], codec: T
         offset = max(offset, line.find(text, offset))
         first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
         links = [(i if i < len(tags) else first + i, j) for i, j in translation.alignment or ()]
-        translations.append(translation._replace(alignment=links))
+        translations.append(translation if translation.alignment is None else translation._replace(alignment=links))
         spans.append((offset, offset + len(text)))
         offset += len(text)
     return _joined(codec, translations, gaps_between(line, spans, spaces=codec.has_spaces("target")))
@@ -208,12 +221,12 @@ def _joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequenc
         alignment += [(source, words + target) for source, target in translation.alignment or ()]
         words += codec.words_before(translation.text)
     return Translation(
-        "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=True))),
+        "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),
         [piece for translation in translations for piece in translation.pieces],
         [log_prob for translation in translations for log_prob in translation.log_probs],
         any(translation.unmet for translation in translations),
-        alignment,
+        None if all(translation.alignment is None for translation in translations) else alignment,
     )
 
 
