@@ -13,6 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
+from nmt.text.protected import Protected
 from nmt.translate.records import Translation
 from nmt.translate.units import Sentence, Unit
 
@@ -74,12 +75,14 @@ class ReadOptions(NamedTuple):
         source_lang: language code of the text.
         target_lang: language code of the translation, which some formats name.
         all: translate anew what is translated already.
+        protected: finds the words that stay as they are.
     """
 
     name: str
     source_lang: str
     target_lang: str
     all: bool = False
+    protected: Protected = Protected()
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:

@@ -1,6 +1,10 @@
 """Files in XML, which are not trusted: no DTD, no entities, no network."""
 
-from typing import Any
+import codecs
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any, NamedTuple
 
 from nmt.errors import NmtError, importing
 
@@ -9,6 +13,11 @@ with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
 
 # Typed so that no stubs are needed.
 Element = Any
+
+_MARKUP = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
+)
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 def parsed(data: bytes, origin: str) -> Element:
@@ -29,6 +38,71 @@ def written(root: Element) -> bytes:
     tree = root.getroottree()
     standalone = tree.docinfo.standalone or None
     return bytes(etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=standalone))
+
+
+class Place(NamedTuple):
+    """Where an element is in the text of a file: its start tag, its content from `inside` to `end`, its end tag."""
+
+    start: int
+    inside: int
+    end: int
+    stop: int
+
+
+class XmlText:
+    """A file in XML as text, of which parts can be changed.
+
+    Attributes:
+        text: of the file, with its byte order mark and its declaration.
+        places: where each element is.
+
+    Raises:
+        NmtError: as for `parsed`, or the encoding is not known.
+    """
+
+    def __init__(self, data: bytes, origin: str) -> None:
+        self.root = parsed(data, origin)
+        declared = self.root.getroottree().docinfo.encoding or "utf-8"
+        self._encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), declared)
+        try:
+            self.text = data.decode(self._encoding)
+        except (UnicodeError, LookupError) as error:
+            raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
+        self.places = dict(zip(self.root.iter("*"), self._in_order(), strict=True))
+
+    def _in_order(self) -> list[Place]:
+        places, opened = list[Place](), list[int]()
+        for markup in _MARKUP.finditer(self.text):
+            tag = markup[0]
+            if tag.startswith("</"):
+                number = opened.pop()
+                places[number] = places[number]._replace(end=markup.start(), stop=markup.end())
+            elif not tag.startswith(("<!", "<?")):
+                opened += [len(places)] * (not tag.endswith("/>"))
+                places.append(Place(markup.start(), *[markup.end()] * 3))
+        return places
+
+    def changed(self, changes: Mapping[tuple[int, int], str]) -> bytes:
+        """Returns the file with other text at places, given by their beginnings and ends."""
+        return spliced(self.text, changes).encode(self._encoding, "xmlcharrefreplace")
+
+
+def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Returns text with other text at places, given by their beginnings and ends. They do not overlap."""
+    result, end = list[str](), 0
+    for (start, stop), new in sorted(changes.items()):
+        result += [text[end:start], new]
+        end = stop
+    return "".join([*result, text[end:]])
+
+
+def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
+    """Returns a start tag with other values of attributes, or without those that are None."""
+    for name, value in attributes.items():
+        new = "" if value is None else f' {name}="{escape(value)}"'
+        tag, number = re.subn(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", lambda _, new=new: new, tag, count=1)
+        tag = tag if number else re.sub(r"(\s*/?>)$", lambda end, new=new: f"{new}{end[1]}", tag)
+    return tag
 
 
 def local_name(element: Element) -> str:

@@ -1,0 +1,112 @@
+"""The texts of programs, as PO and XLIFF have them: what stands in them and is not translated.
+
+Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline ends a
+sentence unless a lower-case letter follows it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from html import escape
+from itertools import chain
+from typing import NamedTuple
+
+from nmt.documents.content import Inline, Leaf
+from nmt.documents.icu import parsed_message
+from nmt.text.protected import Protected
+
+_PERCENT = (
+    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
+    r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
+)
+_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_OTHERS = (
+    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>[^<>]*)>)"
+    r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
+    r"|(?P<reference>&(?:[a-zA-Z]+|\#\d+|\#x[\da-fA-F]+);)"
+    # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
+    r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
+    # Of spaces, a translation keeps only single ones that are not special.
+    r"|(?P<spaces>[ ]{2,}|[^\S \t\r\n]\s*)"
+    "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
+)
+_BLOCKS = (
+    "blockquote button caption dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr "
+    "label legend li nav ol optgroup option p pre section select table tbody td textarea tfoot th thead tr ul"
+)
+# Elements that may stand in a word. What follows the end of another element directly is another word.
+_IN_WORDS = (
+    "abbr acronym b big cite code del em font i ins mark s small span strike strong sub sup tt u var "
+    "bold_text italic_text underlined_text tag_span emphasised_text"
+)
+
+
+class Part(NamedTuple):
+    """A leaf of a text, and where it stands."""
+
+    start: int
+    stop: int
+    leaf: Leaf
+
+
+def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[Part]:
+    """Returns what of a text is not translated, in order.
+
+    Args:
+        flags: of a PO message; they may name formats.
+    """
+    formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
+    with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
+    placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
+    matches = re.finditer("|".join([_OTHERS, *placeholders]), text)
+    message = parsed_message(text)
+    syntax, kept = message[:2] if message else ([], [])
+    ranked = sorted(
+        chain(
+            ((start, 0, -stop, Leaf(text[start:stop], kind="end")) for start, stop in syntax),
+            ((match.start(), 1, -match.end(), _leaf(match)) for match in matches),
+            ((start, 2, -stop, _kept(text[start:stop])) for start, stop in [*protected.spans(text), *kept]),
+        ),
+        key=lambda rank: rank[:3],
+    )
+    apart: list[Part] = []
+    for start, _, stop, leaf in ranked:
+        if not apart or start >= apart[-1].stop:
+            apart.append(Part(start, -stop, leaf))
+    return apart
+
+
+def separated(content: Iterable[Inline]) -> Iterator[Inline]:
+    """Yields content in which an empty leaf separates adjacent elements, except for those that may stand in a word."""
+    ends = ""  # the element that the last leaf ends
+    for inline in content:
+        name = inline.key.lower() if isinstance(inline, Leaf) and isinstance(inline.key, str) else ""
+        kind = inline.kind if isinstance(inline, Leaf) else ""
+        is_apart = kind == "open" and ends and not {ends, name} & set(_IN_WORDS.split())
+        yield from [Leaf("", kind="end")] * bool(is_apart and name)
+        yield inline
+        ends = name if kind == "close" else ""
+
+
+def _leaf(match: re.Match[str]) -> Leaf:
+    raw, name = match[0], (match["name"] or "").lower()
+    if match["line"]:
+        return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
+    if match["spaces"]:
+        return Leaf(raw, kind="space")
+    if match["control"] or match["bar"]:
+        return Leaf(raw, kind="end" if raw in "\t|" else "mark")
+    if name in ("br", "input"):
+        return Leaf(raw, kind="break" if name == "br" else "space")
+    if name in _BLOCKS.split():
+        return Leaf(raw, kind="end")
+    if match["end"] or (match["tag"] and match["rest"]):
+        return Leaf(raw, kind="close" if match["end"] else "open", key=name)
+    if match["tag"]:
+        return Leaf(raw, escape(raw), "open", name)
+    return Leaf(raw, raw) if match["reference"] else _kept(raw)
+
+
+def _kept(raw: str) -> Leaf:
+    # A program fills in placeholders without a name or a number in their order.
+    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
+    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if is_next else None)
