@@ -109,6 +109,15 @@ def encoded(text: str, data: bytes) -> bytes:
     return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
 
 
+def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Returns text with other text at places, given by their beginnings and ends. They do not overlap."""
+    result, end = list[str](), 0
+    for (start, stop), new in sorted(changes.items()):
+        result += [text[end:start], new]
+        end = stop
+    return "".join([*result, text[end:]])
+
+
 # The text of a sentence, and the phrases that its translation must contain.
 SentenceKey = tuple[str, tuple[str, ...]]
 

@@ -21,12 +21,12 @@ _PERCENT = (
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _OTHERS = (
     r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>[^<>]*)>)"
-    r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
+    r"|(?P<comment><!--(?:[^<>-]|-(?!->))*+-->)|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)"
+    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
     r"|(?P<reference>&(?:[a-zA-Z]+|\#\d+|\#x[\da-fA-F]+);)"
     # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
     r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
-    # Of spaces, a translation keeps only single ones that are not special.
-    r"|(?P<spaces>[ ]{2,}|[^\S \t\r\n]\s*)"
+    r"|(?P<spaces>[ ]{2,})"
     "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
 )
 _BLOCKS = (
@@ -93,7 +93,7 @@ def _leaf(match: re.Match[str]) -> Leaf:
         return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
     if match["spaces"]:
         return Leaf(raw, kind="space")
-    if match["control"] or match["bar"]:
+    if match["control"] or match["comment"] or match["bar"]:
         return Leaf(raw, kind="end" if raw in "\t|" else "mark")
     if name in ("br", "input"):
         return Leaf(raw, kind="break" if name == "br" else "space")

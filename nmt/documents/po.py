@@ -12,7 +12,7 @@ from html import escape, unescape
 from typing import Literal, NamedTuple
 
 from nmt.documents.content import Content, Inline, Slot, document_of, flattened, paired
-from nmt.documents.document import Document, ReadOptions
+from nmt.documents.document import Document, ReadOptions, spliced
 from nmt.documents.icu import with_categories
 from nmt.documents.messages import Part, parts, separated
 from nmt.errors import NmtError
@@ -270,7 +270,7 @@ class _Writer:
                 self._put(old[number], "msgstr[0]", text, is_folded)
         self._changes[old[last].stop, old[last].stop] = missing
         for number, form in old.items():
-            if number >= len(texts) and (self._options.all or not form.text):
+            if number >= len(texts):
                 line = self._text.rindex("\n", 0, form.start)
                 self._changes[line - (self._text[line - 1] == "\r"), form.stop] = ""
 
@@ -298,11 +298,7 @@ class _Writer:
             start = int(self._text.startswith("\ufeff"))
             strings = self._header(' ""', fields)
             changes[start, start] = self._newline.join(['msgid ""', f"msgstr{strings}", "", ""])
-        written, end = list[str](), 0
-        for (start, stop), new in sorted(changes.items()):
-            written += [self._text[end:start], new]
-            end = stop
-        return "".join([*written, self._text[end:]])
+        return spliced(self._text, changes)
 
     def _header(self, raw: str, fields: Mapping[str, str]) -> str:
         """Returns the strings of a header with other values of fields."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, NamedTuple
 
+from nmt.documents.document import spliced
 from nmt.errors import NmtError, importing
 
 with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
@@ -87,21 +88,13 @@ class XmlText:
         return spliced(self.text, changes).encode(self._encoding, "xmlcharrefreplace")
 
 
-def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
-    """Returns text with other text at places, given by their beginnings and ends. They do not overlap."""
-    result, end = list[str](), 0
-    for (start, stop), new in sorted(changes.items()):
-        result += [text[end:start], new]
-        end = stop
-    return "".join([*result, text[end:]])
-
-
 def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
     """Returns a start tag with other values of attributes, or without those that are None."""
     for name, value in attributes.items():
-        new = "" if value is None else f' {name}="{escape(value)}"'
-        tag, number = re.subn(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", lambda _, new=new: new, tag, count=1)
-        tag = tag if number else re.sub(r"(\s*/?>)$", lambda end, new=new: f"{new}{end[1]}", tag)
+        old = re.search(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>$""", tag)
+        if old:
+            new = "" if value is None else f' {name}="{escape(value)}"'
+            tag = tag[: old.start()] + new + (old[0] if old[0].endswith(">") else "") + tag[old.end() :]
     return tag
 
 

@@ -27,6 +27,10 @@ _CLOSING = {"ept": "t", "ex": "x", "ec": "c", "em": "m"}
 _TAG_OF_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _ITS_TRANSLATE = "{http://www.w3.org/2005/11/its}translate"
+# The identifier of a tag that may be repeated.
+_REFERENCE = re.compile(
+    r"""(?<=<)(?:\w+:)?(?:(?:pc|mrk|sc|sm)\s(?:[^>]*\s)?id|(?:ec|em)\s(?:[^>]*\s)?startRef)\s*=\s*["'][^"']*"""
+)
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _NO_ELEMENT = re.compile(r"(<!\[CDATA\[.*?\]\]>|<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 # What stands for an element in the text of a segment. It is in no word, tag or address.
@@ -85,9 +89,9 @@ def _segments(target: Element | None) -> list[Element | None]:
 
 
 def _is_empty(target: Element | None) -> bool:
-    """Returns whether a target has no content yet. Some tools write elements without text into it."""
-    if target is None:
-        return True
+    """Returns whether a target, or a segment of one, has no content yet. Some tools write elements without text."""
+    if target is None or local_name(target) == "mrk":
+        return target is None or not "".join(target.itertext()).strip()
     elements = [child for child in target.iter("*") if child is not target]
     return not "".join(target.itertext()).strip() and all(local_name(child) in _CONTAINERS for child in elements)
 
@@ -143,7 +147,7 @@ class _Segment:
                 end = next(ends, child) if name == "sm" else child
                 stop = self._file.places[end].stop
                 words = unescape(re.sub("<[^>]*>", "", self._file.text[inner.inside : stop]))
-            if name in _CONTAINERS and not _is_kept(child) and inner.inside < inner.end:
+            if name in _CONTAINERS and not words and "".join(child.itertext()).strip():
                 self._add(Leaf(self._file.text[inner.start : inner.inside]), inner.start, inner.inside, 1)
                 self._read(child)
                 self._add(Leaf(self._file.text[inner.end : stop]), inner.end, stop, -1)
@@ -222,8 +226,8 @@ class _Segment:
                 is_cdata = (is_cdata or inline.item == _CDATA) and inline.item != _CDATA_END
                 item = inline.item
                 numbers[item] += 1
-                if has_unique_ids and numbers[item] > 1 and re.match(r"<(?:\w+:)?(?:pc|mrk)\s", item):
-                    item = re.sub(r"""(\sid\s*=\s*["'][^"']*)""", rf"\1-{numbers[item]}", item, count=1)
+                if has_unique_ids and numbers[item] > 1:
+                    item = _REFERENCE.sub(rf"\g<0>-{numbers[item]}", item, count=1)
                 written += item
             elif is_cdata:
                 written += text_only(unescape(inline)).replace("]]>", "]]]]><![CDATA[>")
@@ -253,7 +257,7 @@ class _Unit:
         self._source, self._target = unit.find("{*}source"), unit.find("{*}target")
         segmented = None if is_2 else unit.find("{*}seg-source")
         self._model = self._source if segmented is None else segmented
-        is_new = options.all or self._target is None or self._target.get("state") in _NEW
+        is_new = options.all or (self._target is not None and self._target.get("state") in _NEW)
         old = {} if is_new else {mark.get("mid"): mark for mark in _segments(self._target) if not _is_empty(mark)}
         # What stands in each segment: a translation that is there, or one that is made.
         self._segments: list[tuple[Element, str | _Segment]] = []
