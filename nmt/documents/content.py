@@ -33,8 +33,8 @@ class Leaf:
         item: what the format writes.
         words: what stands for it in the sentence, as HTML.
         kind: an "end" separates the texts around it, such as a tab. So does a "break", such as the end of a line,
-            unless a lower-case letter follows it. A "space" separates words only. "open" and "close" are the ends of a
-            group that is not found yet.
+            unless a lower-case letter follows it. A "space" separates words. "open" and "close" are the ends of a group
+            that is not found yet.
         key: leaves with the same key keep their order, such as both ends of a bookmark.
     """
 

@@ -75,7 +75,8 @@ class ReadOptions(NamedTuple):
         source_lang: language code of the text.
         target_lang: language code of the translation, which some formats name.
         all: translate anew what is translated already.
-        protected: finds the words that stay as they are.
+        protected: finds what stays as it is.
+        keys: which values of JSON are translated; see `nmt.documents.formats`.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ReadOptions(NamedTuple):
     target_lang: str
     all: bool = False
     protected: Protected = Protected()
+    keys: str = ""
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:

@@ -7,11 +7,12 @@ sentence unless a lower-case letter follows it.
 import re
 from collections.abc import Iterable, Iterator
 from html import escape
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 
 from nmt.documents.content import Inline, Leaf
-from nmt.documents.icu import parsed_message
+from nmt.documents.document import ReadOptions
+from nmt.text.icu import parse_icu
 from nmt.text.protected import Protected
 
 _PERCENT = (
@@ -58,13 +59,11 @@ def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[Pa
     with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
     placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
     matches = re.finditer("|".join([_OTHERS, *placeholders]), text)
-    message = parsed_message(text)
-    syntax, kept = message[:2] if message else ([], [])
     ranked = sorted(
         chain(
-            ((start, 0, -stop, Leaf(text[start:stop], kind="end")) for start, stop in syntax),
+            _syntax(text),
             ((match.start(), 1, -match.end(), _leaf(match)) for match in matches),
-            ((start, 2, -stop, _kept(text[start:stop])) for start, stop in [*protected.spans(text), *kept]),
+            ((start, 2, -stop, _kept(text[start:stop])) for start, stop in protected.spans(text)),
         ),
         key=lambda rank: rank[:3],
     )
@@ -73,6 +72,32 @@ def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[Pa
         if not apart or start >= apart[-1].stop:
             apart.append(Part(start, -stop, leaf))
     return apart
+
+
+def _syntax(text: str) -> Iterator[tuple[int, int, int, Leaf]]:
+    """Yields the syntax of a message of ICU, and what it keeps: each start, rank, and negative end."""
+    start = 0
+    for part in parse_icu(text) or ():
+        leaves = [Leaf(part, kind="end")] if isinstance(part, str) else [_kept(token.text) for token in part.tokens]
+        kinds = ["syntax"] if isinstance(part, str) else [token.kind for token in part.tokens]
+        for leaf, kind in zip(leaves, kinds, strict=True):
+            stop = start + len(leaf.item)
+            if kind != "text":
+                yield start, 0, -stop, leaf
+            start = stop
+
+
+def with_categories(text: str, options: ReadOptions) -> str:
+    """Returns a message of ICU with the plural categories that the target language has, and other text as it is."""
+    tags, numbers = re.findall("<[^<>]*>", text), count(0xF0000)  # characters for private use; tags may have braces
+    message = parse_icu(
+        re.sub("<[^<>]*>", lambda _: chr(next(numbers)), text), options.source_lang, options.target_lang
+    )
+    if message is None:
+        return text
+    written = (part if isinstance(part, str) else "".join(token.text for token in part.tokens) for part in message)
+    hidden = {0xF0000 + number: tag for number, tag in enumerate(tags)}
+    return "".join(written).translate(hidden)
 
 
 def separated(content: Iterable[Inline]) -> Iterator[Inline]:

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 
 from nmt.documents.content import Content, Inline, Slot, document_of, flattened, paired
 from nmt.documents.document import Document, ReadOptions, spliced
-from nmt.documents.icu import with_categories
-from nmt.documents.messages import Part, parts, separated
+from nmt.documents.messages import Part, parts, separated, with_categories
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 
@@ -258,7 +257,7 @@ class _Writer:
     def _message(self, content: Content, translations: Iterator[str]) -> str:
         inlines = flattened(content.translated(translations))
         text = "".join(unescape(inline) if isinstance(inline, str) else inline.item for inline in inlines)
-        return with_categories(text, self._options.target_lang)
+        return with_categories(text, self._options)
 
     def _put_forms(self, old: Mapping[int, _Field], texts: list[str], is_folded: bool) -> None:
         last = max(number for number in old if number < len(texts))

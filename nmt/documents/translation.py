@@ -99,7 +99,7 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
 def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, config: TextConfig) -> Report:
     """Reads a document, and adds its sentences."""
     name = name_of(path)
-    options = ReadOptions(name, config.source_lang, config.target_lang, files.all)
+    options = ReadOptions(name, config.source_lang, config.target_lang, files.all, keys=files.keys)
     try:
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
         document = read_document(data, files.format or format_of(name), options)

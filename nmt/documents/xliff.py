@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened, paired
 from nmt.documents.document import Document, ReadOptions
-from nmt.documents.icu import with_categories
-from nmt.documents.messages import parts, separated
+from nmt.documents.messages import parts, separated, with_categories
 from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -82,7 +81,7 @@ def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
 _NEW = ("new", "needs-translation")
 
 
-def _segments(target: Element | None) -> list[Element | None]:
+def _segments(target: Element) -> list[Element]:
     """Returns the segments of a source or a target, or all of it if it is not segmented."""
     marks = [] if target is None else [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"]
     return marks or [target]
@@ -233,7 +232,7 @@ class _Segment:
                 written += text_only(unescape(inline)).replace("]]>", "]]]]><![CDATA[>")
             else:
                 written += text_only(inline)
-        return with_categories(written, self._options.target_lang)
+        return with_categories(written, self._options)
 
 
 def _leaf(element: Element, name: str, item: str) -> Leaf:

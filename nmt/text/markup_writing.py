@@ -207,9 +207,10 @@ class _Projection:
                 self._map(*linked)
 
     def _map(self, source: _Span, target: _Span) -> None:
-        """Maps equal text character by character, and other text to the characters in the node with most of them."""
+        """Maps equal text, but for capitals, character by character, and other text to the characters in the node with most of them."""
         positions: Sequence[int] = range(*source)
-        if self.source[slice(*source)] != self.target[slice(*target)]:
+        words = self.source[slice(*source)], self.target[slice(*target)]
+        if len(words[0]) != len(words[1]) or words[0].casefold() != words[1].casefold():
             ((node, _),) = Counter(self.source_nodes[slice(*source)]).most_common(1)
             positions = [position for position in positions if self.source_nodes[position] == node]
             length = target[1] - target[0]
