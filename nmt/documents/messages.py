@@ -27,7 +27,7 @@ _OTHERS = (
     r"|(?P<reference>&(?:[a-zA-Z]+|\#\d+|\#x[\da-fA-F]+);)"
     # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
     r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
-    r"|(?P<spaces>[ ]{2,})"
+    r"|(?P<spaces>[ ]{2,})|%\([^()%]{1,99}\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]"
     "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
 )
 _BLOCKS = (
