@@ -74,7 +74,7 @@ def plain(content: Iterable[Inline]) -> str:
 def paired(content: Iterable[Inline]) -> list[Inline]:
     """Joins each opening leaf, the closing leaf with the same key, and the content between them into a group.
 
-    Where two pairs overlap, one of them stays two leaves. So does a pair without words.
+    Where two pairs overlap, one of them stays two leaves.
     """
     nested: list[Inline] = []
     opened: list[tuple[Leaf, int]] = []  # each opening leaf and its index
@@ -88,9 +88,7 @@ def paired(content: Iterable[Inline]) -> list[Inline]:
             depth = max((depth for depth, (leaf, _) in enumerate(opened) if leaf.key == inline.key), default=None)
             if depth is not None:
                 opening, start = opened[depth]
-                inner = nested[start + 1 : -1]
-                if plain(inner).strip() or any(getattr(leaf, "words", "") for leaf in inner):
-                    nested[start:] = [Group(Ends(opening, inline), inner)]
+                nested[start:] = [Group(Ends(opening, inline), nested[start + 1 : -1])]
                 del opened[depth:]
     return nested
 

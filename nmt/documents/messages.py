@@ -10,7 +10,7 @@ from html import escape
 from itertools import chain, count
 from typing import NamedTuple
 
-from nmt.documents.content import Inline, Leaf
+from nmt.documents.content import Group, Inline, Leaf, flattened, paired, plain
 from nmt.documents.document import ReadOptions
 from nmt.text.icu import parse_icu
 from nmt.text.protected import Protected
@@ -100,8 +100,28 @@ def with_categories(text: str, options: ReadOptions) -> str:
     return "".join(written).translate(hidden)
 
 
-def separated(content: Iterable[Inline]) -> Iterator[Inline]:
-    """Yields content in which an empty leaf separates adjacent elements, except for those that may stand in a word."""
+def grouped(content: Iterable[Inline]) -> list[Inline]:
+    """Returns content with groups, whose items are strings. One without words is a leaf.
+
+    An empty leaf separates adjacent elements, except for those that may stand in a word.
+    """
+    return list(map(_solid, paired(_separated(content))))
+
+
+def _solid(inline: Inline) -> Inline:
+    if not isinstance(inline, Group):
+        return inline
+    inner = list(map(_solid, inline.content))
+    if plain(inner).strip() or any(isinstance(i, Group) or (isinstance(i, Leaf) and _separates(i)) for i in inner):
+        return Group(inline.item, inner)
+    return Leaf("".join(part if isinstance(part, str) else part.item for part in flattened([inline])))
+
+
+def _separates(leaf: Leaf) -> bool:
+    return bool(leaf.words) or leaf.kind in ("space", "break", "end")
+
+
+def _separated(content: Iterable[Inline]) -> Iterator[Inline]:
     ends = ""  # the element that the last leaf ends
     for inline in content:
         name = inline.key.lower() if isinstance(inline, Leaf) and isinstance(inline.key, str) else ""

@@ -11,9 +11,9 @@ from gettext import c2py
 from html import escape, unescape
 from typing import Literal, NamedTuple
 
-from nmt.documents.content import Content, Inline, Slot, document_of, flattened, paired
+from nmt.documents.content import Content, Inline, Slot, document_of, flattened
 from nmt.documents.document import Document, ReadOptions, spliced
-from nmt.documents.messages import Part, parts, separated, with_categories
+from nmt.documents.messages import Part, grouped, parts, with_categories
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 
@@ -252,7 +252,7 @@ class _Writer:
         for part in leaves:
             content += [*filter(None, [escape(text[start : part.start], quote=False)]), part.leaf]
             start = part.stop
-        return Content(paired(separated([*content, escape(text[start:], quote=False)])))
+        return Content(grouped([*content, escape(text[start:], quote=False)]))
 
     def _message(self, content: Content, translations: Iterator[str]) -> str:
         inlines = flattened(content.translated(translations))

@@ -12,9 +12,9 @@ from dataclasses import replace
 from html import escape, unescape
 from typing import NamedTuple
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened, paired
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened
 from nmt.documents.document import Document, ReadOptions
-from nmt.documents.messages import parts, separated, with_categories
+from nmt.documents.messages import grouped, parts, with_categories
 from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -200,11 +200,11 @@ class _Segment:
                 levels.append([])
                 opened.append(atom.leaf)
             elif atom.step < 0:
-                inner = paired(separated(levels.pop()))
+                inner = grouped(levels.pop())
                 levels[-1].append(Group(Ends(opened.pop(), atom.leaf), inner))
             else:
                 levels[-1].append(atom.leaf)
-        return paired(separated([*levels[0], *self._between(text, end, len(text), opened)]))
+        return grouped([*levels[0], *self._between(text, end, len(text), opened)])
 
     def _between(self, text: str, start: int, stop: int, opened: Sequence[Leaf]) -> list[str]:
         """Returns text as HTML, spelt as in the file."""

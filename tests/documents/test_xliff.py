@@ -161,6 +161,9 @@ HTML = [
     ("<![CDATA[<p>A <b>big</b> & dog</p>]]>", ["A <g0>big</g0> &amp; dog"]),
     ("One <![CDATA[<i>two</i> & three]]>", ["One <g0><g1>two</g1> &amp; three</g0>"]),
     ("&lt;!-- note --&gt;dog", ["dog"]),
+    ("a &lt;b&gt;&lt;i&gt;&lt;/i&gt;&lt;/b&gt; dog", ["a <x0/> dog"]),
+    ('a <g id="1"><x id="2"/></g> dog', ["a <x0/> dog"]),
+    ('a <bpt id="1">&lt;i&gt;</bpt><ept id="1">&lt;/i&gt;</ept> dog', ["a <x0/> dog"]),
     ("one&lt;br/&gt;two", ["one<x0/> two"]),
     ('&lt;b&gt;one <x id="1"/>&lt;/b&gt; two', ["<g0>one <x1/></g0> two"]),
 ]  # fmt: skip
