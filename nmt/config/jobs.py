@@ -138,8 +138,8 @@ class DocumentFiles(Config):
         None, "Format of the documents, such as html, if their names do not end in it. Standard input needs it."
     )
     all: bool = files_option(False, "Also translate what a document says is translated already.")
-    keys: str = files_option(
-        "",
+    keys: str | None = files_option(
+        None,
         "Keys whose values are translated in JSON, such as title,body.* or, to leave some out, '!author,!tags'. By "
         "default, all but id and type with one word, and keys that begin with @ or $.",
     )

@@ -76,7 +76,7 @@ class ReadOptions(NamedTuple):
         target_lang: language code of the translation, which some formats name.
         all: translate anew what is translated already.
         protected: finds what stays as it is.
-        keys: which values of JSON are translated; see `nmt.documents.formats`.
+        keys: patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     """
 
     name: str
@@ -84,7 +84,7 @@ class ReadOptions(NamedTuple):
     target_lang: str
     all: bool = False
     protected: Protected = Protected()
-    keys: str = ""
+    keys: str | None = None
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:

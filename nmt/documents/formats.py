@@ -112,13 +112,13 @@ def _json_values(text: str) -> Iterator[_JsonValue]:
             yield _JsonValue(*token.span("string"), json.loads(token["string"]), tuple(filter(None, keys)))
 
 
-def _is_chosen(value: _JsonValue, keys: str) -> bool:
+def _is_chosen(value: _JsonValue, keys: str | None) -> bool:
     """Returns whether --keys chooses a value: patterns for the keys around it, those with `!` leave values out.
 
     Without patterns that choose, ids, types, and metadata such as those of ARB and JSON-LD are left out too.
     """
     path = f".{'.'.join(value.keys)}."
-    patterns = [pattern.strip() for pattern in keys.split(",") if pattern.strip()]
+    patterns = [pattern.strip() for pattern in (keys or "").split(",") if pattern.strip()]
     matching = {pattern for pattern in patterns if fnmatchcase(path, f"*.{pattern.removeprefix('!')}.*")}
     if any(pattern.startswith("!") for pattern in matching):
         return False
@@ -133,6 +133,7 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "txt": _text,
     "md": "markdown",
     "markdown": "markdown",
+    "mdx": "markdown",
     "html": _html,
     "htm": _html,
     "docx": "docx",

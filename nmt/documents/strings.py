@@ -42,10 +42,10 @@ class ProgramString:
         return self._content.passages
 
     def written(self, translations: Iterator[str]) -> str:
-        """Returns the string with the next translations. Spaces stay if the words do."""
+        """Returns the string with the next translations. It stays as it is if its letters do."""
         inlines = flattened(self._content.translated(translations))
         text = "".join(self._raw_of(inline) if isinstance(inline, str) else inline.item for inline in inlines)
-        return self._text if text.split() == self._text.split() else text
+        return self._text if "".join(text.split()) == "".join(self._text.split()) else text
 
 
 def _inlines(text: str, protected: Protected, to_html: Callable[[str], str]) -> Iterator[Inline]:
@@ -54,7 +54,8 @@ def _inlines(text: str, protected: Protected, to_html: Callable[[str], str]) -> 
     leaves += [(span, Leaf(text[slice(*span)], escape(text[slice(*span)]))) for span in protected.spans(text)]
     for (begin, stop), leaf in sorted(leaves, key=lambda each: each[0][0]):
         if begin >= start:
-            yield from [to_html(text[start:begin]), leaf]
+            yield to_html(text[start:begin])
+            yield leaf
             start = stop
     yield to_html(text[start:])
 

@@ -207,7 +207,7 @@ class _Projection:
                 self._map(*linked)
 
     def _map(self, source: _Span, target: _Span) -> None:
-        """Maps equal text, but for capitals, character by character, and other text to the characters in the node with most of them."""
+        """Maps text that differs in capitals at most by character, and other text to the node with most of it."""
         positions: Sequence[int] = range(*source)
         words = self.source[slice(*source)], self.target[slice(*target)]
         if len(words[0]) != len(words[1]) or words[0].casefold() != words[1].casefold():

@@ -32,7 +32,7 @@ HTML = """<!DOCTYPE html>
 <pre title="stays">code</pre><!-- <b title="stays"> --><script>var s="<b title='stays'>";</script></body></html>
 """
 MARKDOWN = """---
-title: stays
+layout: stays
 ---
 
 # A heading with `code` and *stress* #
@@ -155,7 +155,7 @@ def capitals(text: str, *kept: str) -> str:
 
 
 def test_markdown_in_capitals() -> None:
-    kept = ["title: stays", "`code`", '(https://x.org/a_b "title")', "pic.png", "https://example.org/foo_bar~baz"]
+    kept = ["layout: stays", "`code`", '(https://x.org/a_b "title")', "pic.png", "https://example.org/foo_bar~baz"]
     kept += ["&amp;", "<b>", "</b>", "<br>", "<https://auto.link>", "[^1]", "    code block", "d` |"]
     kept += ['```python\ncode = "fence"\n```', '<div align="center">', "<p>", '<img src="x"></p>', "</div>"]
     kept += ["[shortcut]: http://x 'title'", "[ref]: http://x", "[ref]"]
