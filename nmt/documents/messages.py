@@ -28,6 +28,7 @@ _OTHERS = (
     # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
     r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
     r"|(?P<spaces>[ ]{2,})|%\([^()%]{1,99}\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]"
+    r"|(?<![\w%])%[-_0^]?[a-zA-Z](?![^\W\d_])"
     "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
 )
 _BLOCKS = (

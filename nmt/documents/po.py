@@ -12,7 +12,7 @@ from html import escape, unescape
 from typing import Literal, NamedTuple
 
 from nmt.documents.content import Content, Inline, Slot, document_of, flattened
-from nmt.documents.document import Document, ReadOptions, spliced
+from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Part, grouped, parts, with_categories
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -139,7 +139,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
 def _decoded(data: bytes, name: str) -> tuple[str, str]:
     """Returns the text of a file and its encoding, which is empty if no known one is named. Raises NmtError."""
     named = re.search(rb"charset=([\w.:-]+)", data)
-    encoding = named[1].decode() if named else ""
+    encoding = marked_encoding(data) or (named[1].decode() if named else "")
     try:
         "".encode(encoding)
     except LookupError:

@@ -1,12 +1,11 @@
 """Files in XML, which are not trusted: no DTD, no entities, no network."""
 
-import codecs
 import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any, NamedTuple
 
-from nmt.documents.document import spliced
+from nmt.documents.document import marked_encoding, spliced
 from nmt.errors import NmtError, importing
 
 with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
@@ -18,7 +17,6 @@ Element = Any
 _MARKUP = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
 )
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 def parsed(data: bytes, origin: str) -> Element:
@@ -63,8 +61,7 @@ class XmlText:
 
     def __init__(self, data: bytes, origin: str) -> None:
         self.root = parsed(data, origin)
-        declared = self.root.getroottree().docinfo.encoding or "utf-8"
-        self._encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), declared)
+        self._encoding = marked_encoding(data) or self.root.getroottree().docinfo.encoding or "utf-8"
         try:
             self.text = data.decode(self._encoding)
         except (UnicodeError, LookupError) as error:

@@ -151,6 +151,13 @@ def test_only_translations_are_written(newline: str) -> None:
     assert translated(read).decode() == newline.join([parts[0], lines[0] + parts[1], lines[1] + parts[2]])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_stays(encoding: str) -> None:
+    data = (HEADER + entry("é")).encode(encoding)
+    assert translated(document(data))[:3] == data[:3]
+    assert 'msgstr "É"' in translated(document(data)).decode(encoding)
+
+
 def test_a_file_without_new_translations_stays() -> None:
     data = b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a"\nmsgstr "b"'
     assert translated(document(data)) == data
@@ -202,7 +209,7 @@ def test_messages_of_icu(target: str, expected: str) -> None:
     "a %(two  spaces)s b", "a %(two\nlines)s b", "a { name } b",
     "a {\u00a0name\u00a0} b", "a {{ two\nlines }} b", "a {% if x %} b", "a %{user} b",
     "a #{user} b", "a %lld b", "a $t(x.y) b", "a :name b", "a $NAME$ b", "a %name% b", "a __x__ b", "a @:key b",
-    "a <%= x %> b", "a [0,1] b|c", "a  b", "One.  Two.",
+    "a <%= x %> b", "a [0,1] b|c", "a  b", "a %H:%M b", "One.  Two.",
 ])  # fmt: skip
 def test_only_text_changes(msgid: str) -> None:
     expected = re.sub(r"\b[abc]\b|One|Two", lambda word: word[0].upper(), msgid)
