@@ -5,13 +5,13 @@ Only translations, their flags, and fields of the header that are wrong are writ
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from gettext import c2py
 from html import escape, unescape
 from typing import Literal, NamedTuple
 
-from nmt.documents.content import Content, Inline, Slot, document_of, flattened
+from nmt.documents.content import Content, Inline, Leaf, Slot, document_of
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Part, grouped, parts, with_categories
 from nmt.errors import NmtError
@@ -213,6 +213,21 @@ def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
     return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 
 
+def _written(content: Iterable[Inline], written: set[Leaf]) -> str:
+    """Returns text with tags. One with a placeholder is not repeated, because a program counts placeholders."""
+    text = ""
+    for inline in content:
+        if isinstance(inline, str | Leaf):
+            text += unescape(inline) if isinstance(inline, str) else inline.item
+            continue
+        start, end = inline.item
+        is_repeated = start in written and re.search("[%{$]", start.item)
+        written.add(start)
+        inner = _written(inline.content, written)
+        text += inner if is_repeated else f"{start.item}{inner}{end.item}"
+    return text
+
+
 class _Writer:
     """Writes translations into a file, each to the place of the old one."""
 
@@ -255,8 +270,7 @@ class _Writer:
         return Content(grouped([*content, escape(text[start:], quote=False)]))
 
     def _message(self, content: Content, translations: Iterator[str]) -> str:
-        inlines = flattened(content.translated(translations))
-        text = "".join(unescape(inline) if isinstance(inline, str) else inline.item for inline in inlines)
+        text = _written(content.translated(translations), set())
         return with_categories(text, self._options)
 
     def _put_forms(self, old: Mapping[int, _Field], texts: list[str], is_folded: bool) -> None:

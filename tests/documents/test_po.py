@@ -332,6 +332,12 @@ def test_placeholders_without_a_name_keep_their_order() -> None:
     assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"
 
 
+def test_tags_with_placeholders_are_written_once() -> None:
+    for tag, count in {"<a href='%s'>": 1, "<b>": 2}.items():
+        read = document(entry(f"{tag}one two{'</a>' if '%' in tag else '</b>'} three", "c-format"))
+        assert written(read.write(["<g0>eins</g0> drei <g0>zwei</g0>"]))[0].msgstr.count(tag) == count
+
+
 def test_tags_follow_their_words() -> None:
     assert result("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
 
