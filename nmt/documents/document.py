@@ -1,7 +1,7 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
 import re
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -108,6 +108,21 @@ def decoded(data: bytes, options: ReadOptions) -> str:
 def encoded(text: str, data: bytes) -> bytes:
     """Returns text in UTF-8, with a byte order mark if `data` has one."""
     return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
+
+
+def marked_encoding(data: bytes) -> str:
+    """Returns the encoding that a byte order mark tells, or an empty text. The mark is a character of the text."""
+    marks = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
+    return next((encoding for mark, encoding in marks.items() if data.startswith(mark)), "")
+
+
+def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Returns text with other text at places, given by their beginnings and ends. They do not overlap."""
+    result, end = list[str](), 0
+    for (start, stop), new in sorted(changes.items()):
+        result += [text[end:start], new]
+        end = stop
+    return "".join([*result, text[end:]])
 
 
 # The text of a sentence, and the phrases that its translation must contain.
