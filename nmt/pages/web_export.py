@@ -1,5 +1,6 @@
 """Exports a checkpoint as a web page that translates in the browser, with transformers.js."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from nmt.files import new_folder, writing
 from nmt.interop.model_card import Facts, model_card
 from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
 from nmt.pages.page import STYLE
+from nmt.text.protected import javascript_patterns
 
 _FOLDER = Path(__file__).parent
 # What transformers.js loads. The graphs in 32 bits, and files for Python only, are left out.
@@ -45,6 +47,7 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         for file in (*(_FOLDER / "web").iterdir(), STYLE, _FOLDER / "service" / "page.css"):
             shutil.copyfile(file, folder / file.name)
+        (folder / "protected.json").write_text(json.dumps(javascript_patterns(), ensure_ascii=False), encoding="utf-8")
         model = folder / "model"
         model.mkdir()
         write_model(checkpoint, origin, model, [MERGED])

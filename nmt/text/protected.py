@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import regex
 
@@ -37,14 +37,15 @@ _PATTERNS = (
     ("<% <?", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
     ("$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
     ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
+    ("\\", r'(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++|\\[nrt]'),
     ("__", r"(?<!\w)__\w+?__(?!\w)"),
     (
         "%",
-        r"(?<![\w%])%[A-Za-z_]\w*+%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$])"
+        r"(?<![\w%])%[A-Za-z_]\w++%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$])"
         r"|(?<![\d%])%(?:\(\w++\)|<\w++>|\d++\$)?[-+#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
-        r"(?:hh?|ll?|[qLjzt])?[@aAcCdDeEfFgGiopsSuUxX](?![^\W\d_]{2})",
+        r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2})",
     ),
-    (":", r"(?<![\w:)/]):[a-z_]\w++(?!:)|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
+    (":", r"(?<![\w:)/]):[a-z_]\w++(?![\w:])|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
     # Tags and references
     ("<", rf"</?(?:\d++|{_NAME})(?:\s[^<>]*+)?/?>"),
     ("&", r"&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);"),
@@ -107,6 +108,16 @@ class Protected:
             else:
                 joined.append((start, stop))
         return joined
+
+
+def javascript_patterns() -> list[dict[str, Any]]:
+    """Returns the default patterns for JavaScript, which has no possessive repetition: pattern, flags, and signs."""
+    patterns = []
+    for signs, pattern in [*_PATTERNS, ("", _EMOJI)]:
+        is_caseless = "(?i:" in pattern
+        pattern = re.sub(r"(?<=[*+}])\+", "", pattern.replace("(?i:", "(?:")).replace(r"\#", "#")
+        patterns.append({"pattern": pattern, "flags": "isu" if is_caseless else "su", "signs": signs.split()})
+    return patterns
 
 
 class _Copy(NamedTuple):

@@ -1,14 +1,19 @@
 """Words that stay as they are: what they are, and that every translation gets them."""
 
+import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.protected import Protected, with_protected
+from nmt.text.protected import Protected, javascript_patterns, with_protected
 
+ROOT = Path(__file__).parents[2]
 PROTECTED = Protected()
 
 # Each text in brackets is protected, and the brackets are not part of the text.
@@ -29,6 +34,7 @@ EXAMPLES = [
     "Good ⟦😀⟧⟦👍🏽⟧ ⟦🇩🇪⟧ ⟦❤️⟧ ⟦👩‍👩‍👧⟧ ⟦1️⃣⟧ ⟦:smile:⟧ © 2020 ™",
     "{see below} [note] (a) 5'10\" and 3 * 4 = 12; Mr. Smith's; e.g. this",
     "$5 and 5 $US for £3",
+    "⟦C:\\Users\\new⟧ and a line⟦\\n⟧break; ⟦%H⟧:⟦%M⟧ ⟦%s⟧⟦%(a)d⟧",
 ]
 
 
@@ -106,3 +112,36 @@ def test_no_protected_word_is_lost(source: list[str], target: list[str], spaces:
         word = text[start:stop]
         assert kept.count(word) >= text.count(word)
     assert all(0 <= word < len(kept.split()) for word in moved) or not kept.split()
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs Node.js")
+def test_the_page_for_browsers_protects_the_same_words(tmp_path: Path) -> None:
+    (tmp_path / "protected.mjs").write_text((ROOT / "nmt" / "pages" / "web" / "protected.js").read_text())
+    texts = [re.sub("[⟦⟧]", "", example) for example in EXAMPLES]
+    given = {"patterns": javascript_patterns(), "texts": texts, "pairs": PAIRS, "segments": SEGMENTS}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    (tmp_path / "run.mjs").write_text("""
+import { readFileSync } from "node:fs";
+import { protection } from "./protected.mjs";
+const { patterns, texts, pairs, segments } = JSON.parse(readFileSync("given.json"));
+const words = protection(patterns);
+const spans = texts.map(text => words.spans(text).map(([start, stop]) => text.slice(start, stop)));
+const restored = pairs.map(([source, translation]) => words.restored(source, translation));
+console.log(JSON.stringify({ spans, restored, joined: words.joined(segments), stays: texts.map(words.stays) }));
+""")
+    done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout)
+    assert result["spans"] == [[text[slice(*span)] for span in PROTECTED.spans(text)] for text in texts]
+    assert result["restored"] == [with_protected(s, PROTECTED.spans(s), t, {}, spaces=True)[0] for s, t in PAIRS]
+    assert result["joined"] == ["Call unittest.TestCase too. ", "Next."]
+    translated = [re.sub("⟦.*?⟧", "", example, flags=re.DOTALL) for example in EXAMPLES]
+    assert result["stays"] == [not any(map(str.isalpha, text)) for text in translated]
+
+
+PAIRS = [
+    ("See https://x.org/a now.", "Siehe https://x.org/abaum jetzt."),
+    ("Hi {name}!", "Hallo {name}es!"),
+    ("{n}px wide", "{n}px breit"),
+    ("{n} is here", "ist hier"),
+]
+SEGMENTS = ["Call unittest.", "TestCase too. ", "Next."]

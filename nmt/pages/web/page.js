@@ -1,4 +1,6 @@
 // Translates in the page with transformers.js, sentence by sentence.
+import { protection } from "./protected.js";
+
 const byId = id => document.getElementById(id);
 const [source, translation, status] = ["source", "translation", "status"].map(byId);
 
@@ -25,7 +27,7 @@ async function load() {
   const translate = await pipeline("translation", "model", { dtype: "q8", device: "wasm" });
   const languages = translate.model.config.nmt.text;
   await translate(".", { num_beams: 1 }); // the first call prepares the engine
-  return { translate, languages };
+  return { translate, languages, words: protection(await (await fetch("protected.json")).json()) };
 }
 
 // Returns the language tag for a code such as en, en_GB or deu_Latn; undefined for a code that is none.
@@ -48,9 +50,11 @@ function show({ source_lang: from, target_lang: to }) {
 }
 
 // Returns the sentences of a text, and what stands between them, in order.
-function sentences(text, language) {
+function sentences(text, language, words) {
   const segmenter = new Intl.Segmenter(tag(language), { granularity: "sentence" });
-  return text.split(/(\n+)/).flatMap(part => [...segmenter.segment(part)].map(found => found.segment));
+  return text
+    .split(/(\n+)/)
+    .flatMap(part => words.joined([...segmenter.segment(part)].map(found => found.segment)));
 }
 
 const LONGEST = 512; // pieces that are translated at once, as --max-source-length of nmt generate
@@ -65,26 +69,26 @@ function parts(tokenizer, sentence) {
 
 const known = new Map(); // the translations of this page's life, by sentence
 
-async function translated(translate, sentence) {
+async function translated(translate, sentence, words) {
   const text = sentence.trim();
-  if (!text) return sentence;
+  if (words.stays(text)) return sentence;
   if (!known.has(text)) {
     const max_new_tokens = translate.tokenizer.encode(text).length + 50; // as nmt generate ends runaway translations
     const [found] = await translate(text, { num_beams: 1, max_new_tokens });
-    known.set(text, found.translation_text);
+    known.set(text, words.restored(text, found.translation_text));
   }
   return sentence.replace(text, () => known.get(text)); // keeps the spaces around the text
 }
 
 let latest = 0;
 
-async function update({ translate, languages }) {
+async function update({ translate, languages, words }) {
   const call = ++latest, started = performance.now();
   let done = "";
   translation.classList.add("waiting");
-  const all = sentences(source.value, languages.source_lang).flatMap(sentence => parts(translate.tokenizer, sentence));
+  const all = sentences(source.value, languages.source_lang, words).flatMap(sentence => parts(translate.tokenizer, sentence));
   for (const part of all) {
-    done += await translated(translate, part);
+    done += await translated(translate, part, words);
     await new Promise(resume => setTimeout(resume)); // lets the page react to typing
     if (call !== latest) return;
     translation.textContent = done;
