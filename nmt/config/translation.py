@@ -74,6 +74,11 @@ class SearchConfig(Config, panel="Search"):
         return self.samples if self.sample else self.beam
 
     @property
+    def least_pieces(self) -> int:
+        """Fewest pieces of an output: a sentence's only translation is never empty. Lists and samples show all."""
+        return self.min_length if self.sample or self.n_best > 1 else max(1, self.min_length)
+
+    @property
     def outputs(self) -> int:
         """Most translations that a line gets."""
         return self.samples if self.sample else self.n_best

@@ -156,7 +156,7 @@ class CTranslate2Engine:
                 length_penalty=search.alpha,
                 max_input_length=0,
                 max_decoding_length=limit,
-                min_decoding_length=min(max(1, search.min_length), limit),
+                min_decoding_length=min(search.least_pieces, limit),
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
                 suppress_sequences=self._never,
                 return_scores=True,

@@ -212,8 +212,7 @@ class PyTorchEngine:
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             bos=BOS,
             eos=EOS,
-            # A line that has words never gets an empty translation.
-            config=replace(search, min_length=max(1, search.min_length)),
+            config=replace(search, min_length=search.least_pieces),
             required=[s.required for s in sentences],
             streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
             never=NEVER,
