@@ -63,6 +63,7 @@ class Unit:
         phrases: what the translation must contain too, unless it is translated in parts.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
+        lang: the language code of the text, if elements of HTML that name another one stay as they are.
     """
 
     source: str
@@ -72,11 +73,12 @@ class Unit:
     phrases: tuple[str, ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    lang: str = ""
 
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
-        return parse(self.source, self.markup) if self.markup else []
+        return parse(self.source, self.markup, lang=self.lang) if self.markup else []
 
     @property
     def marked_texts(self) -> list[MarkedText]:
