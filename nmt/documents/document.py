@@ -118,15 +118,14 @@ class Sentences:
     Args:
         source: the text processing of the text.
         target: the text processing of the translation.
-        keeps_phrases: as for `Unit.sentences`.
 
     Attributes:
         keys: the text and the phrases of each sentence.
         has_markup: whether a passage is marked up.
     """
 
-    def __init__(self, source: TextCodec, target: TextCodec, *, keeps_phrases: bool) -> None:
-        self._source, self._target, self._keeps_phrases = source, target, keeps_phrases
+    def __init__(self, source: TextCodec, target: TextCodec) -> None:
+        self._source, self._target = source, target
         self.keys: dict[SentenceKey, None] = {}
         # The text and the alignment of each translation. As the bytes of an array, it takes a tenth of the memory.
         self._translations: dict[SentenceKey, tuple[str, bytes]] = {}
@@ -145,7 +144,7 @@ class Sentences:
         self._translations[key] = translation.text, alignment.tobytes()
 
     def _of(self, unit: Unit) -> list[Sentence]:
-        return unit.sentences(self._source, "sentences", keeps_phrases=self._keeps_phrases)
+        return unit.sentences(self._source, "sentences")
 
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""

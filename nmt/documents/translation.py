@@ -126,7 +126,7 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     options, codec = execution.options, read_codec(files.model[0])
-    sentences = Sentences(codec, codec, keeps_phrases=engine.can_require_phrases(search))
+    sentences = Sentences(codec, codec)
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)

@@ -41,7 +41,8 @@ class Required:
 
     Attributes:
         prefix: the ids that the output begins with.
-        constraints: sets of phrases; the output must contain a phrase of each set. Occurrences may overlap.
+        constraints: sets of phrases; the output must contain a phrase of each set. Occurrences may overlap. Only
+            `SearchBatch.borders_V` may follow a phrase, unless it continues another one.
     """
 
     prefix: Phrase = ()
@@ -57,6 +58,7 @@ class SearchBatch:
         required: prefix and constraints of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
+        borders_V: whether a token may stand directly behind a required phrase; None if any may.
         scorer: changes the log P of the next tokens. Search may end too early if a token gets a log P above 0, because
             it expects that the log P of a hypothesis only falls.
     """
@@ -68,6 +70,7 @@ class SearchBatch:
     required: Sequence[Required]
     streams: Sequence[tuple[int, ...]]
     never: Sequence[int] = ()
+    borders_V: Tensor | None = None
     scorer: Scorer | None = None
 
 

@@ -186,7 +186,7 @@ class _Beams(BySentence):
         if self.rules.config.beam_groups > 1:
             return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
         if self.constraints:
-            self.constraints.block_end(log_probs_BWV)
+            self.constraints.block(log_probs_BWV)
         best_BC, index_BC = largest(log_probs_BWV, offsets_BW, k)
         if self.constraints:
             best_BC, index_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, index_BC, self.length)
@@ -278,7 +278,7 @@ class BeamSearch:
         rules = Rules.of(replace(batch, required=required, max_lengths_B=max_lengths_B))
         possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
         is_constrained = [bool(of_sentence.constraints) for of_sentence in possible]
-        constraints = Constraints.of(possible, batch.eos, rules.ends_B - 1, beam) if any(is_constrained) else None
+        constraints = Constraints.of(possible, batch, rules.ends_B - 1, beam) if any(is_constrained) else None
         self.count += len(required)
         self.live.update(range(first, self.count))
         self._finished |= {

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from nmt.search.api import BySentence, Constraint, Phrase, Required, contains, meets
+from nmt.search.api import BySentence, Constraint, Phrase, Required, SearchBatch, contains, meets
 
 # If `following` would take more steps, search does not use overlaps to fit phrases into the maximum length.
 _MOST_STEPS = 5000
@@ -85,6 +85,13 @@ def failures(phrase: Phrase) -> list[int]:
 _FAR = 2**31
 
 
+@dataclass(frozen=True)
+class Borders:
+    """What may follow a phrase; see `SearchBatch`. It is the same for all sentences."""
+
+    borders_V: Tensor | None
+
+
 @dataclass
 class Constraints(BySentence):
     """The constraints of the sentences being searched, and the states of their hypotheses.
@@ -100,22 +107,26 @@ class Constraints(BySentence):
         following_BAX: the table of `following`; 0 if there is none.
         room_B: most tokens without EOS.
         states_BWA: the state of each phrase.
+        ended_BW: whether a phrase has just ended.
+        borders: what may follow a phrase.
     """
 
     eos: int
+    borders: "Borders"
     phrases_BAO: Tensor
     failures_BAO: Tensor
     same_BAX: Tensor
     following_BAX: Tensor
     room_B: Tensor
     states_BWA: Tensor
+    ended_BW: Tensor
 
     def __post_init__(self) -> None:
         self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
         self.least_BA = self.lengths_BA * (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1)
 
     @classmethod
-    def of(cls, required: Sequence[Required], eos: int, room_B: Tensor, beam: int) -> Self:
+    def of(cls, required: Sequence[Required], batch: SearchBatch, room_B: Tensor, beam: int) -> Self:
         """Returns the constraints before the first token."""
         by_sentence, device = [wanted.constraints for wanted in required], room_B.device
         phrases = [list(chain.from_iterable(constraints)) for constraints in by_sentence]
@@ -128,14 +139,22 @@ class Constraints(BySentence):
         size = phrases_BAO.shape[1]
         same_BAX, following_BAX = _padded(same, 0, device, size), _padded(rows, 0, device, size)
         states_BWA = torch.zeros(len(phrases), beam, size, dtype=torch.long, device=device)
-        return cls(eos, phrases_BAO, failures_BAO, same_BAX, following_BAX, room_B, states_BWA)
+        ended_BW = torch.zeros(len(phrases), beam, dtype=torch.bool, device=device)
+        borders = Borders(batch.borders_V)
+        return cls(batch.eos, borders, phrases_BAO, failures_BAO, same_BAX, following_BAX, room_B, states_BWA, ended_BW)
 
     def needed(self) -> Tensor:
         """Returns the tokens that continue the phrases, BWA; EOS for a phrase of a met constraint."""
         return _at(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.eos)
 
-    def block_end(self, log_probs_BWV: Tensor) -> None:
-        """Forbids EOS where a constraint is unmet."""
+    def block(self, log_probs_BWV: Tensor) -> None:
+        """Forbids what may not follow a phrase that has just ended, and EOS where a constraint is unmet."""
+        if self.borders.borders_V is not None and self.ended_BW.any():
+            begun_XA = (self.states_BWA > 0)[self.ended_BW]
+            needed_XA = self.needed()[self.ended_BW].masked_fill(~begun_XA, self.eos)
+            log_probs_XV = log_probs_BWV[self.ended_BW]
+            bordered_XV = log_probs_XV.masked_fill(~self.borders.borders_V, -torch.inf)
+            log_probs_BWV[self.ended_BW] = bordered_XV.scatter(1, needed_XA, log_probs_XV.gather(1, needed_XA))
         unmet_BW = self._open(self.states_BWA).any(2)
         log_probs_BWV[:, :, self.eos].masked_fill_(unmet_BW, -torch.inf)
 
@@ -203,7 +222,9 @@ class Constraints(BySentence):
 
     def advance(self, parents_BW: Tensor, tokens_BW: Tensor) -> None:
         """Continues hypotheses `parents_BW` with these tokens."""
-        self.states_BWA = self._moved(_rows(self.states_BWA, parents_BW), tokens_BW)
+        old_BWA = _rows(self.states_BWA, parents_BW)
+        self.states_BWA = self._moved(old_BWA, tokens_BW)
+        self.ended_BW = ((old_BWA < self.lengths_BA[:, None]) & (self.states_BWA == self.lengths_BA[:, None])).any(2)
 
 
 def _padded(rows: Sequence[Sequence[Sequence[int]]], filling: int, device: torch.device, least: int = 0) -> Tensor:

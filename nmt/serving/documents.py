@@ -165,7 +165,7 @@ class DocumentStore:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source, target = path[0].codec, path[-1].codec
         search = fitted(search_config({}, self._service.config), path)
-        sentences = Sentences(source, target, keeps_phrases=self._service.can_require_phrases(search))
+        sentences = Sentences(source, target)
         options = ReadOptions(document.name, source.config.source_lang, target.config.target_lang)
 
         def read() -> Document:

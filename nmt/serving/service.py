@@ -267,11 +267,9 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        keeps_phrases = self.can_require_phrases(search)
         split: Split = "sentences" if body.split else "lines"
         sentences = await _in_thread_if_long(
-            [unit.source for unit in units],
-            lambda: [unit.sentences(path[0].codec, split, keeps_phrases=keeps_phrases) for unit in units],
+            [unit.source for unit in units], lambda: [unit.sentences(path[0].codec, split) for unit in units]
         )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:

@@ -12,7 +12,8 @@ from nmt.config.options import Config
 from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
-from nmt.text.subword import UNK, Subword
+from nmt.text.protected import Protected
+from nmt.text.subword import EOS, UNK, Subword
 from nmt.text.words import Given, GivenPhrase, groups_of_pieces, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
@@ -101,6 +102,8 @@ _KEPT = "ꙮ"
 _BEHIND_NUMBER = re.compile(r"(?<=\d) ([$€£¥])(?= \D)")
 _KEPT_BEHIND_NUMBER = re.compile(rf"(?<=\d){_KEPT}(?=[$€£¥])")
 _LONG_WORD = 64
+# Pieces that may stand directly behind a phrase
+_BORDER = re.compile("""▁|[.,;:!?…)\\]}"'»”’]+$""")
 
 
 class Moses:
@@ -194,10 +197,15 @@ class Preparer:
 
 
 class TextCodec:
-    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`."""
+    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`.
+
+    Attributes:
+        protected: finds the words that stay as they are.
+    """
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
         self.config, self.source, self.target = config, source, target
+        self.protected = Protected()
         self._source_text = Preparer(config, "source")
         self._target_text = Preparer(config, "target")
         self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
@@ -234,6 +242,21 @@ class TextCodec:
         """Returns the number of tags that the ids of a source line begin with."""
         known = set(self._tags.values())
         return next((i for i, id_ in enumerate(ids) if id_ not in known), len(ids))
+
+    def begins_word(self, pieces: Sequence[str], i: int) -> bool:
+        """Returns whether a word of a source line begins with piece i, which is not the first."""
+        if self.config.subword == "subword-nmt":
+            return not pieces[i - 1].endswith("@@")
+        return pieces[i].startswith("▁") and any(map(str.isalnum, "".join(pieces[i : i + 2])))
+
+    def borders(self) -> list[bool] | None:
+        """Returns whether each target piece may stand directly behind a phrase: a new word, or punctuation.
+
+        Returns None if any piece may, as in a language without spaces.
+        """
+        if self.config.subword == "subword-nmt" or not self.has_spaces("target"):
+            return None
+        return [i == EOS or bool(_BORDER.match(piece)) for i, piece in enumerate(self.target.vocabulary)]
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""

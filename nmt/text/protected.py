@@ -8,7 +8,7 @@ match. A search can require them, but it may lack pieces for their characters, o
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import regex
 
@@ -95,14 +95,6 @@ class Protected:
                 joined.append((start, stop))
         return joined
 
-    def cover(self, text: str) -> bool:
-        """Returns whether nothing of a text is translated: all letters outside protected words are missing."""
-        start, letters = 0, []
-        for begin, stop in [*self.spans(text), (len(text), len(text))]:
-            letters.append(text[start:begin])
-            start = stop
-        return not any(map(str.isalpha, "".join(letters)))
-
 
 class _Copy(NamedTuple):
     """Where a translation has, or gets, a protected word: `translation[start:stop]` becomes `source[begin:end]`."""
@@ -153,13 +145,22 @@ def _exact(source: str, word: Span, translation: str, copies: Sequence[_Copy]) -
     text = source[slice(*word)]
     starts = [match.start() for match in regex.finditer(regex.escape(text), translation)]
     spans = [(start, start + len(text)) for start in starts if _is_free(start, start + len(text), copies)]
-    joined = _joins(source, *word)
-    return min(spans, key=lambda span: sum(_joins(translation, *span)) - sum(joined), default=None)
+    return min(
+        spans, key=lambda span: _is_joined(translation, span[0], -1) + _is_joined(translation, span[1], 1), default=None
+    )
 
 
-def _joins(text: str, start: int, stop: int) -> tuple[bool, bool]:
-    """Returns whether a letter or digit stands directly before, and directly behind, a part of a text."""
-    return text[start - 1 : start].isalnum(), text[stop : stop + 1].isalnum()
+# What lengthens an address if letters follow it.
+_JOINING = "/-_=&#%@+~.:"
+
+
+def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
+    """Returns whether what stands before (-1) or behind (1) the edge of a protected word seems to belong to it."""
+    beside = text[max(0, edge - 2) : edge][::-1] if direction < 0 else text[edge : edge + 2]
+    own = text[edge : edge + 1] if direction < 0 else text[edge - 1 : edge]
+    if beside[:1].isalnum() or not beside[1:].isalnum():
+        return beside[:1].isalnum()
+    return beside[0] in _JOINING and (own.isalnum() or own in _JOINING)
 
 
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
@@ -212,34 +213,36 @@ def _written(
     text, end = "", 0
     ends: list[tuple[int, int]] = []  # of what was copied, in the translation and in the new text
     for copy in copies:
-        word = source[copy.begin : copy.end]
         text += translation[end : copy.start]
         left, right = source[copy.begin - 1 : copy.begin], source[copy.end : copy.end + 1]
-        following = translation[copy.stop : copy.stop + 2]
-        if left.strip() and not left.isalnum() and text.endswith(f"{left} "):
-            text = text[:-1]  # a bracket, for example
-        elif text and _needs_space(text[-1], left, is_new=copy.start == copy.stop, spaces=spaces):
+        if not left.isalnum() and left.strip() and text.endswith(f"{left} "):
+            text = text[:-1]  # in the source, a bracket or the like touches the word
+        elif _is_apart(text, len(text), -1, left, copy, spaces=spaces):
             text += " "
-        text += word
-        # A space that only separates the word from a bracket or comma that touches it in the source is left out.
-        is_loose = right.strip() and not right.isalnum() and following == f" {right}"
-        end = copy.stop + bool(is_loose)
+        text += source[copy.begin : copy.end]
+        touches = not right.isalnum() and right.strip() and translation.startswith(f" {right}", copy.stop)
+        end = copy.stop + bool(touches)
         ends.append((end, len(text)))
-        if following and _needs_space(following[0], right, is_new=copy.start == copy.stop, spaces=spaces):
+        if _is_apart(
+            source[copy.begin : copy.end] + translation[end:], copy.end - copy.begin, 1, right, copy, spaces=spaces
+        ):
             text += " "
     text += translation[end:]
-    if not links:
-        return text, {}
-    return text, _moved_links(source, translation, text, copies, ends, links)
+    return text, _moved_links(source, translation, text, copies, ends, links) if links else {}
 
 
-def _needs_space(neighbour: str, in_source: str, *, is_new: bool, spaces: bool) -> bool:
-    """Returns whether a space must separate a protected word from the character beside it in the translation."""
-    if in_source.isalnum() or neighbour.isspace():
+def _is_apart(text: str, edge: int, direction: Literal[-1, 1], in_source: str, copy: _Copy, *, spaces: bool) -> bool:
+    """Returns whether a space must separate a protected word from what stands beside it in the translation.
+
+    Args:
+        in_source: what stands beside it in the source.
+    """
+    beside = text[edge - 1 : edge] if direction < 0 else text[edge : edge + 1]
+    if not beside or beside.isspace() or beside == in_source or in_source.isalnum():
         return False
-    if neighbour.isalnum():
-        return spaces or neighbour.isascii()
-    return is_new and spaces and neighbour not in "([{\"'.,;:!?)]}…" and neighbour != in_source
+    if copy.start == copy.stop and spaces:  # it was inserted
+        return beside not in ("([{\"'«“„" if direction < 0 else ".,;:!?…)]}\"'»”")
+    return _is_joined(text, edge, direction) and (spaces or beside.isascii())
 
 
 def _moved_links(

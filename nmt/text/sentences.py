@@ -1,7 +1,7 @@
 """Cuts lines into sentences, and puts the translations of sentences together with the spaces of the source."""
 
-import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.protected import Span
@@ -39,6 +39,4 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
     Args:
         spaces: whether spaces separate the words of the target language.
     """
-    return [
-        (line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in zip(spans, spans[1:], strict=False)
-    ]
+    return [(line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in pairwise(spans)]

@@ -21,6 +21,7 @@ from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
 from nmt.text.subword import NEVER
+from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
 from nmt.translate.pairs import EncodedPair
 from nmt.translate.records import Score, Translation
@@ -156,11 +157,11 @@ class CTranslate2Engine:
                 length_penalty=search.alpha,
                 max_input_length=0,
                 max_decoding_length=limit,
-                min_decoding_length=min(search.min_length, limit),
+                min_decoding_length=min(max(1, search.min_length), limit),
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
                 suppress_sequences=self._never,
                 return_scores=True,
-                return_attention=search.alignments,
+                return_attention=any(sentences[i].words for i in alike),
                 use_vmap=True,  # only a folder that was exported with a vocabulary map has one
             )
             by_index |= zip(alike, results, strict=True)
@@ -179,8 +180,9 @@ class CTranslate2Engine:
         ids = [self.codec.target.ids(result.hypotheses[rank]) for rank in best]
         translations = []
         for rank, own, decoded in zip(best, ids, self.codec.decode_target(ids), strict=True):
-            text, alignment = self.codec.target_with(decoded, sentence.given), None
-            if search.alignments:
+            text = self.codec.target_with(decoded, sentence.given)
+            alignment: tuple[AlignedWords, ...] | None = () if search.alignments else None
+            if sentence.words:
                 weights = np.array(result.attention[rank]).reshape(len(own), len(sentence.ids))
                 alignment = tuple(alignment_of(weights, sentence.words, self.codec.words("target", text, own)))
             translations.append(Translation(text, scores[rank], result.hypotheses[rank], [], alignment=alignment))

@@ -55,7 +55,8 @@ class Candidates:
             for r in batch.required
         ]
         (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
-        return replace(batch, bos=bos, eos=eos, never=never, required=required)
+        borders_V = None if batch.borders_V is None else batch.borders_V[self.ids_V]
+        return replace(batch, bos=bos, eos=eos, never=never, required=required, borders_V=borders_V)
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,19 @@ class Ensemble:
 
     Attributes:
         vocabulary_map: restricts the pieces that a sentence is translated with, if there is one.
+        borders: which pieces may stand directly behind a required phrase; by default all.
     """
 
     def __init__(
-        self, models: Sequence[Transformer], runtime: Runtime, vocabulary_map: VocabularyMap | None = None
+        self,
+        models: Sequence[Transformer],
+        runtime: Runtime,
+        vocabulary_map: VocabularyMap | None = None,
+        borders: Sequence[bool] | None = None,
     ) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.runtime, self.vocabulary_map = runtime, vocabulary_map
+        self._borders_V = None if borders is None else torch.tensor(borders, device=runtime.device)
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[EnsembleCache, SearchBatch]:
         """Encodes sentences in the order of their widths, and returns what search begins with.
@@ -106,10 +113,12 @@ class Ensemble:
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             bos=BOS,
             eos=EOS,
-            config=search,
+            # A line that has words never gets an empty translation.
+            config=replace(search, min_length=max(1, search.min_length)),
             required=[s.required for s in sentences],
             streams=[s.stream for s in sentences],
             never=NEVER,
+            borders_V=self._borders_V,
         )
         if self.vocabulary_map is None:
             return EnsembleCache(states, None), batch

@@ -56,11 +56,7 @@ class TranslationJob(_ModelJob):
         return self.format.unit(row, place)
 
     def _cut(self, codec: TextCodec, chunk: Chunk) -> list[tuple[Unit, list[Sentence]]]:
-        keeps_phrases = self.engine.can_require_phrases(self.search)
-        return [
-            (unit, unit.sentences(codec, "lines" if unit.markup else "unit", keeps_phrases=keeps_phrases))
-            for unit in chunk.units
-        ]
+        return [(unit, unit.sentences(codec, "lines" if unit.markup else "unit")) for unit in chunk.units]
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""

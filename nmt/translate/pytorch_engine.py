@@ -41,7 +41,8 @@ class PyTorchEngine:
         runtime: Runtime,
         vocabulary_map: VocabularyMap | None = None,
     ) -> None:
-        self.ensemble, self.codec, self.runtime = Ensemble(models, runtime, vocabulary_map), codec, runtime
+        self.ensemble = Ensemble(models, runtime, vocabulary_map, codec.borders())
+        self.codec, self.runtime = codec, runtime
         self._scorers: dict[str, Scorer] = {}
 
     @classmethod
@@ -154,13 +155,12 @@ class PyTorchEngine:
             self.codec.target_with(text, sentence.given._replace(constraints=()) if h.unmet else sentence.given)
             for text, (sentence, h) in zip(self.codec.decode_target([h.tokens for _, h in flat]), flat, strict=True)
         ]
-        alignments = [None] * len(flat)
-        if search.alignments:
-            pairs = [
-                SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.words("target", text, h.tokens))
-                for text, (sentence, h) in zip(texts, flat, strict=True)
-            ]
-            alignments = list(map(tuple, align(self.ensemble.models, self.runtime, pairs)))  # type: ignore[arg-type]
+        pairs = [
+            SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.words("target", text, h.tokens))
+            for text, (sentence, h) in zip(texts, flat, strict=True)
+            if sentence.words
+        ]
+        aligned = iter(align(self.ensemble.models, self.runtime, pairs) if pairs else ())
         records = iter(
             Translation(
                 text,
@@ -168,9 +168,9 @@ class PyTorchEngine:
                 self.codec.target.pieces(h.tokens) if log_probs else [],
                 h.log_probs if log_probs else [],
                 h.unmet,
-                alignment,
+                tuple(next(aligned)) if sentence.words else () if search.alignments else None,
             )
-            for text, (_, h), alignment in zip(texts, flat, alignments, strict=True)
+            for text, (sentence, h) in zip(texts, flat, strict=True)
         )
         for sentence, of_sentence in zip(sentences, hypotheses, strict=True):
             if any(h.unmet for h in of_sentence):

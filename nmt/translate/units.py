@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, islice, starmap
+from itertools import chain, islice, pairwise, starmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,9 +21,10 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
-from nmt.text.languages import base_language
 from nmt.text.markup_reading import parse
 from nmt.text.markup_writing import MarkedText
+from nmt.text.protected import Span, with_protected
+from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 from nmt.translate.records import Translation
@@ -42,7 +43,7 @@ class Sentence(NamedTuple):
 
     Attributes:
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
-        phrases: what its translation must contain, unless it is translated in parts.
+        phrases: what stays as it is because markup says so. Its protected words stay, too.
     """
 
     line: int
@@ -60,7 +61,7 @@ class Unit:
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
-        phrases: what the translation must contain too, unless it is translated in parts.
+        phrases: what stays as it is. Protected words stay, too.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
         lang: the language code of the text, if elements of HTML that name another one stay as they are.
@@ -90,23 +91,17 @@ class Unit:
         """The lines of plain text, or the marked texts without their markup."""
         return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
-    def sentences(self, codec: TextCodec, split: Split, *, keeps_phrases: bool = True) -> list[Sentence]:
-        """Returns the sentences of the unit. Blank lines have none.
-
-        Args:
-            keeps_phrases: whether a translation can be required to have phrases. What markup must keep is inserted into
-                a translation that lacks it.
-        """
+    def sentences(self, codec: TextCodec, split: Split) -> list[Sentence]:
+        """Returns the sentences of the unit. Blank lines have none."""
         if split == "unit":
             return [Sentence(0, self.source, self.phrases)]
-        phrases: Sequence[Sequence[str]] = [()] * len(self.lines)
-        if self.markup and keeps_phrases:
-            phrases = [text.phrases for text in self.marked_texts]
+        empty: tuple[str, ...] = ()
+        phrases = [text.phrases for text in self.marked_texts] if self.markup else [empty] * len(self.lines)
         return [
             Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
             for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
             for part in line.split("\n")  # a marked text can have several lines
-            for sentence in _cut(part, codec, split)
+            for sentence in _cut(part, of_line, codec, split)
         ]
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
@@ -116,41 +111,62 @@ class Unit:
             of_lines[sentence.line].append((sentence.text, translation))
         joined = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
         if self.markup is None:
-            ends = ["\r" * line.endswith("\r") for line in self.lines]  # of Windows
-            return "\n".join(text + end for (text, _), end in zip(joined, ends, strict=True))
+            lines = zip(self.lines, joined, strict=True)
+            return "\n".join(_with_edges(line, text) for line, (text, _) in lines)
         texts = iter(joined)
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
 
 
-def _cut(line: str, codec: TextCodec, split: Split) -> Iterator[str]:
+def _cut(line: str, phrases: Sequence[str], codec: TextCodec, split: Split) -> Iterator[str]:
     """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
     if split == "lines":
         yield from [line] if line.strip() else []
         return
-    import sentencex
-
     tags, text = codec.config.split_tags(line)
-    sentences = map(str.strip, sentencex.segment(base_language(codec.config.source_lang), text))
-    yield from (" ".join([*tags, sentence]) for sentence in sentences if sentence)
+    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, phrases)):
+        yield " ".join([*tags, text[start:stop]])
+
+
+def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Span]:
+    """Returns where the words of a text without tags are that stay as they are, in order."""
+    spans = codec.protected.spans(text)
+    for phrase in sorted(phrases, key=len, reverse=True):
+        start = text.find(phrase)
+        while start >= 0:
+            if all(start + len(phrase) <= other[0] or other[1] <= start for other in spans):
+                spans.append((start, start + len(phrase)))
+            start = text.find(phrase, start + 1)
+    return sorted(spans)
+
+
+def _with_edges(line: str, translation: str) -> str:
+    """Returns the translation of a line of plain text with the spaces around the line."""
+    if not line.strip():
+        return line
+    return line[: len(line) - len(line.lstrip())] + translation + line[len(line.rstrip()) :]
 
 
 def _joined_line(
     line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec
 ) -> tuple[str, list[AlignedWords]]:
     """Returns the translation of a line whose sentences were translated, and the alignment of its words."""
+    spans: list[Span] = []
     alignment: list[AlignedWords] = []
     is_aligned = any(translation.alignment for _, translation in of_line)
     starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
-    offset = target_words = 0
+    target_words = offset = 0
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
         offset = max(offset, line.find(text, offset))
+        spans.append((offset, offset + len(text)))
         first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
         for source, target in translation.alignment or ():
             alignment.append((source if source < len(tags) else first + source, target_words + target))
         offset += len(text)
         target_words += codec.words_before(translation.text)
-    return codec.join_target([translation.text for _, translation in of_line]), alignment
+    gaps = [*gaps_between(line, spans, spaces=codec.has_spaces("target")), ""]
+    texts = (translation.text for _, translation in of_line)
+    return "".join(chain.from_iterable(zip(texts, gaps, strict=False))), alignment
 
 
 class Key(NamedTuple):
@@ -171,7 +187,7 @@ class EncodedSentence:
         required: what the translation must have, as ids.
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
             decoded pieces.
-        words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is asked for.
+        words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
     """
 
     key: Key
@@ -199,7 +215,7 @@ def encode(
     glossary: Glossary | None = None,
     first: int = 1,
 ) -> list[EncodedSentence]:
-    """Returns the sentences of units as ids. Blank ones of which nothing is required are left out.
+    """Returns the sentences of units as ids. Those of which nothing is to be translated are left out.
 
     Args:
         glossary: its terms are required of each sentence that has them, unless it is translated in parts.
@@ -212,6 +228,7 @@ def encode(
         (Key(number, i), unit, sentence)
         for number, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
+        if unit.prefix or unit.constraints or not _stays(codec, sentence)
     ]
     ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
     constraints = [
@@ -223,10 +240,12 @@ def encode(
     for (key, unit, sentence), of_sentence, (needed, given) in zip(keyed, ids, required, strict=True):
         place = unit.place or f"line {key.unit}"
         tags = codec.tags_before(of_sentence)
-        parts = _parts(np.array(of_sentence, dtype=np.int64), tags, search.max_source_length, needed)
+        parts = _parts(codec, of_sentence, tags, search.max_source_length, needed)
         _check(parts, needed, place, search)
         all_ids = list(chain.from_iterable(parts))
-        words = iter(codec.words("source", sentence.text, all_ids) if search.alignments else ())
+        _, text = codec.config.split_tags(sentence.text)
+        is_aligned = search.alignments or _kept_words(codec, text, sentence.phrases)
+        words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
@@ -234,13 +253,21 @@ def encode(
     return encoded
 
 
+def _stays(codec: TextCodec, sentence: Sentence) -> bool:
+    """Returns whether nothing of a sentence is translated: it has no letters outside the words that stay."""
+    _, text = codec.config.split_tags(sentence.text)
+    start, others = 0, ""
+    for begin, stop in [*_kept_words(codec, text, sentence.phrases), (len(text), len(text))]:
+        others += text[start:begin]
+        start = stop
+    return not any(map(str.isalpha, others))
+
+
 def _constraints(
     codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
 ) -> list[Sequence[str]]:
     """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
     constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
-    if not is_long:
-        constraints += [[phrase] for phrase in sentence.phrases]
     if glossary is not None:
         _, text = codec.config.split_tags(sentence.text)
         terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
@@ -286,16 +313,29 @@ def _required(
     return required
 
 
-def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> list[np.ndarray]:
-    """Cuts the ids of a sentence into as few even parts as possible, none longer than `longest`.
+# How a part of a long sentence may end, if possible.
+_SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
 
-    The first `tags` ids are tags, which each part gets. A blank sentence has no parts, unless its translation must have
-    something.
+
+def _parts(codec: TextCodec, ids: Sequence[int], tags: int, longest: int, required: Required) -> list[np.ndarray]:
+    """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
+
+    A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
+    single word that is longer is cut anywhere. The first `tags` ids are tags, which each part gets. A blank sentence
+    has no parts, unless its translation must have something.
     """
     if len(ids) == tags:
-        return [ids] if required != Required() else []
-    parts = np.array_split(ids[tags:], math.ceil((len(ids) - tags) / max(1, longest - tags)))
-    return [np.concatenate((ids[:tags], part)) for part in parts]
+        return [np.array(ids, np.int64)] if required != Required() else []
+    room = max(1, longest - tags)
+    pieces = codec.source.pieces(ids) if len(ids) > longest else []
+    cuts = [tags]
+    while len(ids) - cuts[-1] > room:
+        start, left = cuts[-1], len(ids) - cuts[-1]
+        ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
+        of_sentences = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
+        goal = start + math.ceil(left / math.ceil(left / room))
+        cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
+    return [np.array([*ids[:tags], *ids[a:b]], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
@@ -352,17 +392,39 @@ def by_sentence(
     for key in sorted(translations):
         parts.setdefault(key[:2], []).append(translations[key])
     return [
-        [_joined_parts(codec, parts.get((number, i), []), aligned=aligned) for i in range(len(sentences))]
+        [
+            [
+                _with_kept_words(codec, sentence, translation, aligned=aligned)
+                for translation in _joined_parts(codec, sentence, parts.get((number, i), []), aligned=aligned)
+            ]
+            for i, sentence in enumerate(sentences)
+        ]
         for number, (_, sentences) in enumerate(units, first)
     ]
 
 
-def _joined_parts(codec: TextCodec, parts: Sequence[Sequence[Translation]], *, aligned: bool) -> list[Translation]:
+def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation, *, aligned: bool) -> Translation:
+    """Returns a translation of a sentence with the words that stay as they are."""
+    tags, text = codec.config.split_tags(sentence.text)
+    words = _kept_words(codec, text, sentence.phrases)
+    if not words:
+        return translation
+    links = {target: source - len(tags) for source, target in translation.alignment or () if source >= len(tags)}
+    kept, links = with_protected(text, words, translation.text, links, spaces=codec.has_spaces("target"))
+    alignment = tuple(sorted((source + len(tags), target) for target, source in links.items()))
+    return translation._replace(text=kept, alignment=alignment if aligned else None)
+
+
+def _joined_parts(
+    codec: TextCodec, sentence: Sentence, parts: Sequence[Sequence[Translation]], *, aligned: bool
+) -> list[Translation]:
     """Returns the translations of a sentence; the n-th joins the n-th translation of every part."""
     if len(parts) == 1:
         return list(parts[0])
     if not parts:
-        return [Translation("", 0.0, [], [], alignment=() if aligned else None)]
+        tags, text = codec.config.split_tags(sentence.text)
+        words = tuple((i + len(tags), i) for i in range(len(text.split())))
+        return [Translation(text.strip(), 0.0, [], [], alignment=words if aligned else None)]
     joined = []
     for ranked in zip(*parts, strict=False):
         alignment: list[AlignedWords] = []
@@ -376,7 +438,7 @@ def _joined_parts(codec: TextCodec, parts: Sequence[Sequence[Translation]], *, a
                 sum(part.score for part in ranked),
                 [piece for part in ranked for piece in part.pieces],
                 [log_prob for part in ranked for log_prob in part.log_probs],
-                alignment=tuple(sorted(alignment)) if aligned else None,
+                alignment=tuple(sorted(alignment)) if alignment or aligned else None,
             )
         )
     return joined

@@ -111,7 +111,7 @@ def test_texts_are_split_into_sentences_and_keep_their_lines(model: Path, server
     found = [(s["line"], s["source"]) for s in translation["sentences"]]
     assert found == list(zip([1, 1, 1, 4], sentences, strict=True))
     first, second, third, fourth = expected_texts(model, sentences)
-    assert translation["text"] == f"\n{first} {second} {third}\n\n\n{fourth}\n"
+    assert translation["text"] == f"\n{first} {second}  {third}\n \n\n{fourth}\n"
     (windows,) = texts(server.translate(text.replace("\n", "\r\n"), **SHORT))
     assert windows == translation["text"].replace("\n", "\r\n")
     (whole,) = server.translate(text, split=False)["translations"]

@@ -179,11 +179,11 @@ def test_searches_without_terms_are_refused_at_once(command: list[str], other: s
 
 
 @pytest.mark.parametrize("extra", [[], ["--html"]])
-@pytest.mark.parametrize("line, longest", [("some few pieces " * 10, 20), ("😀", 4)])
+@pytest.mark.parametrize("line, longest", [("some few pieces " * 10, 20), ("𐍈", 4)])
 def test_a_line_that_is_translated_in_parts_has_no_terms(
     model: Path, tmp_path: Path, line: str, longest: int, extra: list[str]
 ) -> None:
-    path = written(tmp_path / "terms", TERMS | {"😀": ("xyz",)})
+    path = written(tmp_path / "terms", TERMS | {"𐍈": ("xyz",)})
     command = ["generate", model, f"--max-source-length={longest}", "--device=cpu", "--max-length-offset=0", *extra]
     done = run(*command, "--glossary", path, stdin=line.encode())
     assert "the glossary is not used for standard input, line 1, which is too" in " ".join(done.stderr.split())
