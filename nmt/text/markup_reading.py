@@ -7,6 +7,7 @@ reaches to the end, and what is in a script, a title or a textarea is no markup.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from html import escape, unescape
 from itertools import accumulate, groupby
 from typing import Literal
@@ -61,7 +62,7 @@ _PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
 _VALUE = "|".join(rf"{q}[^{q}<]*+(?:(?:{_PROGRAM}|<)[^{q}<]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 _ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"
 _ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.ASCII)
-_TAG = rf"[^\s/>]*+)(?P<attributes>(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+)(?P<empty>/?)(?:>|\Z)"
+_TAG = rf"[^\s/>]*+)(?P<attributes>(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+)(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
     rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
@@ -132,14 +133,15 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
         lang: as for `parse`.
     """
 
-    def written(token: Token) -> str:
-        tag = _HTML.match(token.raw)
-        if token.is_kept or not token.name or not tag or tag["end"]:
-            return token.raw
+    @cache  # a page has many equal tags
+    def written(raw: str) -> str:
+        tag = _HTML.match(raw)
+        if not tag or tag["end"]:  # a lone end tag
+            return raw
         old = _attributes(tag["attributes"])
-        new = {name: value for name, value in change(token.name, old).items() if old.get(name) != value}
+        new = {name: value for name, value in change(tag["name"].lower(), old).items() if old.get(name) != value}
         if not new:
-            return token.raw
+            return raw
 
         def changed(match: re.Match[str]) -> str:
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
@@ -150,9 +152,12 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
         start, stop = tag.span("attributes")
         attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"])
         added = "".join(f' {name}="{escape(value)}"' for name, value in new.items())
-        return f"{token.raw[:start]}{attributes}{added}{token.raw[stop:]}"
+        return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
 
-    return "".join(map(written, _nested(html, lang, is_html=True)))
+    return "".join(
+        written(token.raw) if token.kind in ("start", "leaf") and token.name and not token.is_kept else token.raw
+        for token in _nested(html, lang, is_html=True)
+    )
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -202,7 +207,7 @@ def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    if not name or not raw.endswith(">"):  # the end of the text is in a tag
+    if not match["last"]:  # a comment or the like, or a tag that does not end
         is_text = raw.startswith("<![CDATA[") and not is_html
         return Token("leaf", raw, text=" ".join(WORD.findall(raw[9:-3])) if is_text else "")
     values = _attributes(match["attributes"])
