@@ -91,7 +91,7 @@ def _encoding_of_page(data: bytes) -> str:
     if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         encodings = ["utf-16-le" if data.startswith(BOM_UTF16_LE) else "utf-16-be"]
     else:
-        encodings = ([label] if data.isascii() else ["utf-8", label]) + ["latin-1"] * (label == "cp1252")
+        encodings = ([label, "ascii"] if data.isascii() else ["utf-8", label]) + ["latin-1"] * (label == "cp1252")
     for encoding in encodings:
         try:
             if data.decode(encoding).encode(encoding) == data:

@@ -117,10 +117,10 @@ def parse(
                     f"out the markup"
                 )
         for tokens_of_text in _apart(group):
-            if any(map(_has_text, tokens_of_text)):
-                parts.append(MarkedText(list(_with_protected(tokens_of_text, protected))))
-            else:
-                parts.append("".join(token.raw for token in tokens_of_text))
+            marked = MarkedText(list(_with_protected(tokens_of_text, protected)))
+            parts.append(
+                marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
+            )
     return parts
 
 
@@ -222,7 +222,7 @@ def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
 
 
 def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
-    """Returns tokens with nested tags. An element that is not translated becomes a leaf, and so does a lone tag."""
+    """Returns tokens with nested tags. Empty elements, lone tags, and elements that are not translated are leaves."""
     if is_html:
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
@@ -250,6 +250,8 @@ def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
             tokens[start:] = [Token("leaf", whole, tokens[start].name, " ".join(WORD.findall(words)), is_kept=True)]
         elif not end:
             tokens[start] = tokens[start]._replace(kind="leaf")
+        elif start == len(tokens) - 2:
+            tokens[start:] = [tokens[start]._replace(kind="leaf", raw=tokens[start].raw + end.raw)]
 
     for token in _scanned(text, lang, is_html=is_html):
         name = token.name

@@ -308,7 +308,7 @@ class _Projection:
         """Returns how the source spells a character, if that has the same meaning in the translation."""
         spelling, following = self.spellings[origin], self.target[position + 1 : position + 1 + _LONGEST_REFERENCE]
         if spelling == "<":
-            return "&lt;" if re.match("[a-zA-Z/!?%]", following) else spelling
+            return "&lt;" if re.match("[a-zA-Z/!?]", following) else spelling
         if spelling.startswith("&") and not spelling.endswith(";"):
             is_safe = unescape(spelling + following) == self.target[position] + following
             return spelling if is_safe else escape(self.target[position]) if spelling == "&" else f"{spelling};"
