@@ -338,7 +338,7 @@ def test_damaged_documents_are_refused_or_stay_what_they_are(form: str, data: st
         output = translated(text, form)
     except NmtError:
         return
-    if form != "md":  # which is repaired
+    if form not in ("html", "md"):  # which name the language, or are repaired
         assert translations.copied(document).decode() == text
     again = read(output, form)
     if form == "json":
