@@ -126,8 +126,10 @@ def _opened(path: Path, framework: str, *, verify: bool = False) -> Iterator[tup
     """Yields the document of a checkpoint file and the open file. See `read_file` for the arguments and errors."""
     try:
         if path.is_dir():
-            example = path / f"average{SUFFIX}"
-            raise NmtError(f"{path} is a folder, not a checkpoint; give a file in it, such as {example}")
+            example = next(iter(sorted(path.glob(f"*{SUFFIX}"))), None)  # average.safetensors, if there is one
+            train = f"it has none; nmt train {path} --save-dir run trains a model if it is a data folder"
+            advice = f"give a file in it, such as {example}" if example else train
+            raise NmtError(f"{path} is a folder, not a checkpoint; {advice}")
         # `safe_open` names no reason if it cannot open a file, and takes no names that are not UTF-8.
         with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", framework=framework) as file:
             document = _document(file, path)

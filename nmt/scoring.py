@@ -1,13 +1,15 @@
-"""Corpus-level scores of translations: BLEU, chrF and TER with sacreBLEU, and the paper's BLEU."""
+"""Scores of translations: BLEU, chrF, chrF++ and TER with sacreBLEU, and the paper's BLEU."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
+from nmt.text.words import is_blank
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -96,6 +98,17 @@ class SacreScorer:
         """Returns the lines that the metric sees."""
         return list(map(self.prepare, lines))
 
+    def prepared_references(self, references: Sequence[Sequence[str]]) -> list[list[str | None]]:
+        """Returns the references that the metric sees.
+
+        A blank reference of a sentence that has another one is None: sacreBLEU then counts fewer references for it.
+        """
+        have_text = [not all(map(is_blank, of_sentence)) for of_sentence in zip(*references, strict=True)]
+        return [
+            [None if has_text and is_blank(line) else self.prepare(line) for line, has_text in pairs]
+            for pairs in (zip(reference, have_text, strict=True) for reference in references)
+        ]
+
 
 def corpus_scores(
     hypotheses: Sequence[str],
@@ -107,6 +120,22 @@ def corpus_scores(
     _check_text(hypotheses, references)
     config = config or ScoreConfig()
     return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in _scorers(metrics, config)]
+
+
+def sentence_scores(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str, config: ScoreConfig
+) -> list[MetricScore]:
+    """Returns the score of each of `hypotheses` under a metric, a name in METRICS.
+
+    BLEU of a sentence leaves out the orders of n-grams that the sentence is too short for, as sacreBLEU recommends.
+    """
+    _check_text(hypotheses, references)
+    (scorer,) = _scorers([metric], replace(config, sentence_level=True))
+    sacre: Any = scorer.metric
+    counts = sacre._extract_corpus_statistics(scorer.prepared(hypotheses), scorer.prepared_references(references))
+    scores = [sacre._aggregate_and_compute([of_sentence]) for of_sentence in counts]
+    signature = str(sacre.get_signature())
+    return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
 
 
 def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -128,8 +157,8 @@ def _scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
 def _score(
     scorer: SacreScorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
 ) -> MetricScore:
-    prepared, *others = map(scorer.prepared, (hypotheses, *references))
-    score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)
+    prepared, others = scorer.prepared(hypotheses), scorer.prepared_references(references)
+    score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)  # type: ignore[arg-type]
     confidence = Confidence.around(score._mean, score._ci) if bootstrap else None
     signature = str(scorer.metric.get_signature())
     return MetricScore(scorer.name or score.name, score.score, signature, scorer.details(score), confidence)
@@ -156,7 +185,7 @@ def compared_scores(
         test = PairedTest(
             [(str(i), scorer.prepared(system)) for i, system in enumerate(systems)],
             {"metric": scorer.metric},
-            [scorer.prepared(reference) for reference in references],
+            scorer.prepared_references(references),  # type: ignore[arg-type]
             test_type="bs" if by_bootstrap else "ar",
             n_samples=resamples if by_bootstrap else 0,
             n_ar_confidence=-1 if by_bootstrap else resamples,
@@ -192,7 +221,7 @@ def _bleu(config: ScoreConfig) -> SacreScorer:
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
+        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True, effective_order=config.sentence_level)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error
@@ -232,26 +261,29 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
     return SacreScorer(metric, prepare=prepare, name="paper-BLEU")
 
 
-def _chrf(config: ScoreConfig) -> SacreScorer:
+def _chrf(config: ScoreConfig, word_order: int = 0) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    return SacreScorer(_with_float_scores(CHRF)(lowercase=config.lowercase))
+    return SacreScorer(_with_float_scores(CHRF)(lowercase=config.lowercase, word_order=word_order))
 
 
-def _ter(_: ScoreConfig) -> SacreScorer:
+def _ter(config: ScoreConfig) -> SacreScorer:
+    """Computes TER over words, and over characters of Chinese and Japanese, which have no spaces between words."""
     from sacrebleu.metrics.ter import TER
 
     def details(score: Any) -> dict[str, Any]:
         length = float(score.ref_length)  # the mean over several references need not be whole
         return {"edits": score.num_edits, "reference_length": int(length) if length.is_integer() else length}
 
-    return SacreScorer(_with_float_scores(TER)(), details)
+    is_asian = base_language(config.target_lang or "") in CHINESE | {"ja"}
+    return SacreScorer(_with_float_scores(TER)(normalized=is_asian, asian_support=is_asian), details)
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.
 METRICS: dict[str, Callable[[ScoreConfig], SacreScorer]] = {
     "bleu": _bleu,
     "chrf": _chrf,
+    "chrf++": partial(_chrf, word_order=2),
     "ter": _ter,
     "paper-bleu": _paper_bleu,
 }

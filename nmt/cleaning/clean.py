@@ -30,7 +30,7 @@ from nmt.jobs.plan import Plan, Row, Shard
 from nmt.jobs.run import finish_shards
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result
-from nmt.text.corpus import parallel_paths, read_rows
+from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
 # Examples of each reason on the page.
@@ -225,14 +225,15 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
         file = Path(path)
         if not path or (flag == "--dest" and file.name.startswith(".")) or file.is_dir():
             raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
-        if path.endswith(".gz"):
-            raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out .gz")
+        if file.suffix in COMPRESSED:
+            raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out {file.suffix}")
         refuse_inputs(path, inputs, f"{flag} {path}")
-        if flag == "--dest" and os.path.lexists(f"{path}.gz"):
-            raise NmtError(
-                f"--dest {path} would stand beside {path}.gz, which --train {config.dest} would then no longer read; "
-                f"move that file or give another --dest"
-            )
+        for compressed in (f"{path}{suffix}" for suffix in COMPRESSED if flag == "--dest"):
+            if os.path.lexists(compressed):
+                raise NmtError(
+                    f"--dest {path} would stand beside {compressed}, which --train {config.dest} would then no longer "
+                    f"read; move that file or give another --dest"
+                )
         if flag != "--dest" and not file.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)

@@ -11,6 +11,7 @@ import numpy as np
 
 from nmt.data.mixture import hashed
 from nmt.text.languages import base_language
+from nmt.text.words import is_blank
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
@@ -27,6 +28,8 @@ _LANGUAGES_OF_SCRIPT = {
     "CJK": "ja ko yue zh", "OTHER": "",
 }  # fmt: skip
 _CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_LANGUAGES_OF_SCRIPT, start=_FIRST_SCRIPT)}
+# The blocks of emojis, with those that are newer than Python's table of characters.
+_EMOJI = range(0x1F000, 0x1FB00), range(0x1FC00, 0x1FFFE)
 _UNSEEN = 255
 _NEWLINE = ord("\n")
 
@@ -57,8 +60,10 @@ def _class_and_key(code: int) -> tuple[int, int]:
         return _DIGIT, ord("0") + unicodedata.digit(character)
     if category in ("No", "Nl"):
         return _OTHER, ord(character.casefold())
-    if category[0] == "Z" or character in "\t\n":
+    if category[0] == "Z" or character in "\t\n" or (category == "Cf" and is_blank(character)):
         return _SPACE, 0
+    if category == "Cn" and any(code in block for block in _EMOJI):
+        return _OTHER, 0
     return (_CONTROL if category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD else _OTHER), 0
 
 

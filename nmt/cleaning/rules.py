@@ -1,11 +1,13 @@
 """The rules of `nmt clean`: what each one measures, and which pairs it drops."""
 
+import math
 import re
 import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
-from nmt.text.languages import EXTRA, Identifier, label_of
+from nmt.text.languages import EXTRA, Identifier, base_language, label_of
 
 Lines = list[str]
 
@@ -34,9 +36,17 @@ _BROKEN = re.compile("|".join(map(_misread, ("latin-1", "cp1252", "cp1250", "cp1
 # A letter that an encoding lacked became a question mark.
 _LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
+# Soft hyphens, zero-width spaces, byte order marks, and joiners except behind scripts and emojis that use them.
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\\s\u0000-\u058f])[\u200c\u200d]+")
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
+# Languages in which a doubled word is grammar: `Yavaş yavaş sür.`
+_DOUBLING = {
+    "af", "am", "ar", "as", "az", "bn", "ceb", "el", "eu", "fa", "gu", "he", "hi", "ht", "hy", "id", "it", "jav", "jv",
+    "ka", "kk", "kn", "ky", "mg", "mi", "ml", "mr", "ms", "my", "ne", "or", "pa", "sd", "si", "so", "su", "sun", "sw",
+    "ta", "te", "tg", "tk", "tl", "tr", "tt", "ug", "ur", "uz", "vi", "yo",
+}  # fmt: skip
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
 # Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words that
 # are equal. The length of the phrase is limited, so that long lines take linear time.
@@ -45,6 +55,11 @@ _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.
 _REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?()[]/|–—", " "))
 _BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—]|[.:/](?!\w)")
+# Hours as a 24-hour clock shows them where a 12-hour clock shows others, and hours with a.m. or p.m.
+_HOUR_OF_24 = re.compile(
+    r"(?<![\d.,:])0?(0|1[3-9]|2[0-4])(?:[:.][0-5]\d(?!\d)|\s?(?:h\b|h\d|uhr\b|heures\b|[時时點点시]))", re.IGNORECASE
+)
+_HOUR_OF_12 = re.compile(r"(?<![\d.,:])0?(1[0-2]|[1-9])(?:[:.][0-5]\d)?\s?([ap])\.?\s?m\b", re.IGNORECASE)
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
 
@@ -73,13 +88,14 @@ class Pairs:
 
     Attributes:
         sides: the lines of each language.
+        languages: the languages of the sides, without region or script.
         measures: the measures of each language.
         language: the `Language` that detects text in others; None if that rule is off.
         alive: which pairs no rule has dropped yet; bool, [L].
     """
 
     def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Any) -> None:
-        self.sides, self.language = sides, language
+        self.sides, self.language, self.languages = sides, language, list(map(base_language, config.languages))
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
 
@@ -87,11 +103,15 @@ class Pairs:
         """Returns the larger number of the two sides; [L]."""
         return np.maximum.reduce(list(map(of_side, self.measures)))
 
-    def largest_of_lines(self, of_line: Callable[[str], float]) -> np.ndarray:
-        """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L]."""
+    def largest_of_lines(self, of_line: Callable[[str, str], float]) -> np.ndarray:
+        """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L].
+
+        Args:
+            of_line: returns the number of a line in a language.
+        """
         values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
-            values[index] = max(of_line(lines[index]) for lines in self.sides)
+            values[index] = max(map(of_line, (lines[index] for lines in self.sides), self.languages))
         return values
 
     @cached_property
@@ -101,50 +121,66 @@ class Pairs:
         return hash_of_pairs(first, *second) if second else first
 
 
-def _repeats(line: str) -> bool:
+def _repeats(line: str, lang: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
 
-    Across punctuation other than commas, only a phrase of three or more words counts.
+    Across punctuation other than commas, only a phrase of three or more words counts. In some languages, no word is too
+    long to occur twice.
     """
     line = line.lower().replace(" - ", " – ")
-    words = _coded(line)
+    long = math.inf if lang in _DOUBLING else _LONG_WORD
+    words = _coded(line, long)
     if not _REPEATED.search(words):
         return False
     parts = _BETWEEN_PARTS.split(line)
-    return bool(_REPEATED_ACROSS_PARTS.search(words)) or any(_REPEATED.search(_coded(part)) for part in parts)
+    return bool(_REPEATED_ACROSS_PARTS.search(words)) or any(_REPEATED.search(_coded(part, long)) for part in parts)
 
 
-def _coded(line: str) -> str:
-    """Returns a character for each word, the same for equal words; nothing if no word occurs twice."""
+def _coded(line: str, long: float) -> str:
+    """Returns a character for each word, the same for equal words; nothing if no word occurs twice.
+
+    Args:
+        long: the number of letters from which on a word is long.
+    """
     words = line.translate(_NO_PUNCTUATION).split()
     codes: dict[str, str] = {}
     for word in words:
         if word not in codes:
-            is_long = len(word) >= _LONG_WORD and word.isalpha()
+            is_long = len(word) >= long and word.isalpha()
             codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
     return "".join(map(codes.__getitem__, words)) if len(codes) < len(words) else ""
 
 
-def _has_markup(line: str) -> bool:
+def _has_markup(line: str, _: str) -> bool:
     return any(start in line for start in ("<", "&", "[[", "{{")) and bool(_MARKUP.search(line))
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
     """Returns whether each line of a pair has a number that the other one lacks; [L].
 
-    Numbers end at every character that is no digit. 91 and 1991 count as the same number.
+    Numbers end at every character that is no digit. 91 and 1991 count as the same number, and so do the hours of 14:00
+    and 2:00 p.m.
     """
-
-    def unmatched(numbers: Counter[str], others: Counter[str]) -> bool:
-        return any(not any(n.endswith(m) or m.endswith(n) for m in others) for n in numbers)
-
     differ = np.logical_and.reduce([pairs.alive, *(side.digits > 0 for side in pairs.measures)])
     for index in np.flatnonzero(differ):
-        digits = [re.findall(r"\d{1,100}", lines[index]) for lines in pairs.sides]
-        first, second = (Counter(str(int(number)) for number in numbers) for numbers in digits)
+        lines = [side[index] for side in pairs.sides]
+        first, second = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in lines)
         missing, added = first - second, second - first
-        differ[index] = unmatched(missing, added) and unmatched(added, missing)
+        hours = _hours(lines) if missing and added else set()
+        equal = {
+            (n, m)
+            for n, m in product(missing, added)
+            if n.endswith(m) or m.endswith(n) or (n, m) in hours or (m, n) in hours
+        }
+        differ[index] = missing.keys() > {n for n, _ in equal} and added.keys() > {m for _, m in equal}
     return differ
+
+
+def _hours(lines: Lines) -> set[tuple[str, str]]:
+    """Returns the times of day in lines, as the hours that a 24-hour clock and a 12-hour clock show."""
+    text = "\n".join(lines)
+    by_24 = {(hour, str(abs(int(hour) - 12))) for hour in _HOUR_OF_24.findall(text)}
+    return by_24 | {(str(int(hour) % 12 + 12 * (half in "pP")), hour) for hour, half in _HOUR_OF_12.findall(text)}
 
 
 class Rule(NamedTuple):
@@ -271,7 +307,7 @@ class Cleaner(Processor):
         drop(EXCLUDED, pairs.largest(lambda side: np.isin(side.hash, self.excluded)))
         return pairs, reasons, histograms
 
-    def _is_broken(self, line: str) -> bool:
+    def _is_broken(self, line: str, _: str) -> bool:
         is_lossy = "?" in line and "://" not in line and _LOST.search(line)
         return bool(is_lossy) or (not line.isascii() and bool(_BROKEN.search(line)) and self._is_bad(line))
 
@@ -282,6 +318,8 @@ class Cleaner(Processor):
         for form in self.config.normalize:
             if form == "spaces":
                 line = " ".join(line.split())
+            elif form == "invisible":
+                line = _INVISIBLE.sub("", line)
             elif form == "quotes":
                 line = line.translate(_QUOTES)
             else:

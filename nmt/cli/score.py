@@ -1,6 +1,7 @@
 """`nmt score` scores translations against references."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
@@ -16,10 +17,12 @@ from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, evalb
-from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, tokenizer_warning
+from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, sentence_scores, tokenizer_warning
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
 
+# The beginning of the files that WMT distributes.
+_SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
 # The p-values of systems that differ in fewer lines are not reliable.
 _ENOUGH_LINES = 10
 
@@ -29,7 +32,9 @@ def score(
     config: ScoreConfig,
     reference: Annotated[
         list[str],
-        typer.Option(help="Reference translations, plain or .gz. Repeat the option for several references per line."),
+        typer.Option(
+            help="Reference translations, also .gz or .xz. Repeat the option for several references per line."
+        ),
     ],
     hypothesis: Annotated[
         list[str], typer.Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
@@ -62,6 +67,10 @@ def _score_text(
 ) -> None:
     if config.paired != "none" and len(hypothesis) == 1:
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
+    if config.sentence_level and (len(hypothesis) > 1 or config.bootstrap or "paper-bleu" in metric):
+        raise NmtError(
+            "--sentence-level scores one --hypothesis, without --bootstrap and --metric paper-bleu; leave out the rest"
+        )
     systems = [_read(path) for path in hypothesis]
     references = [_read(path) for path in reference]
     for (path, lines), (other, expected) in product(
@@ -85,8 +94,14 @@ def _score_text(
                 f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
                 f"detokenise the text first{otherwise}"
             )
-    if "bleu" in metrics and config.tokenize is None:
-        _warn_about_tokenizer(references, config.target_lang)
+    chooses_tokenizer = "bleu" in metrics and config.tokenize is None
+    if chooses_tokenizer and (warning := tokenizer_warning(config.target_lang)):
+        console.warn(warning)
+    elif (chooses_tokenizer or "ter" in metrics) and config.target_lang is None:
+        _warn_about_unspaced(references)
+    if config.sentence_level:
+        _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
+        return
     if config.paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
@@ -112,7 +127,26 @@ def _read(path: str) -> list[str]:
     lines = list(read_lines(path))
     if not lines:
         raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
+    if _SGML.match("\n".join(lines[:_ENOUGH_LINES])):
+        raise NmtError(
+            f"{name_of(path)} is SGML or XML; give the text of its <seg> elements, one a line, as printed by sed "
+            rf"-n 's|.*<seg[^>]*>\(.*\)</seg>.*|\1|p' FILE or, for sets of WMT, sacrebleu -t wmt20 -l en-de --echo ref"
+        )
     return lines
+
+
+def _print_sentences(scores: dict[str, list[MetricScore]], as_json: bool) -> None:
+    """Prints the scores of each sentence under each metric."""
+    if as_json:
+        print(json.dumps({
+            metric: {"name": each[0].name, "signature": each[0].signature, "scores": [score.score for score in each]}
+            for metric, each in scores.items()
+        }))  # fmt: skip
+        return
+    for first, *_ in scores.values():
+        console.info(f"{first.name} {first.signature}")
+    for of_sentence in zip(*scores.values(), strict=True):
+        print("\t".join(f"{score.score:.2f}" for score in of_sentence))
 
 
 def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
@@ -162,16 +196,14 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
             )
 
 
-def _warn_about_tokenizer(references: Sequence[Sequence[str]], lang: str | None) -> None:
-    """Warns if BLEU is not computed over words, because the language is missing or its tokeniser is not installed."""
+def _warn_about_unspaced(references: Sequence[Sequence[str]]) -> None:
+    """Warns if BLEU and TER, which get no language, would take most lines for one word."""
     lines = [line for reference in references for line in reference]
     unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
-    if warning := tokenizer_warning(lang):
-        console.warn(warning)
-    elif lang is None and unspaced > len(lines) / 2:
+    if unspaced > len(lines) / 2:
         console.warn(
-            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which the "
-            f"tokeniser 13a does not split; give --target-lang, for example zh or ja"
+            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
+            f"neither the tokeniser 13a nor TER splits; give --target-lang, for example zh or ja"
         )
 
 

@@ -24,8 +24,8 @@ class CleanConfig(Config):
         None, "Target language: the suffix of its files. Without it, the corpora are text in one language."
     )
     train: tuple[str, ...] = corpus_option(
-        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
-        "given several times."
+        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
+        "times."
     )
     exclude: tuple[str, ...] = corpus_option(
         (),
@@ -68,7 +68,8 @@ class CleanConfig(Config):
     repetition: bool = rule_option(
         True,
         "Drop a pair if a side repeats a phrase of two or more words directly, or a word of five or more letters, or "
-        "has any word three times in a row. Across punctuation other than commas, only a phrase of three or more "
+        "has any word three times in a row. In languages that double words, such as Turkish and Hindi, a word may "
+        "occur twice. Across punctuation other than commas, only a phrase of three or more "
         "words counts.",
     )
     markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
@@ -89,10 +90,10 @@ class CleanConfig(Config):
         "What to do with text in a broken encoding, such as Ã© for é: mend it, drop the pair, or keep it. mend and "
         "drop need the package ftfy.",
     )
-    normalize: tuple[Literal["spaces", "quotes", "unicode"], ...] = change_option(
+    normalize: tuple[Literal["spaces", "quotes", "unicode", "invisible"], ...] = change_option(
         (),
-        "Change white space to single spaces, typographic quotes to ASCII, or all text to Unicode's form NFKC. May be "
-        "given several times.",
+        "Change white space to single spaces, typographic quotes to ASCII, or all text to Unicode's form NFKC, or "
+        "remove soft hyphens, zero-width characters and byte order marks. May be given several times.",
     )
     workers: int | None = processes_option(
         None, "Number of processes. By default 2, with --cluster as many as fit, and for scoring 1.", panel="Work"

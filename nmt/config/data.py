@@ -28,8 +28,8 @@ class DataConfig(Config):
     source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
     target_lang: str = corpus_option(help="Target language: the suffix of its files, for example de.")
     train: tuple[str, ...] = corpus_option(
-        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
-        "given several times."
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
+        "times."
     )
     weight: tuple[float, ...] = corpus_option(
         (),

@@ -180,7 +180,12 @@ class ScoreConfig(Config):
         "one for --target-lang.",
     )
     target_lang: str | None = metrics_option(
-        None, "Language of the translations, such as ja. BLEU then uses the tokeniser for it. paper-bleu needs it."
+        None,
+        "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
+        "Chinese and Japanese. paper-bleu needs it.",
+    )
+    sentence_level: bool = metrics_option(
+        False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
     )
     bootstrap: int | None = metrics_option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000

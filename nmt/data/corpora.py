@@ -19,7 +19,7 @@ from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
 from nmt.text.languages import MOSES, base_language, has_dotless_i, look_swapped
 from nmt.text.subword import UNK, Subword
-from nmt.text.words import parse_pharaoh
+from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Pair = TypeVar("_Pair")
 _Row = TypeVar("_Row", bound=tuple[str, ...])
@@ -87,7 +87,7 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
             alignments = parse_pharaoh(line)
         except ValueError as error:
             raise NmtError(f"{path}, line {number}: {error}; give links such as 0-0 1-2") from error
-        source_words, target_words = len(source.split()), len(target.split())
+        source_words, target_words = len(RAW_WORD.findall(source)), len(RAW_WORD.findall(target))
         for i, j in alignments:
             if i >= source_words or j >= target_words:
                 raise NmtError(
@@ -149,7 +149,7 @@ def cased_targets(pairs: RawPairs, text: TextConfig) -> list[str]:
 
 def _keeps_words(line: str, changed: str) -> bool:
     """Returns whether a changed line has as many words as the line, or is its beginning."""
-    return line.startswith(changed) or len(line.split()) == len(changed.split())
+    return line.startswith(changed) or len(RAW_WORD.findall(line)) == len(RAW_WORD.findall(changed))
 
 
 def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterator[_Pair]:

@@ -29,7 +29,7 @@ class Counts(NamedTuple):
 
     Attributes:
         sentences: all sentences.
-        errors: sentences whose words differ from the words of the gold tree.
+        errors: sentences whose words differ from the words of the gold tree, or whose brackets are not balanced.
         skipped: sentences whose test tree has no words.
         gold, test, matched: brackets of the gold trees, of the test trees, and of both.
         exact: sentences whose test brackets equal the gold brackets.
@@ -100,8 +100,8 @@ class Evalb(NamedTuple):
     short: Counts
 
 
-def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
-    """Returns the counts for pairs of a gold tree and a test tree."""
+def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> Evalb:
+    """Returns the counts for pairs of a gold tree and a test tree; None is a test tree with unbalanced brackets."""
     scored = [
         (sentence_counts(gold, test), sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT)
         for gold, test in pairs
@@ -111,8 +111,10 @@ def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
     )
 
 
-def sentence_counts(gold: Node, test: Node) -> Counts:
-    """Returns the counts for a single sentence."""
+def sentence_counts(gold: Node, test: Node | None) -> Counts:
+    """Returns the counts for a single sentence. See `evalb`."""
+    if test is None:
+        return Counts(sentences=1, errors=1)
     gold_words, gold_brackets = _words_and_brackets(gold)
     test_words, test_brackets = _words_and_brackets(test)
     if not test_words:

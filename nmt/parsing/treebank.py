@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from glob import glob
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Self
 
@@ -113,7 +114,7 @@ def treebank_files(patterns: Sequence[str]) -> list[str]:
 
 
 def read_treebank(paths: Iterable[str]) -> Iterator[Node]:
-    """Yields the normalised trees of files, plain or .gz."""
+    """Yields the normalised trees of files, plain or compressed."""
     for path in paths:
         for line, tree in _raw_trees(path):
             yield _normalized(path, line, tree)
@@ -151,8 +152,10 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
             ) from error
 
 
-def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]], Counter[str] | None]:
+def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node | None]], Counter[str] | None]:
     """Returns pairs of a gold tree and a tree to score, and the repairs of sequences; None if the parser wrote trees.
+
+    The tree to score is None if its brackets are not balanced.
 
     Args:
         reference: a treebank file.
@@ -168,7 +171,7 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
         raise NmtError(
             f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each tree"
         )
-    pairs = list[tuple[Node, Node]]()
+    pairs = list[tuple[Node, Node | None]]()
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]
         repairs = Counter[str]()
@@ -178,10 +181,13 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
             repairs += repairs_of_tree
         return pairs, repairs
     for number, ((_, gold_tree), line) in enumerate(zip(gold, lines, strict=True), start=1):
-        trees = [tree for _, tree in read_trees([line], hypothesis, number)] or [Node(TOP, ())]
-        if len(trees) > 1:
-            raise NmtError(f"{hypothesis}, line {number}, has {len(trees)} trees; give one tree on each line")
-        pairs.append((gold_tree, _tagged_as(gold_tree, trees[0])))
+        depths = list(accumulate(({"(": 1, ")": -1}.get(character, 0) for character in line), initial=0))
+        if min(depths) < 0 or depths[-1]:
+            pairs.append((gold_tree, None))
+            continue
+        # All brackets of the line count, as in EVALB, which skips a line without words. TOP itself does not count.
+        ((_, tree),) = read_trees([f"({TOP} {line})"], hypothesis, number, keeps_empty=True)
+        pairs.append((gold_tree, _tagged_as(gold_tree, tree)))
     return pairs, None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nmt.errors import NmtError
+from nmt.text.words import RAW_WORD
 
 WORD = "XX"  # the symbol of a word, and the tag of a word whose tag is unknown
 TOP = "TOP"
@@ -41,12 +42,18 @@ class _OpenBracket(NamedTuple):
     children: list[Node | Word]
 
 
-def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tuple[int, Node]]:
-    """Yields the trees of a file without any change, each with the line where it begins."""
+def read_trees(
+    lines: Iterable[str], origin: str, first: int = 1, *, keeps_empty: bool = False
+) -> Iterator[tuple[int, Node]]:
+    """Yields the trees of a file without any change, each with the line where it begins.
+
+    Args:
+        keeps_empty: whether brackets may have nothing but a label.
+    """
     stack: list[_OpenBracket] = []
     number = first
     for number, line in enumerate(lines, start=first):
-        for token in line.replace("(", " ( ").replace(")", " ) ").split():
+        for token in RAW_WORD.findall(line.replace("(", " ( ").replace(")", " ) ")):
             if token == "(":
                 stack.append(_OpenBracket(number, [], []))
             elif not stack:
@@ -57,7 +64,7 @@ def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tu
                 begin, texts, children = stack.pop()
                 if len(texts) == 2 and not children and stack:
                     stack[-1].children.append(Word(*texts))
-                elif len(texts) > 1 or not children:
+                elif len(texts) > 1 or not (children or keeps_empty):
                     raise NmtError(
                         f"{origin}, line {number}: a bracket that begins in line {begin} holds neither a tag and a "
                         f"word nor a label and brackets; correct or remove it"

@@ -14,7 +14,7 @@ from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.protected import Protected
 from nmt.text.subword import EOS, UNK, Subword
-from nmt.text.words import Given, GivenPhrase, groups_of_pieces, with_phrases, words_of_pieces
+from nmt.text.words import RAW_WORD, Given, GivenPhrase, groups_of_pieces, is_blank, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
 SubwordModel = Subword | Mapped
@@ -188,6 +188,8 @@ class Preparer:
 
         Tokenises before lowercasing, because the tokeniser recognises abbreviations such as "Mr." by their capitals.
         """
+        if is_blank(line):
+            return ""
         line = self._moses.tokenize(line) if self._moses else line
         return line.lower() if self.lowercase else line
 
@@ -288,7 +290,7 @@ class TextCodec:
 
         Without spaces, the last word of a part and the first one of the next are one word.
         """
-        return max(0, len(part.split()) - (not self.has_spaces("target")))
+        return max(0, len(RAW_WORD.findall(part)) - (not self.has_spaces("target")))
 
     def has_spaces(self, side: Side) -> bool:
         """Whether spaces separate the words of the language of a side."""
@@ -299,7 +301,7 @@ class TextCodec:
         """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD."""
         if not self.has_spaces("target"):
             return groups_of_pieces(pieces, line)
-        return re.findall(r"\s*\S+", line), words_of_pieces(pieces, line)
+        return re.findall(r"\s*\S+", line, re.ASCII), words_of_pieces(pieces, line)
 
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
         """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""

@@ -2,25 +2,29 @@
 
 import codecs
 import gzip
+import lzma
 import os
 import stat
 import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nmt import console
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
-_COMPRESSED = b"\x1f\x8b", b"\xfd7zXZ"  # how files of gzip and xz begin
+# What reads compressed files, by the end of their names.
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+# What decompresses a file to standard output, by how the file begins.
+_DECOMPRESSING = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
-    """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed."""
+    """Yields the lines of a file, without their line breaks. See `opened`."""
     with opened(path) as file:
         yield from decoded_lines(file, name_of(path))
 
@@ -35,9 +39,10 @@ def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            if line_number == 1 and raw.startswith(_COMPRESSED):
+            program = next((_DECOMPRESSING[start] for start in _DECOMPRESSING if raw.startswith(start)), None)
+            if line_number == 1 and program:
                 raise NmtError(
-                    f"{name} is compressed; decompress it, or end its name with .gz if it is a gzip file"
+                    f"{name} is compressed; decompress it with {program} -dc, into a pipe or another file"
                 ) from error
             raise NmtError(
                 f"{name}, line {line_number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
@@ -48,7 +53,7 @@ def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
-    """Yields a file of text as bytes. `-` is standard input, and .gz files are decompressed."""
+    """Yields a file of text as bytes. `-` is standard input, and .gz and .xz files are decompressed."""
     with reading(name_of(path)), _open(path) as file:
         yield file
 
@@ -64,8 +69,9 @@ def reading(name: str) -> Iterator[None]:
         raise NmtError(f"{name} is a folder; give the path of a text file") from error
     except PermissionError as error:
         raise NmtError(f"{name} cannot be read (permission denied); change its permissions") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise NmtError(f"{name} is not a complete gzip file ({error}); compress it or copy it again") from error
+    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+        kind = "xz" if name.endswith(".xz") else "gzip"
+        raise NmtError(f"{name} is not a complete {kind} file ({error}); compress it or copy it again") from error
     except OSError as error:
         raise NmtError(f"{name} cannot be read ({error.strerror or error}); check the file and its disk") from error
 
@@ -76,8 +82,8 @@ def name_of(path: str | Path) -> str:
 
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
-    if str(path).endswith(".gz"):
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if Path(path).suffix in COMPRESSED:
+        return COMPRESSED[Path(path).suffix](path, "rb")
     if str(path) != STDIO:
         return open(path, "rb")
     try:
@@ -88,14 +94,13 @@ def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
 
 
 def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Path, Path]:
-    """Returns the source and the target file of a corpus: PREFIX.LANG, or PREFIX.LANG.gz if the former is missing."""
+    """Returns the source and the target file of a corpus: PREFIX.LANG, or if it is missing PREFIX.LANG.gz or .xz."""
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
 
 def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
-    compressed = Path(f"{prefix}.{lang}.gz")
-    for path in (plain, compressed):
+    for path in (plain, *(Path(f"{plain}{suffix}") for suffix in COMPRESSED)):
         if os.path.lexists(path):  # opening it says what is wrong with a link or a folder
             if not is_regular(path) and not path.is_dir():
                 raise NmtError(f"{path} is a pipe or a device, but a corpus is read several times; give a file")
@@ -111,7 +116,7 @@ def _one_side(prefix: str, lang: str) -> Path:
         hint = f"no file in {folder} starts with {stem!r}, so check the prefix"
         if similar:
             hint = f"{folder} has {console.listed(similar)}, so check the prefix and the languages"
-    raise NmtError(f"neither {plain} nor {compressed} exists; {hint}")
+    raise NmtError(f"neither {plain} nor {plain}.gz exists; {hint}")
 
 
 def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:

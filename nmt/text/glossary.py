@@ -8,6 +8,7 @@ from typing import Self
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_lines
+from nmt.text.words import is_blank
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
@@ -29,7 +30,7 @@ class Glossary:
         """Returns the glossary in a file. A line has a term and its forms, separated by tabs."""
         terms: dict[str, tuple[str, ...]] = {}
         for number, line in enumerate(read_lines(path), start=1):
-            if not line.strip() or line.startswith("#"):
+            if is_blank(line) or line.startswith("#"):
                 continue
             source, *target = line.split("\t")
             term, forms = " ".join(source.split()), tuple(filter(None, map(str.strip, target)))

@@ -15,8 +15,9 @@ from xml.parsers import expat
 
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
-from nmt.text.markup_writing import GAP, WORD, MarkedText, Token, spellings
+from nmt.text.markup_writing import GAP, MarkedText, Token, spellings
 from nmt.text.protected import Protected
+from nmt.text.words import RAW_WORD
 
 DEFAULT = Protected()
 
@@ -209,7 +210,7 @@ def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
         return Token("end", raw, name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
         is_text = raw.startswith("<![CDATA[") and not is_html
-        return Token("leaf", raw, text=" ".join(WORD.findall(raw[9:-3])) if is_text else "")
+        return Token("leaf", raw, text=" ".join(RAW_WORD.findall(raw[9:-3])) if is_text else "")
     values = _attributes(match["attributes"])
     is_kept = is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
     language = values.get("lang") or values.get("xml:lang")
@@ -247,7 +248,7 @@ def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
         if tokens[start].is_kept:
             words = "".join(token.words for token in tokens[start:])
             whole = "".join(token.raw for token in tokens[start:])
-            tokens[start:] = [Token("leaf", whole, tokens[start].name, " ".join(WORD.findall(words)), is_kept=True)]
+            tokens[start:] = [Token("leaf", whole, tokens[start].name, " ".join(RAW_WORD.findall(words)), is_kept=True)]
         elif not end:
             tokens[start] = tokens[start]._replace(kind="leaf")
         elif start == len(tokens) - 2:
@@ -377,7 +378,7 @@ def _with_protected(tokens: Sequence[Token], protected: Protected) -> Iterator[T
         written, start = spellings(token.raw) if spans else "", 0
         for begin, stop in spans:
             yield from [Token("text", "".join(written[start:begin]))] if begin > start else []
-            yield Token("leaf", "".join(written[begin:stop]), text=" ".join(WORD.findall(token.words[begin:stop])))
+            yield Token("leaf", "".join(written[begin:stop]), text=" ".join(RAW_WORD.findall(token.words[begin:stop])))
             start = stop
         if not spans:
             yield token

@@ -18,10 +18,8 @@ from html.entities import html5
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
-from nmt.text.words import AlignedWords
+from nmt.text.words import RAW_WORD, AlignedWords
 
-# A word of a text in alignments. Only ASCII white space ends it, so that a no-break space stays in its word.
-WORD = re.compile(r"\S+", re.ASCII)
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
 _LONGEST_REFERENCE = max(map(len, html5))
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
@@ -157,7 +155,7 @@ class _Projection:
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
         sides = self.source, self.target
-        self.words = [[match.span() for match in WORD.finditer(side, left, len(side) - right)] for side in sides]
+        self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
         leaves = self._leaves_in_target(links) | self._lines_in_target(left, right)

@@ -9,6 +9,19 @@ from typing import NamedTuple
 
 NO_WORD = -1
 
+# A word of raw text in alignments. Only ASCII white space ends it, as in fast_align: `10 000` with a no-break space is
+# one word.
+RAW_WORD = re.compile(r"\S+", re.ASCII)
+
+# Characters that cannot be seen: soft hyphens, zero-width spaces and joiners, byte order marks, marks of direction.
+_BLANK = re.compile("[\\s\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*")
+
+
+def is_blank(text: str) -> bool:
+    """Returns whether a text has only white space and characters that cannot be seen, such as a zero-width space."""
+    return bool(_BLANK.fullmatch(text))
+
+
 _BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 _SPACE = "▁"
 # Bytes that are compared at once. The time for a line grows with this number and with the length of the line.
@@ -52,7 +65,7 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
     bytes_of = [(piece, _BYTE_PIECE.fullmatch(piece)) for piece in pieces]
     spelt = [bytes.fromhex(byte[1]) if byte else piece.replace(_SPACE, "").lower().encode() for piece, byte in bytes_of]
     all_spelt = b"".join(spelt)
-    words_of_line = [word.lower().encode(errors="surrogatepass") for word in line.split()]
+    words_of_line = [word.lower().encode(errors="surrogatepass") for word in RAW_WORD.findall(line)]
     raw, numbers = b"".join(words_of_line), [number for number, word in enumerate(words_of_line) for _ in word]
     words = numbers
     if raw != all_spelt:
@@ -100,7 +113,7 @@ def parse_pharaoh(line: str) -> list[AlignedWords]:
         ValueError: the line has something else; says what.
     """
     alignment = []
-    for text in line.split():
+    for text in RAW_WORD.findall(line):
         link = _ALIGNED.fullmatch(text)
         if not link:
             raise ValueError(f"{text!r:.40} is no link")

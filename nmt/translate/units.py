@@ -5,7 +5,6 @@ What a translation must have, and which sentences are translated in parts, is de
 """
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
-from nmt.text.words import AlignedWords, Given
+from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
 from nmt.translate.records import Translation
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
@@ -120,7 +119,7 @@ class Unit:
 def _cut(line: str, phrases: Sequence[str], codec: TextCodec, split: Split) -> Iterator[str]:
     """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
     if split == "lines":
-        yield from [line] if line.strip() else []
+        yield from [] if is_blank(line) else [line]
         return
     tags, text = codec.config.split_tags(line)
     for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, phrases)):
@@ -153,7 +152,7 @@ def _joined_line(
     spans: list[Span] = []
     alignment: list[AlignedWords] = []
     is_aligned = any(translation.alignment for _, translation in of_line)
-    starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
+    starts = [match.start() for match in RAW_WORD.finditer(line)] if is_aligned else []
     target_words = offset = 0
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning

@@ -14,6 +14,7 @@ from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import REASONS, Cleaner
 from nmt.config import CleanConfig
 from nmt.errors import NmtError
+from nmt.text.words import is_blank
 
 NOTHING: dict[str, Any] = {
     "max_characters": 0, "max_ratio": 0.0, "min_letters": 0.0, "min_script": 0.0, "max_other_language": 1.0,
@@ -88,6 +89,16 @@ def reason(clean: Cleaner, *pair: str) -> str:
     (SENTENCE, "The report was adopted by the committee on Monday without a vote.", "max_other_language"),
     (PHRASE, SATZ, "max_other_language"),
     ("Oh no! ☹️☹️ ❤️", "O nein! ☹️☹️ ❤️", "kept"),
+    ("The meeting is at 2:00 p.m. today.", "Die Sitzung ist heute um 14:00.", "kept"),
+    ("The meeting is at 2 pm.", "Die Sitzung ist um 14 Uhr.", "kept"),
+    ("From 10:30 to 11:45 P.M.", "Von 22.30 bis 23.45.", "kept"),
+    ("It began at 12:15 a.m.", "Es begann um 0:15.", "kept"),
+    ("The meeting is at 2:00 p.m. today.", "Die Sitzung ist heute um 15:00.", "numbers"),
+    ("The meeting is at 2:00 a.m. today.", "Die Sitzung ist heute in Raum 14.", "numbers"),
+    ("It costs 2 dollars.", "Es kostet 14 Dollar.", "numbers"),
+    ("Yes! \U0001fae8\U0001faea\U0001f6d8", "Ja! \U0001fae8\U0001faea\U0001f6d8", "kept"),
+    (SENTENCE, SATZ + "\U000e0fff", "control"),
+    (SENTENCE, "\u200b\ufeff \u00ad", "empty"),
     (SENTENCE, "Der Bericht wurde ver?ffentlicht und ist g?ltig.", "encoding"),
     (SENTENCE, "Der Bericht steht unter http://example.org/a?b=c im Netz.", "kept"),
     (SENTENCE, "Ist es so?Ja, der Bericht steht unter example.org/a?id=drei im Netz.", "kept"),
@@ -121,6 +132,22 @@ def test_languages_have_their_scripts(lang: str, line: str, expected: str) -> No
     assert reason(cleaner("en", lang), SENTENCE, line) == expected
 
 
+@pytest.mark.parametrize("lang, line", [
+    ("tr", "Bu kadar hızlı gitme, lütfen yavaş yavaş sür."),
+    ("tur_Latn", "Yavaş yavaş sür."),
+    ("id", "Perlahan perlahan mereka berjalan ke rumah itu."),
+    ("ms", "Mereka berjalan perlahan perlahan ke rumah itu."),
+    ("sw", "Walitembea taratibu taratibu hadi nyumbani kwao."),
+    ("it", "Camminava piano piano verso la sua casa."),
+    ("hi", "वह धीरे धीरे अपने घर की ओर चल रहा था।"),
+])  # fmt: skip
+def test_a_doubled_word_is_grammar_in_some_languages(lang: str, line: str) -> None:
+    clean = cleaner("en", lang, max_other_language=1.0)
+    assert reason(clean, SENTENCE[: len(line)], line) == "kept"
+    tripled = re.sub(r"(\S+)(?= \1 )", r"\1 \1", line, count=1, flags=re.IGNORECASE)
+    assert reason(clean, SENTENCE[: len(line)], tripled) == "repetition"
+
+
 def test_an_unknown_language_is_refused_where_it_would_be_identified() -> None:
     with pytest.raises(NmtError, match="the language xx cannot be identified; give --max-other-language 1"):
         cleaner("en", "xx")
@@ -143,10 +170,24 @@ def test_text_is_normalised_only_where_asked() -> None:
         ((), line),
         (("spaces",), "“Ａ” of it’s kind"),
         (("quotes",), '"Ａ"  of\tit\'s  kind'),
+        (("invisible",), line),
         (("unicode", "spaces", "quotes"), '"A" of it\'s kind'),
     ):
         pairs, _, _ = cleaner(normalize=forms)([[line], [SATZ]])
         assert pairs.sides[0] == [expected]
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("\ufeffIt is con\u00adve\u00adnient.", "It is convenient."),
+    ("One\u200btwo\ufeff three\u2060 four\u200d", "Onetwo three four"),
+    ("Auf\u200clage \u200d1", "Auflage 1"),
+    ("می\u200cخواهم", "می\u200cخواهم"),  # here a joiner is part of the spelling
+    ("ക്\u200d", "ക്\u200d"),
+    ("👨\u200d👩\u200d👧 ❤️\u200d🔥", "👨\u200d👩\u200d👧 ❤️\u200d🔥"),
+])  # fmt: skip
+def test_characters_of_no_width_are_removed_where_asked(line: str, expected: str) -> None:
+    assert cleaner(normalize=("invisible",)).changed(line) == expected
+    assert DEFAULTS.changed(line) == line
 
 
 @given(st.lists(st.sampled_from(["la", "ha", "a", "hallo", "b2"]), max_size=14))
@@ -191,10 +232,13 @@ def test_characters_are_counted(lines: list[str]) -> None:
         assert found.length[n] == len(line)
         assert found.letters[n] == len(names)
         assert found.in_script[n] == sum(name.startswith("LATIN") for name in names)
-        assert found.spaces[n] == sum(categories[c] for c in ("Zs", "Zl", "Zp")) + line.count("\t")
+        invisible = sum(is_blank(c) and unicodedata.category(c) == "Cf" for c in line)
+        assert found.spaces[n] == sum(categories[c] for c in ("Zs", "Zl", "Zp")) + line.count("\t") + invisible
         assert found.digits[n] == categories["Nd"]
         assert (found.control[n] > 0) == any(
-            (unicodedata.category(c) in ("Cc", "Co", "Cn") and c != "\t") or c == "\ufffd" for c in line
+            (unicodedata.category(c) in ("Cc", "Co", "Cn") and c != "\t" and not "\U0001f000" <= c < "\U0001ffff")
+            or c == "\ufffd"
+            for c in line
         )
 
 

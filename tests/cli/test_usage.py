@@ -162,6 +162,14 @@ def limit_memory() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and Linux's limits on memory")
+@pytest.mark.parametrize("command", ["generate", "rescore --source=s --target=t", "serve"])
+def test_advice_about_a_folder_names_only_files_that_exist(tmp_path: Path, command: str) -> None:
+    (tmp_path / "meta.json").write_text("{}")
+    assert f"it has none; nmt train {tmp_path} --save-dir run" in failed(*command.split(), tmp_path, stdin=b"")
+    (tmp_path / "best.safetensors").write_bytes(b"")
+    assert f"such as {tmp_path}/best.safetensors" in failed(*command.split(), tmp_path, stdin=b"")
+
+
 def test_running_out_of_memory_ends_in_one_sentence(tmp_path: Path) -> None:
     with (tmp_path / "zeros").open("wb") as file:
         file.truncate(2**33)

@@ -346,13 +346,33 @@ def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S ( XX\n")  # sequences, although "(" occurs in trees
     assert b"EVALB F1" in run(*score, "--hypothesis", test).stdout
     restored_trees = "(TOP (S (NP (XX The) (XX cat)) (VP (XX slept)) (XX .)))\n\n"  # the second sentence has no parse
-    unclosed = failed(*score, "--hypothesis=-", stdin=b"(S (NP XX" + restored_trees.encode()[1:])
-    assert "standard input" in unclosed
+    unclosed = run(*score, "--hypothesis=-", stdin=b"(S (NP XX" + restored_trees.encode()[1:]).stdout
+    assert b"sentences 2, errors 1, skipped 1) all lengths" in unclosed
     done = run(*score, stdin=restored_trees.encode())
     first, second = done.stdout.decode().splitlines()
     assert first.startswith("EVALB F1 100.00 (precision 100.0, recall 100.0, exact match 100.0, average crossing 0.0,")
     assert "sentences 2, errors 0, skipped 1) all lengths" in first
     assert second.endswith("at most 40 words")
+
+
+EATS = "(S (NP (DT the) (NN dog)) (VP (VB eats) (NP (NN fish))))"
+
+
+@pytest.mark.parametrize("line, counts", [
+    ("(DT the) (NN dog) (VB eats) (NN fish)", "precision 0.0, recall 0.0"),  # words without a tree
+    ("(NP (DT the) (NN dog)) (VP (VB eats) (NP (NN fish)))", "precision 100.0, recall 75.0"),
+    ("(S (NP (DT the) (NN dog)) (ADVP) (VP (VB eats) (NP (NN fish))))", "precision 100.0, recall 100.0"),
+    (f"( {EATS})", "precision 80.0, recall 100.0"),  # no TOP
+    ("(())", "errors 0, skipped 1"),
+    ("(TOP)", "errors 0, skipped 1"),
+    (EATS[:-1], "errors 1, skipped 0"),
+    (f"{EATS})", "errors 1, skipped 0"),
+    (EATS.replace("dog", "d\u00a0og"), "errors 1, skipped 0"),
+])  # fmt: skip
+def test_every_line_of_a_parser_counts_as_in_evalb(tmp_path: Path, line: str, counts: str) -> None:
+    (tmp_path / "gold").write_text(f"{EATS}\n")
+    done = run("score", "--metric=evalb", "--reference", tmp_path / "gold", stdin=f"{line}\n".encode())
+    assert counts in done.stdout.decode().splitlines()[0]
 
 
 def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None:
@@ -374,8 +394,7 @@ def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None
     assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
-    assert "begins in line 1 is not closed at the end of line 1; add" in failed(*score, stdin=b"(S (NN a)\n")
-    assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
+    assert "holds neither a tag and a word nor a label and brackets" in failed(*score, stdin=b"(S (NN a)) word\n")
     unused = ["--lowercase", "--bootstrap=9"]
     assert "--metric evalb does not use --lowercase, --bootstrap; leave out" in failed(*score, *unused, stdin=b"XX\n")
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")

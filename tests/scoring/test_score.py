@@ -16,7 +16,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.scoring import corpus_scores
+from nmt.scoring import compared_scores, corpus_scores, sentence_scores
 
 HYPOTHESES = [
     "The cat sat on the mat.",
@@ -65,6 +65,58 @@ def test_every_metric_and_its_interval_equal_sacrebleus(name: str, references: l
     assert found.confidence.low < found.score < found.confidence.high
     mean, half_width = found.confidence.mean, (found.confidence.high - found.confidence.low) / 2
     assert f"μ = {mean:.2f} ± {half_width:.2f}" in str(expected)
+
+
+CHINESE = ["猫坐在垫子上。", "他去北京看朋友了。"], ["猫坐在那垫子上。", "他到北京看了朋友。"]
+JAPANESE = ["猫が座布団に座る。", "彼は東京に行きました。"], ["猫は座布団に座る。", "彼女は京都に行きました。"]
+
+
+@pytest.mark.parametrize("lang, texts", [
+    ("zh", CHINESE), ("zh_TW", CHINESE), ("zho_Hans", CHINESE), ("yue", CHINESE), ("ja", JAPANESE), ("jpn", JAPANESE),
+])  # fmt: skip
+def test_ter_counts_characters_of_chinese_and_japanese(lang: str, texts: tuple[list[str], list[str]]) -> None:
+    hypotheses, references = texts
+    expected = TER(normalized=True, asian_support=True)
+    (found,) = corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(target_lang=lang))
+    assert found.score == expected.corpus_score(hypotheses, [references]).score < 60
+    assert found.signature == str(expected.get_signature())
+    assert corpus_scores(hypotheses, [references], ["ter"], ScoreConfig(target_lang="de"))[0].score == 100
+
+
+def test_chrf_plus_plus_counts_words_too() -> None:
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["chrf++"])
+    metric = CHRF(word_order=2)
+    assert (found.name, found.score) == ("chrF2++", metric.corpus_score(HYPOTHESES, [REFERENCES]).score)
+    assert "|nw:2|" in found.signature == str(metric.get_signature())
+
+
+@pytest.mark.parametrize("name", [*SACREBLEU, "chrf++", "paper-bleu"])
+@pytest.mark.parametrize("blank", ["", " ", "\u200b", "\ufeff"])
+def test_a_blank_reference_is_none_if_there_is_another(name: str, blank: str) -> None:
+    config = ScoreConfig(target_lang="en")
+    first, second = [*REFERENCES[:3], blank], [OTHERS[0], blank, *OTHERS[2:]]
+    (found,) = corpus_scores(HYPOTHESES, [first, second], [name], config)
+    fewer = [(REFERENCES[0], OTHERS[0]), (REFERENCES[1],), (REFERENCES[2], OTHERS[2]), (OTHERS[3],)]
+    if name in SACREBLEU:
+        metric = SACREBLEU[name]()
+        streams = [[of_line[0] for of_line in fewer], [of_line[1] if len(of_line) > 1 else None for of_line in fewer]]
+        assert found.score == metric.corpus_score(HYPOTHESES, streams).score
+    assert found.signature.startswith("nrefs:var|")
+    (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config)
+    assert paired.score == found.score
+    (alone,) = corpus_scores(HYPOTHESES, [first], [name], config)
+    assert alone.signature.startswith("nrefs:1|")  # the only reference counts, even if it is blank
+
+
+@pytest.mark.parametrize("name", [*SACREBLEU, "chrf++"])
+def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
+    metrics = {"bleu": BLEU(effective_order=True), "chrf": CHRF(), "chrf++": CHRF(word_order=2), "ter": TER()}
+    found = sentence_scores(HYPOTHESES, [REFERENCES, ["", *OTHERS[1:]]], name, ScoreConfig())
+    for score, hypothesis, *references in zip(found, HYPOTHESES, REFERENCES, OTHERS, strict=True):
+        if hypothesis == HYPOTHESES[0]:
+            references.pop()
+        assert score.score == metrics[name].sentence_score(hypothesis, references).score
+        assert score.signature.startswith("nrefs:var|")
 
 
 def test_lowercase_ignores_case() -> None:
@@ -136,6 +188,43 @@ def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> N
     assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
 
 
+def test_the_scores_of_sentences_are_lines_of_numbers(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref.en", REFERENCES)
+    command = ["score", "--reference", reference, "--sentence-level", "--metric=bleu", "--metric=chrf++"]
+    text = "".join(line + "\n" for line in HYPOTHESES).encode()
+    done = run(*command, stdin=text)
+    scores = [BLEU(effective_order=True), CHRF(word_order=2)]
+    expected = [
+        [metric.sentence_score(*pair).score for metric in scores]
+        for pair in zip(HYPOTHESES, ([line] for line in REFERENCES), strict=True)
+    ]
+    lines = done.stdout.decode().splitlines()
+    assert lines == [f"{bleu:.2f}\t{chrf:.2f}" for bleu, chrf in expected]
+    assert "BLEU nrefs:1|case:mixed|eff:yes|" in done.stderr and "chrF2++ nrefs:1|" in done.stderr
+    found = json.loads(run(*command, "--json", stdin=text).stdout)
+    assert list(zip(found["bleu"]["scores"], found["chrf++"]["scores"], strict=True)) == list(map(tuple, expected))
+    assert "eff:yes" in found["bleu"]["signature"]
+    for options in (["--bootstrap=9"], ["--metric=paper-bleu"], ["--hypothesis", reference, "--hypothesis", reference]):
+        assert "--sentence-level scores one --hypothesis" in failed(*command, *options, stdin=text)
+
+
+@pytest.mark.parametrize("begin", [
+    '<refset setid="newstest2014-deen" srclang="any" trglang="en">',
+    '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE mteval SYSTEM "ftp://jaguar.ncsl.nist.gov/mteval-xml.dtd">',
+    '\ufeff<dataset id="wmt21">',
+    '  <DOC docid="1">',
+])  # fmt: skip
+def test_references_of_wmt_must_be_made_text(tmp_path: Path, begin: str) -> None:
+    lines = [*begin.split("\n"), '<seg id="1">A cat &amp; a dog.</seg>', '  <seg id="2" >  No.</seg>', "</doc>"]
+    path, text = write(tmp_path / "ref.sgm", lines), write(tmp_path / "text", ["a"] * len(lines))
+    message = failed("score", "--reference", path, "--hypothesis", text)
+    assert f"{path} is SGML or XML; give the text of its <seg> elements" in message
+    assert "is SGML or XML" in failed("score", "--reference", text, "--hypothesis", path)
+    command = message[message.index("sed -n") : message.index(" FILE")]
+    printed = subprocess.run(f"{command} {path}", shell=True, capture_output=True, check=True).stdout
+    assert printed == b"A cat &amp; a dog.\n  No.\n"
+
+
 def test_a_system_that_is_nearly_empty_has_an_interval_of_chrf() -> None:
     """Some samples of it have no characters at all."""
     hypotheses, references = ["Haus", *[""] * 9], ["Haus", *["Der Baum ist hier."] * 9]
@@ -177,7 +266,7 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options, message", [
     ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
-    ("--metric=meteor", "--metric meteor is unknown; it must be one of bleu, chrf, ter"),
+    ("--metric=meteor", "--metric meteor is unknown; it must be one of bleu, chrf, chrf++, ter"),
     ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
     ("--bootstrap=1", "--bootstrap must be at least 2"),
     ("--metric=paper-bleu", "--target-lang must be"),

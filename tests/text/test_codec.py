@@ -16,7 +16,7 @@ from nmt.errors import NmtError
 from nmt.text.codec import Moses, TextCodec
 from nmt.text.languages import MOSES, WITHOUT_SPACES
 from nmt.text.subword import Subword
-from nmt.text.words import Given
+from nmt.text.words import Given, is_blank
 
 PAIRS = invented_pairs(300)
 CONFIG = dataclasses.replace(TEXT_CONFIG, source_tokenizer="moses-en", target_tokenizer="moses-de")
@@ -143,6 +143,23 @@ def test_text_without_spaces_between_words_survives(subword: str) -> None:
     for lang, lines in UNSPACED.items():
         restored = TextCodec(text_config(data_config(target_lang=lang, subword=subword)), model, model)
         assert restored.decode_target(restored.encode_target(lines)) == lines
+
+
+@pytest.mark.parametrize("line", ["", " \t", "\u200b", "\ufeff", "\u00a0\u200e\u00ad\u2060 "])
+def test_a_line_of_characters_that_cannot_be_seen_is_blank(line: str) -> None:
+    for tokenizer in ("none", "moses-en"):
+        assert codec(source_tokenizer=tokenizer).encode_source([line]) == [[]]
+    assert codec().encode_target([line, f"{line}a{line}"])[0] == []
+    assert not is_blank(f"{line}a{line}")
+
+
+def test_words_of_parts_end_at_ascii_white_space() -> None:
+    assert codec().words_before("10\u00a0000 Euro") == 2
+    assert codec(target_lang="ja").words_before("10\u00a0000 Euro") == 1
+    assert codec().target_segments("10\u00a0000 Euro", ["▁10", "▁000", "▁Euro"]) == (
+        ["10\u00a0000", " Euro"],
+        [0, 0, 1],
+    )
 
 
 def test_parts_of_a_line_are_joined_as_the_language_is_written() -> None:

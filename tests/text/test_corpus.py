@@ -1,5 +1,6 @@
 """Reading text: where lines end, which files are refused, and with which message."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -76,11 +77,26 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
         list(read_lines(path))
 
 
-@pytest.mark.parametrize("data", [COMPRESSED, lzma.compress(b"text\n")], ids=["gzip", "xz"])
-def test_a_compressed_file_needs_a_name_that_says_so(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize("data, program", [
+    (COMPRESSED, "gzip"),
+    (lzma.compress(b"text\n"), "xz"),
+    (bz2.compress(b"text\n"), "bzip2"),
+    (bytes.fromhex("28b52ffd0405290000746578740a"), "zstd"),
+])  # fmt: skip
+def test_a_compressed_file_needs_a_name_that_says_so(tmp_path: Path, data: bytes, program: str) -> None:
     (tmp_path / "text.en").write_bytes(data)
-    with pytest.raises(NmtError, match=r"text\.en is compressed; decompress it, or end its name with \.gz if"):
+    with pytest.raises(NmtError, match=rf"text\.en is compressed; decompress it with {program} -dc, into a pipe"):
         list(read_lines(tmp_path / "text.en"))
+
+
+def test_xz_files_are_read_like_gzip_files(tmp_path: Path) -> None:
+    (tmp_path / "text.en.xz").write_bytes(lzma.compress("ä\nb\n".encode()))
+    write(tmp_path / "text.de.gz", b"c\nd\n")
+    paths = parallel_paths(str(tmp_path / "text"), "en", "de")
+    assert list(read_rows(*paths)) == [("ä", "c"), ("b", "d")]
+    (tmp_path / "text.en.xz").write_bytes(lzma.compress(b"text\n" * 999)[:-20])
+    with pytest.raises(NmtError, match=r"text\.en\.xz is not a complete xz file"):
+        list(read_lines(paths[0]))
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nmt.errors import NmtError
 from nmt.text.markup_reading import MarkedText, parse
-from nmt.text.markup_writing import WORD, spellings
-from nmt.text.words import AlignedWords, parse_pharaoh
+from nmt.text.markup_writing import spellings
+from nmt.text.words import RAW_WORD, AlignedWords, parse_pharaoh
 
 VOID = {"br", "img"}
 OPTIONAL_END = {"p", "li", "td"}
@@ -36,7 +36,7 @@ def copied(text: str, markup: str = "html") -> str:
 
 def aligned_copy(unit: MarkedText) -> str:
     """Returns the text translated into itself with spaces around it, so that its markup is put in anew."""
-    return unit.restored(f" {unit.source} ", [(i, i) for i in range(len(WORD.findall(unit.source)))])
+    return unit.restored(f" {unit.source} ", [(i, i) for i in range(len(RAW_WORD.findall(unit.source)))])
 
 
 def restored(text: str, translation: str, alignment: str, markup: str = "html") -> str:
@@ -257,7 +257,7 @@ def test_nothing_is_lost_or_invented(text: str, words: list[str], data: st.DataO
     if "&nbsp;" not in text and "&eacute;" not in text:
         assert copied(text, "xml") == text
     for unit in units(text):
-        size = len(WORD.findall(unit.source))
+        size = len(RAW_WORD.findall(unit.source))
         links: list[AlignedWords] = [
             (data.draw(st.integers(0, size - 1)), i) for i in range(len(words)) if data.draw(st.booleans())
         ]

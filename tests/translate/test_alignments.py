@@ -44,6 +44,7 @@ SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
     ("Ba – de", "▁Ba ▁- ▁de", "0 1 2"),
     ("Ba de", "▁Ba ▁and ▁de", f"0 {NO_WORD} 1"),  # text that the line does not have
     ("Ba and de", "▁Ba ▁de", "0 2"),
+    ("10\u00a0000\u3000Ba de", "▁10 ▁000 ▁Ba ▁de", "0 0 0 1"),  # only ASCII white space ends a word
     ("a b", "▁a▁b", "0"),  # a piece of two words belongs to one of them
     ("\ud800 x", "▁ <0xEF> <0xBF> <0xBD> ▁x", "0 0 0 0 1"),  # JSON may hold lone surrogates
 ])  # fmt: skip

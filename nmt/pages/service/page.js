@@ -155,14 +155,14 @@ function drawSentence(sentence) {
   return made;
 }
 
-// Marks the source words that a word of a translation is aligned to. Alignments know only words between spaces.
+// Marks the source words that a word of a translation is aligned to. Alignments know only words between ASCII white space.
 function highlight(sentence, target) {
   const text = $("source").value, backdrop = $("backdrop");
   backdrop.replaceChildren();
   if (!sentence || sentence.start < 0 || !model().target_spaces) return;
   const linked = new Set(links(sentence.hypotheses[sentence.chosen]).filter(([, t]) => t === target).map(([s]) => s));
   let number = 0, end = 0;
-  for (const word of sentence.source.matchAll(/\S+/g)) {
+  for (const word of sentence.source.matchAll(/[^ \t\n\v\f\r]+/g)) {
     if (!linked.has(number++)) continue;
     const start = sentence.start + word.index;
     backdrop.append(text.slice(end, start), make("mark", { textContent: word[0] }));
