@@ -5,6 +5,7 @@ What a translation must have, and which sentences are translated in parts, is de
 """
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
