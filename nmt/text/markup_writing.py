@@ -172,9 +172,9 @@ class _Projection:
         """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
         ranked = []
         for leaf, node in enumerate(self.nodes):
-            phrase = self.source[node.begin : node.end].strip() if node.is_leaf else ""
+            phrase = self.source[node.begin : node.end] if node.is_leaf else ""
             word = self._word(0, node.begin)
-            for match in re.finditer(re.escape(phrase), self.target) if phrase else ():
+            for match in re.finditer(re.escape(phrase), self.target) if phrase.strip() else ():
                 target_word = self._word(1, match.start())
                 shift = match.start() - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
                 in_word = any(_IN_WORD.match(self.target, edge) for edge in match.span())

@@ -1,6 +1,6 @@
 """HTML and XML with three translators without a model: markup stays, whatever it is, and only text changes."""
 
-import re
+from html import unescape
 
 import pytest
 from hypothesis import given, settings
@@ -150,17 +150,20 @@ PIECES = [
 ]  # fmt: skip
 
 
+def squeezed(text: str) -> str:
+    return "".join(unescape(text).lower().split())
+
+
 def check(text: str) -> None:
     unit = Unit(text, "html", lang="en")
     assert translated_unit(unit, unchanged) == text
     in_capitals = translated_unit(unit, capitals)
-    assert "".join(in_capitals.lower().split()).replace("&lt;", "<") == "".join(text.lower().split()).replace(
-        "&lt;", "<"
-    )
+    assert squeezed(in_capitals) == squeezed(text)
     again = Unit(in_capitals, "html", lang="en")
-    assert [marked.source.lower() for marked in again.marked_texts] == [m.source.lower() for m in unit.marked_texts]
-    mixed = translated_unit(unit, reversed_words)
-    assert sorted(re.sub(r"\s", "", mixed)) == sorted(re.sub(r"\s", "", text)) or "&" in text or "<" in text
+    sources, new_sources = ("".join(marked.source for marked in each.marked_texts) for each in (unit, again))
+    assert squeezed(new_sources) == squeezed(sources)
+    if "<" not in text and "&" not in text:
+        assert sorted(squeezed(translated_unit(unit, reversed_words))) == sorted(squeezed(text))
 
 
 @settings(max_examples=200)

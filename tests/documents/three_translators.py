@@ -6,12 +6,14 @@ must stay, so that nothing but letters of the text may differ. `reversed_words` 
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from checkpoints import small_codec
 
 from nmt.documents.document import ReadOptions
 from nmt.documents.formats import read_document
 from nmt.text.protected import Protected
+from nmt.text.words import RAW_WORD
 from nmt.translate.records import Translation
 from nmt.translate.units import Sentence, Unit
 
@@ -21,18 +23,22 @@ _PROTECTED = Protected()
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\S+", text, re.ASCII)
+    return RAW_WORD.findall(text)
 
 
-def _kept(sentence: Sentence) -> str:
-    """Returns an expression for what a translation must keep."""
-    protected = [sentence.text[slice(*span)] for span in _PROTECTED.spans(sentence.text)]
-    longest_first = sorted({*sentence.phrases, *protected}, key=len, reverse=True)
-    edges = [
-        ("", "\\b")[phrase[0].isalnum()] + re.escape(phrase) + ("", "\\b")[phrase[-1].isalnum()]
-        for phrase in longest_first
-    ]
-    return "|".join(edges) or "(?!)"
+def _kept(sentence: Sentence) -> list[tuple[int, int]]:
+    """Returns where the text is that a translation must keep, such as phrases, as words of their own if possible."""
+    text, spans = sentence.text, list[tuple[int, int]]()
+    for phrase in sorted(sentence.phrases, key=len, reverse=True):
+        places = [match.span() for match in re.finditer(re.escape(phrase), text)]
+        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a] + text[b : b + 1]).strip()]
+        spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
+    phrases = list(spans)
+    for start, stop in _PROTECTED.spans(text):
+        inside = [(a, b) for a, b in phrases if a < stop and start < b]
+        spans = [span for span in spans if span not in inside]
+        spans.append((min([start, *(a for a, _ in inside)]), max([stop, *(b for _, b in inside)])))
+    return sorted(spans)
 
 
 def _in_order(text: str, sentence: Sentence) -> Translation:
@@ -46,13 +52,19 @@ def unchanged(sentence: Sentence) -> Translation:
 
 
 def capitals(sentence: Sentence) -> Translation:
-    parts = re.split(f"({_kept(sentence)})", sentence.text)
-    return _in_order("".join(part if i % 2 else part.upper() for i, part in enumerate(parts)), sentence)
+    text, end = "", 0
+    for start, stop in [*_kept(sentence), (len(sentence.text),) * 2]:
+        text += sentence.text[end:start].upper() + sentence.text[start:stop]
+        end = stop
+    return _in_order(text, sentence)
 
 
 def reversed_words(sentence: Sentence) -> Translation:
     """Words that must stay are moved as a whole, with what touches them."""
-    groups = [match[0] for match in re.finditer(rf"(?:{_kept(sentence)}|\S)+", sentence.text, re.ASCII)]
+    text, kept = sentence.text, _kept(sentence)
+    cuts = [gap.span() for gap in re.finditer(r"\s+", text, re.ASCII)]
+    cuts = [(start, stop) for start, stop in cuts if not any(a < stop and start < b for a, b in kept)]
+    groups = [text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *cuts, (len(text), 0)])]
     sizes = [len(_words(group)) for group in groups]
     numbers = [list(range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(groups))]
     sources = [number for group in reversed(numbers) for number in group]
