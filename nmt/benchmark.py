@@ -332,6 +332,21 @@ class Generated:
 
     def codec(self) -> TextCodec:
         """Returns a codec whose vocabulary is the generated words."""
+        # A sentencepiece model whose pieces are the words w0, w1, … and the special pieces.
+        words, model = self.vocab_size - _SPECIAL, io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
+            model_writer=model,
+            model_type="word",
+            vocab_size=self.vocab_size,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            max_sentence_length=1 << 30,
+            minloglevel=2,
+        )
+        subword = Subword.from_bytes(model.getvalue(), "bpe", "the generated vocabulary")
         config = TextConfig(
             source_lang="xx",
             target_lang="yy",
@@ -342,7 +357,6 @@ class Generated:
             subword="bpe",
             joint_vocab=True,
         )
-        subword = Subword.from_bytes(_word_model(self.vocab_size), "bpe", "the generated vocabulary")
         return TextCodec(config, subword, subword)
 
     def write(self, folder: Path) -> None:
@@ -363,22 +377,3 @@ class Generated:
         lengths, _ = self.lengths(random)
         ends = np.cumsum(lengths)[:-1]
         return codec.source.decode([ids.tolist() for ids in np.split(self.tokens(random, lengths), ends)])
-
-
-def _word_model(vocab_size: int) -> bytes:
-    """Returns a sentencepiece model whose pieces are the words w0, w1, … and the special pieces."""
-    words = vocab_size - _SPECIAL
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
-        model_writer=model,
-        model_type="word",
-        vocab_size=vocab_size,
-        pad_id=PAD,
-        unk_id=UNK,
-        bos_id=BOS,
-        eos_id=EOS,
-        max_sentence_length=1 << 30,
-        minloglevel=2,
-    )
-    return model.getvalue()

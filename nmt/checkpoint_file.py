@@ -23,6 +23,7 @@ from nmt.config import ModelConfig
 from nmt.errors import DamagedError, NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec
+from nmt.text.protected import Protected
 
 _T = TypeVar("_T")
 SUFFIX = ".safetensors"
@@ -92,11 +93,6 @@ def read_header(path: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         return document, {name: tuple(file.get_slice(name).get_shape()) for name in filter(is_weight, file.keys())}
 
 
-def read_document(path: str | Path) -> dict[str, Any]:
-    """Returns the document of a checkpoint file."""
-    return read_header(path)[0]
-
-
 def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
     """Returns the architecture and the text processing of a checkpoint."""
     with _opened(Path(path), "np") as (document, file):
@@ -104,14 +100,16 @@ def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
     return ModelConfig.from_dict(document["model"], str(path)), codec_of(document, models, path)
 
 
-def read_codec(path: str | Path) -> TextCodec:
-    """Returns the text processing of a checkpoint."""
-    return read_model(path)[1]
+def read_codec(path: str | Path, keep: Iterable[str] = ()) -> TextCodec:
+    """Returns the text processing of a checkpoint. Words that match an expression of `keep` stay as they are."""
+    codec = read_model(path)[1]
+    codec.protected = Protected(keep)
+    return codec
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
     """Returns the architecture of a checkpoint."""
-    return ModelConfig.from_dict(read_document(path)["model"], str(path))
+    return ModelConfig.from_dict(read_header(path)[0]["model"], str(path))
 
 
 def codec_of(document: Mapping[str, Any], tensors: Mapping[str, Any], origin: str | Path) -> TextCodec:

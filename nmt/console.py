@@ -59,16 +59,13 @@ def info(message: str) -> None:
         stderr.print(visible(message, keep="\n"), markup=False)
 
 
-@cache
-def warn_once(message: str) -> None:
-    """Prints a warning, unless this process has printed it before."""
-    warn(message)
-
-
 def warn(message: str) -> None:
     """Prints a warning as one coloured line, on rank 0 only."""
     if _rank == 0:
         stderr.print(f"warning: {visible(message)}", style="yellow", markup=False)
+
+
+warn_once = cache(warn)  # prints a warning, unless this process has printed it before
 
 
 def error(message: str) -> None:
@@ -113,7 +110,7 @@ class Progress:
     Use it as a context manager and call `advance`.
 
     Args:
-        total: the number of units of work, or None if it is unknown.
+        total: the number of units of work, or None if it is unknown. It may change later.
         unit: what is counted, for example "pair".
         lines: whether to print lines; False is for callers that print their own.
         summary: whether the last line states the total.
@@ -168,11 +165,6 @@ class Progress:
         self._start = time.monotonic()
         self._bar.update(self._task, total=total, completed=completed)
 
-    def resize(self, total: int) -> None:
-        """Changes the number of units of work."""
-        self.total = total
-        self._bar.update(self._task, total=total)
-
     def describe(self, description: str) -> None:
         """Changes the description that the bar and the lines begin with."""
         self.description = description
@@ -181,7 +173,7 @@ class Progress:
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
-        self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
+        self._bar.update(self._task, total=self.total, completed=self.completed, rate=self._shown_rate)
         if self._bar.disable and self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             if self.total:

@@ -117,9 +117,9 @@ def corpus_scores(
     config: ScoreConfig | None = None,
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
-    _check_text(hypotheses, references)
     config = config or ScoreConfig()
-    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in _scorers(metrics, config)]
+    scorers = _scorers([hypotheses], references, metrics, config)
+    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers]
 
 
 def sentence_scores(
@@ -129,8 +129,7 @@ def sentence_scores(
 
     BLEU of a sentence leaves out the orders of n-grams that the sentence is too short for, as sacreBLEU recommends.
     """
-    _check_text(hypotheses, references)
-    (scorer,) = _scorers([metric], replace(config, sentence_level=True))
+    (scorer,) = _scorers([hypotheses], references, [metric], replace(config, sentence_level=True))
     sacre: Any = scorer.metric
     counts = sacre._extract_corpus_statistics(scorer.prepared(hypotheses), scorer.prepared_references(references))
     scores = [sacre._aggregate_and_compute([of_sentence]) for of_sentence in counts]
@@ -138,16 +137,16 @@ def sentence_scores(
     return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
 
 
-def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raises NmtError if there are no segments, or if the lists have different lengths."""
-    if not hypotheses or not references:
-        raise NmtError("there is nothing to score: give at least one translation and its reference")
-    for reference in references:
-        if len(reference) != len(hypotheses):
-            raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
-
-
-def _scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
+def _scorers(
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
+) -> list[SacreScorer]:
+    """Returns the scorer of each metric, after a check of the text of each system."""
+    for hypotheses in systems:
+        if not hypotheses or not references:
+            raise NmtError("there is nothing to score: give at least one translation and its reference")
+        for reference in references:
+            if len(reference) != len(hypotheses):
+                raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
@@ -176,12 +175,10 @@ def compared_scores(
     """
     from sacrebleu.significance import PairedTest
 
-    for system in systems:
-        _check_text(system, references)
     by_bootstrap = config.paired == "bootstrap"
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
-    for scorer in _scorers(metrics, config):
+    for scorer in _scorers(systems, references, metrics, config):
         test = PairedTest(
             [(str(i), scorer.prepared(system)) for i, system in enumerate(systems)],
             {"metric": scorer.metric},

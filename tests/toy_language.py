@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -65,8 +65,10 @@ class Language:
         sentences: list[int] | None = None,
         required: Sequence[Required] | None = None,
         streams: Sequence[int] | None = None,
+        borders: Sequence[bool] | None = None,
     ) -> list[list[TokenHypothesis]]:
-        return search(self.step, *begun(max_lengths, config, sentences, required, streams))
+        cache, batch = begun(max_lengths, config, sentences, required, streams)
+        return search(self.step, cache, replace(batch, borders_V=None if borders is None else torch.tensor(borders)))
 
     def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """log P of the tokens and EOS."""

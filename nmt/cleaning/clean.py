@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,25 +37,14 @@ _SHARD_PAIRS = 50_000
 _EXAMPLES = 10
 
 
-class Judged(NamedTuple):
-    """The results of the rules for some pairs.
-
-    Attributes:
-        reasons: the number of the reason in REASONS, or -1 for what is kept; int8, [L].
-        hashes: what each pair says; uint64, [L].
-        changed: the lines of the pairs whose text was changed, by their numbers in the chunk.
-        histograms: see `Cleaner`.
-    """
-
-    reasons: np.ndarray
-    hashes: np.ndarray
-    changed: dict[int, Row]
-    histograms: Counter[str]
-
-
 @dataclass(frozen=True)
 class CleaningJob(Job):
-    """How pairs are judged."""
+    """How pairs are judged.
+
+    The result of pairs has the lines of those whose text was changed, by their numbers, and histograms; see `Cleaner`.
+    Its arrays are `reasons`, the number of the reason in REASONS or -1 for what is kept, int8, [L], and `hashes` of
+    what each pair says, uint64, [L].
+    """
 
     config: CleanConfig
     excluded: np.ndarray
@@ -72,21 +61,20 @@ class CleaningJob(Job):
             yield Batch(range(first, first + len(rows)), rows)
             first += len(rows)
 
-    def compute(self, cleaner: Cleaner, rows: Sequence[Row]) -> Judged:
+    def compute(self, cleaner: Cleaner, rows: Sequence[Row]) -> Result:
         pairs, reasons, histograms = cleaner([list(side) for side in zip(*rows, strict=True)])
         texts = list(zip(*pairs.sides, strict=True))
         changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
-        return Judged(reasons, pairs.hashes, changed, histograms)
+        return Result({"changed": changed, "histograms": histograms}, {"reasons": reasons, "hashes": pairs.hashes})
 
-    def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Judged]]) -> Result:
+    def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
         in_order = sorted(done, key=lambda each: each[0].units[0])
         changed, histograms = dict[int, Row](), Counter[str]()
         for batch, judged in in_order:
-            changed |= {batch.units[n] - chunk.first: row for n, row in judged.changed.items()}
-            histograms.update(judged.histograms)
-        arrays = {
-            name: np.concatenate([getattr(judged, name) for _, judged in in_order]) for name in ("reasons", "hashes")
-        }
+            changed |= {batch.units[n] - chunk.first: row for n, row in judged.values["changed"].items()}
+            histograms.update(judged.values["histograms"])
+        names = "reasons", "hashes"
+        arrays = {name: np.concatenate([judged.arrays[name] for _, judged in in_order]) for name in names}
         return Result({"changed": list(changed.items()), "histograms": histograms}, arrays)
 
 
@@ -115,14 +103,14 @@ class Summary:
         """The number of pairs of each corpus that were kept."""
         return [read - counts.total() for read, counts in zip(self.read, self.counts, strict=True)]
 
-    def add(self, part: "_JudgedShard") -> None:
-        """Counts the pairs of a shard."""
-        self.read[part.shard.segment] += part.shard.rows
-        self.histograms.update(part.histograms)
-        for code in np.unique(part.reasons[part.reasons >= 0]).tolist():
-            reason, dropped = REASONS[code], np.flatnonzero(part.reasons == code).tolist()
-            self.counts[part.shard.segment][reason] += len(dropped)
-            some = {*self.examples.get(reason, []), *((int(part.hashes[n]), part.rows[n]) for n in dropped)}
+    def add(self, shard: Shard, result: Result, rows: Sequence[Row], reasons: np.ndarray) -> None:
+        """Counts the pairs of a shard by their final reasons."""
+        self.read[shard.segment] += shard.rows
+        self.histograms.update(result.values["histograms"])
+        for code in np.unique(reasons[reasons >= 0]).tolist():
+            reason, dropped = REASONS[code], np.flatnonzero(reasons == code).tolist()
+            self.counts[shard.segment][reason] += len(dropped)
+            some = {*self.examples.get(reason, []), *((int(result.arrays["hashes"][n]), rows[n]) for n in dropped)}
             self.examples[reason] = heapq.nsmallest(_EXAMPLES, some)
 
     def in_words(self) -> str:
@@ -253,25 +241,17 @@ def _excluded(config: CleanConfig) -> np.ndarray:
     return different[different != 0]
 
 
-class _JudgedShard(NamedTuple):
-    """A shard after all shards were judged: its rows with their text changed, and their final reasons."""
+def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Result, list[Row], np.ndarray]]:
+    """Yields each shard in order with its result, its rows with their text changed, and their final reasons.
 
-    shard: Shard
-    rows: list[Row]
-    reasons: np.ndarray
-    hashes: np.ndarray
-    histograms: dict[str, int]
-
-
-def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_JudgedShard]:
-    """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
+    `reasons` has those of all pairs; int8, [pairs].
+    """
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
         rows = [row for row, _ in files.read(shard)]
         for index, row in result.values["changed"]:
             rows[index] = tuple(row)
-        of_shard = reasons[first : first + shard.rows]
-        yield _JudgedShard(shard, rows, of_shard, result.arrays["hashes"], result.values["histograms"])
+        yield shard, result, rows, reasons[first : first + shard.rows]
         first += shard.rows
 
 
@@ -290,8 +270,8 @@ def _score(
     if not sides[0].exists():
         folder.data.mkdir(exist_ok=True)
         with _opened([("--dest", str(path)) for path in sides]) as opened:
-            for part in _parts(folder, reasons):
-                _write_rows(part, opened, [], config)
+            for _, _, rows, of_shard in _judged(folder, reasons):
+                _write_rows(rows, of_shard, opened, [], config)
     files = list(map(str, sides))
     scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
@@ -309,21 +289,20 @@ def _write(
     report: Callable[[Summary], None],
 ) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
-    config, rows = summary.config, folder.plan.rows
-    sides = len(config.languages)
+    config, sides = summary.config, len(summary.config.languages)
     # The first output is renamed last: if it is there, all of them are.
     with _opened(outputs[:sides]) as kept:
-        with _opened(outputs[sides:]) as rejected, console.Progress("Writing", rows, "pair") as progress:
-            for part in _parts(folder, reasons):
-                _write_rows(part, kept, rejected, config)
-                summary.add(part)
-                progress.advance(part.shard.rows)
+        with _opened(outputs[sides:]) as rejected, console.Progress("Writing", folder.plan.rows, "pair") as progress:
+            for shard, result, rows, of_shard in _judged(folder, reasons):
+                _write_rows(rows, of_shard, kept, rejected, config)
+                summary.add(shard, result, rows, of_shard)
+                progress.advance(shard.rows)
         report(summary)
         if not any(summary.kept):
             folder.discard()
             others = " and ".join(filter(None, (config.rejected, config.page)))
             raise NmtError(
-                f"all {rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
+                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
                 f"{f', only {others}' if others else ''}; check the languages and the rules"
             )
 
@@ -344,13 +323,15 @@ def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
     reasons[order[ranks >= most]] = REASONS.index(COPIES)
 
 
-def _write_rows(part: _JudgedShard, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig) -> None:
+def _write_rows(
+    rows: Sequence[Row], reasons: np.ndarray, kept: Sequence[Output], rejected: Sequence[Output], config: CleanConfig
+) -> None:
     """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
-    good = [row for row, reason in zip(part.rows, part.reasons.tolist(), strict=True) if reason < 0]
+    good = [row for row, reason in zip(rows, reasons.tolist(), strict=True) if reason < 0]
     for file, lines in zip(kept, zip(*good, strict=True), strict=False):
         file.write("".join(f"{line}\n" for line in lines))
     for file in rejected:
-        for row, reason in zip(part.rows, part.reasons.tolist(), strict=True):
+        for row, reason in zip(rows, reasons.tolist(), strict=True):
             if reason >= 0:
                 texts = (line.replace("\t", " ") for line in row)
                 file.write("\t".join([reason_in_words(REASONS[reason], config), *texts]) + "\n")

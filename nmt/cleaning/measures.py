@@ -139,9 +139,3 @@ def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
         np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])
         sums_L = np.add.reduceat(keys_C * powers[ranks_C], starts_L)
     return hashed(sums_L) * (sums_L != 0)
-
-
-def hash_of_pairs(first_L: np.ndarray, second_L: np.ndarray) -> np.ndarray:
-    """Returns one hash for each pair of hashes; uint64, [L]."""
-    with np.errstate(over="ignore"):
-        return hashed(first_L * np.uint64(3) + hashed(second_L))

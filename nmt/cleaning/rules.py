@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from nmt.cleaning.measures import Measures, hash_of_pairs, length_ratio, measure
+from nmt.cleaning.measures import Measures, length_ratio, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
+from nmt.data.mixture import hashed
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
 from nmt.text.languages import EXTRA, Identifier, base_language, label_of
@@ -63,26 +64,6 @@ _HOUR_OF_12 = re.compile(r"(?<![\d.,:])0?(1[0-2]|[1-9])(?:[:.][0-5]\d)?\s?([ap])
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
 
-class Language:
-    """Detects text in the wrong language."""
-
-    def __init__(self, languages: Sequence[str]) -> None:
-        self._identifier = Identifier("--max-other-language")
-        self._labels = list(map(label_of, languages))
-        for lang, label in zip(languages, self._labels, strict=True):
-            if label not in self._identifier.known:
-                raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
-
-    def others(self, pairs: "Pairs") -> np.ndarray:
-        """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
-        probabilities = np.zeros(len(pairs.alive))
-        for lines, measures, own in zip(pairs.sides, pairs.measures, self._labels, strict=True):
-            for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
-                ((label, probability),) = self._identifier.likeliest(lines[index], 1)
-                probabilities[index] = max(probabilities[index], 0.0 if label == own else probability)
-        return probabilities
-
-
 class Pairs:
     """Some pairs, or lines in one language, and their measures.
 
@@ -90,12 +71,12 @@ class Pairs:
         sides: the lines of each language.
         languages: the languages of the sides, without region or script.
         measures: the measures of each language.
-        language: the `Language` that detects text in others; None if that rule is off.
         alive: which pairs no rule has dropped yet; bool, [L].
     """
 
-    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Any) -> None:
-        self.sides, self.language, self.languages = sides, language, list(map(base_language, config.languages))
+    def __init__(self, sides: Sequence[Lines], config: CleanConfig, identifier: Identifier | None) -> None:
+        self.sides, self._languages, self._identifier = sides, config.languages, identifier
+        self.languages = list(map(base_language, config.languages))
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
 
@@ -114,11 +95,22 @@ class Pairs:
             values[index] = max(map(of_line, (lines[index] for lines in self.sides), self.languages))
         return values
 
+    def in_other_language(self) -> np.ndarray:
+        """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
+        assert self._identifier
+        probabilities = np.zeros(len(self.alive))
+        for lines, measures, lang in zip(self.sides, self.measures, self._languages, strict=True):
+            for index in np.flatnonzero(self.alive & (measures.letters >= _SURE_LETTERS)):
+                ((label, probability),) = self._identifier.likeliest(lines[index], 1)
+                probabilities[index] = max(probabilities[index], 0.0 if label == label_of(lang) else probability)
+        return probabilities
+
     @cached_property
     def hashes(self) -> np.ndarray:
         """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
         first, *second = (side.hash for side in self.measures)
-        return hash_of_pairs(first, *second) if second else first
+        with np.errstate(over="ignore"):
+            return hashed(first * np.uint64(3) + hashed(second[0])) if second else first
 
 
 def _repeats(line: str, lang: str) -> bool:
@@ -234,7 +226,7 @@ RULES = (
     Rule("numbers", _numbers, compares=True),
     Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
     Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),
-    Rule("max_other_language", lambda pairs: pairs.language.others(pairs), _steps(0, 1, 0.025)),
+    Rule("max_other_language", Pairs.in_other_language, _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.
 EMPTY, ENCODING, EXCLUDED, COPIES, SCORE = "empty", "encoding", "exclude", "max_copies", "min_score"
@@ -271,8 +263,12 @@ class Cleaner(Processor):
     def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
         """`excluded` has the hashes of the lines of --exclude, ascending; uint64."""
         self.config, self.excluded = config, excluded
-        identifies = is_on("max_other_language", config.max_other_language)
-        self._language = Language(config.languages) if identifies else None
+        self._identifier: Identifier | None = None
+        if is_on("max_other_language", config.max_other_language):
+            self._identifier = Identifier("--max-other-language")
+            for lang in config.languages:
+                if label_of(lang) not in self._identifier.known:
+                    raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
         if config.encoding != "keep":
             with importing("ftfy", f"--encoding {config.encoding}", EXTRA):
                 import ftfy
@@ -285,7 +281,7 @@ class Cleaner(Processor):
         The reason is -1 for a pair that is kept; int8, [L]. The histograms count pairs by option and bin.
         """
         changed = [[self.changed(line) for line in lines] for lines in sides]
-        pairs = Pairs(changed, self.config, self._language)
+        pairs = Pairs(changed, self.config, self._identifier)
         reasons = np.full(len(pairs.alive), -1, np.int8)
         histograms: Counter[str] = Counter()
 

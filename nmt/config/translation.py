@@ -123,26 +123,23 @@ class EngineConfig(Config):
         "File of nmt vocabulary-map. A sentence is translated only with the target pieces that the file lists for its "
         "source pieces, and their probabilities add up to 1.",
     )
-
-    def can_require_phrases(self, search: SearchConfig) -> bool:
-        """Returns whether a translation can be required to have phrases."""
-        return self._without_phrases(search) is None
+    keep: tuple[str, ...] = search_option(
+        (),
+        "Regular expression of words that stay as they are, besides addresses, placeholders, tags and emoji. May be "
+        "given several times.",
+    )
 
     def check_phrases(self, search: SearchConfig, files: Mapping[str, str | None]) -> None:
         """Raises NmtError if files of phrases, by flag, were given for a search that cannot require phrases."""
-        obstacle = self._without_phrases(search)
-        for flag, path in files.items():
-            if obstacle and path is not None:
-                raise NmtError(f"{flag} does not work with {obstacle}; leave out one of the two")
-
-    def _without_phrases(self, search: SearchConfig) -> str | None:
-        """Returns a flag that rules out required phrases; None if none was given."""
         given = {
             "--engine ctranslate2": self.engine == "ctranslate2",
             "--sample": search.sample,
             "--beam-groups": search.beam_groups > 1,
         }
-        return next((flag for flag, is_given in given.items() if is_given), None)
+        obstacle = next((flag for flag, is_given in given.items() if is_given), None)
+        for flag, path in files.items():
+            if obstacle and path is not None:
+                raise NmtError(f"{flag} does not work with {obstacle}; leave out one of the two")
 
     def _check(self) -> None:
         if self.compute_type != "auto" and self.engine == "pytorch":

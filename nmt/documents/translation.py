@@ -125,7 +125,7 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    options, codec = execution.options, read_codec(files.model[0])
+    options, codec = execution.options, read_codec(files.model[0], engine.keep)
     sentences = Sentences(codec, codec)
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401

@@ -6,7 +6,6 @@ the subword models, which convert between text and pieces.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -107,38 +106,12 @@ def specification(
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
-    spec = _spec(checkpoint, transformer_spec, never)
-    spec.validate()
-    if quantization == "int8":
-        spec.optimize()
-        visit_spec(spec, _quantize)
-    else:
-        spec.optimize(quantization=quantization)
-    return spec
-
-
-def _quantize(layer: Any, name: str, value: Any) -> None:
-    """Replaces a weight by 8-bit numbers up to _LARGEST, with a scale for each row.
-
-    Processors without VNNI instructions add two products of an activation, up to 255, and a weight in 16 bits. With
-    larger weights, that sum would overflow.
-    """
-    attribute = name.rpartition("/")[2]
-    if hasattr(layer, f"{attribute}_scale") and not isinstance(value, str):  # a string refers to an equal weight
-        weight, variable = value.numpy(), type(value)
-        scale = _LARGEST / np.abs(weight).max(axis=1, initial=1e-30)
-        setattr(layer, attribute, variable(np.rint(weight * scale[:, None]).astype(np.int8)))
-        setattr(layer, f"{attribute}_scale", variable(scale.astype(np.float32)))
-
-
-def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> Any:
-    """Returns CTranslate2's specification of the model, with all weights."""
     c, codec = checkpoint.model_config, checkpoint.codec
-    spec = specs.TransformerSpec.from_config(
+    spec = transformer_spec.TransformerSpec.from_config(
         (c.encoder_layers, c.decoder_layers),
         c.heads,
         pre_norm=c.norm == "pre",
-        activation=specs.common_spec.Activation[c.activation.upper()],
+        activation=transformer_spec.common_spec.Activation[c.activation.upper()],
         # Words are aligned as in nmt.translate.alignment. The trained head is the first one.
         alignment_layer=c.guided_alignment - 1 if c.guided_alignment else -1,
         alignment_heads=1 if c.guided_alignment else c.heads,
@@ -167,26 +140,40 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> An
     for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():
         setattr(spec.config, name, value)
     spec.config.add_attribute("text", codec.config.to_dict())
+    spec.validate()
+    if quantization == "int8":
+        spec.optimize()
+        visit_spec(spec, _quantize)
+    else:
+        spec.optimize(quantization=quantization)
     return spec
 
 
-# The matrices of each sublayer, by their names in nmt and in the order of CTranslate2.
-_MATRICES = {
-    "self_attention": ("query_key_value", "output"),
-    "cross_attention": ("query", "key_value", "output"),
-    "feed_forward": ("inner", "outer"),
-}
+def _quantize(layer: Any, name: str, value: Any) -> None:
+    """Replaces a weight by 8-bit numbers up to _LARGEST, with a scale for each row.
+
+    Processors without VNNI instructions add two products of an activation, up to 255, and a weight in 16 bits. With
+    larger weights, that sum would overflow.
+    """
+    attribute = name.rpartition("/")[2]
+    if hasattr(layer, f"{attribute}_scale") and not isinstance(value, str):  # a string refers to an equal weight
+        weight, variable = value.numpy(), type(value)
+        scale = _LARGEST / np.abs(weight).max(axis=1, initial=1e-30)
+        setattr(layer, attribute, variable(np.rint(weight * scale[:, None]).astype(np.int8)))
+        setattr(layer, f"{attribute}_scale", variable(scale.astype(np.float32)))
 
 
 def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
-    sublayers = {
-        "self_attention": (layer.self_attention.linear, layer.self_attention.layer_norm),
-        "feed_forward": ([layer.ffn.linear_0, layer.ffn.linear_1], layer.ffn.layer_norm),
-    }
+    attention, ffn = layer.self_attention, layer.ffn
+    sublayers: list[tuple[str, tuple[str, ...], Any, Any]] = [
+        ("self_attention", ("query_key_value", "output"), attention.linear, attention.layer_norm),
+        ("feed_forward", ("inner", "outer"), (ffn.linear_0, ffn.linear_1), ffn.layer_norm),
+    ]
     if hasattr(layer, "attention"):
-        sublayers["cross_attention"] = layer.attention.linear, layer.attention.layer_norm
-    for sublayer, (linears, norm) in sublayers.items():
-        for linear, matrix in zip(linears, _MATRICES[sublayer], strict=True):
+        cross = layer.attention
+        sublayers.append(("cross_attention", ("query", "key_value", "output"), cross.linear, cross.layer_norm))
+    for sublayer, matrices, linears, norm in sublayers:
+        for linear, matrix in zip(linears, matrices, strict=True):
             linear.weight = weights[f"{name}.{sublayer}.{matrix}.weight"]
             if (bias := f"{name}.{sublayer}.{matrix}.bias") in weights:
                 linear.bias = weights[bias]

@@ -1,6 +1,6 @@
-"""Imports checkpoints of fairseq's `transformer`, as its public source describes them."""
+"""Imports checkpoints of fairseq's `transformer`, as its public source describes them, and has its names of weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,72 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import Ids, from_theirs
+from nmt.interop.conversion import ForeignVocabulary, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.interop.foreign_model import Settings, Tensors
+from nmt.model.architectures import weight_shapes
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
+
+# fairseq's names for each weight of a layer in nmt, which joins some matrices. MarianMT in transformers has them, too.
+FAIRSEQ_WEIGHTS = {
+    "self_attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.output": ("self_attn.out_proj",),
+    "self_attention_residual.norm": ("self_attn_layer_norm",),
+    "cross_attention.query": ("encoder_attn.q_proj",),
+    "cross_attention.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.output": ("encoder_attn.out_proj",),
+    "cross_attention_residual.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_residual.norm": ("final_layer_norm",),
+}
+
+
+def _weight_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...], int]]:
+    """Yields our name of each weight in encoder and decoder without `.weight`, fairseq's names, and the shape of each.
+
+    The number is the axis that `our_columns` reorders, which is the model's width.
+    """
+    for name, shape in weight_shapes(config, 1).items():
+        ours, _, kind = name.rpartition(".")
+        stack, *layer = ours.split(".", 2)
+        if kind == "weight" and (len(layer) == 2 or stack.endswith("_norm")):
+            final_norm = [f"{stack.removesuffix('_norm')}.layer_norm"]
+            theirs = [f"{stack}.layers.{layer[0]}.{x}" for x in FAIRSEQ_WEIGHTS[layer[1]]] if layer else final_norm
+            width_axis = 0 if ours.endswith(("output", "outer", "norm")) else 1
+            yield ours, theirs, (shape[0] // len(theirs), *shape[1:]), width_axis
+
+
+def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Tensor]:
+    """Returns the weights of encoder and decoder by our names, from a model with the names of fairseq.
+
+    The width of a head is d_model / heads. Attention always gets biases, whatever the config says.
+
+    Args:
+        prefix: the beginning of the names.
+    """
+    columns, weights = our_columns(config.d_model), {}
+    for ours, theirs, shape, axis in _weight_names(config):
+        weight = torch.cat([tensors.take(f"{prefix}{name}.weight", shape) for name in theirs])
+        bias = torch.cat([tensors.take(f"{prefix}{name}.bias", shape[:1]) for name in theirs])
+        weights[f"{ours}.weight"] = weight.index_select(axis, columns)
+        weights[f"{ours}.bias"] = bias[columns] if axis == 0 else bias
+    return weights
+
+
+def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Returns the weights of encoder and decoder by the names of fairseq. Biases that the model lacks are zero."""
+    columns, tensors = our_columns(config.d_model).argsort(), {}
+    for ours, theirs, shape, axis in _weight_names(config):
+        weight = weights[f"{ours}.weight"].index_select(axis, columns)
+        bias = weights.get(f"{ours}.bias", weight.new_zeros(len(weight)))
+        bias = bias[columns] if axis == 0 else bias
+        for name, rows, biases in zip(theirs, weight.split(shape[0]), bias.split(shape[0]), strict=True):
+            tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"] = rows.contiguous(), biases.contiguous()
+    return tensors
+
 
 # The pieces with ids 0 to 3. A dictionary file of fairseq leaves them out, so its first line has id 4.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
@@ -25,8 +85,8 @@ _PAD, _EOS, _UNK = range(1, len(_FIRST_PIECES))
 _VERSION = "#version: 0.2"
 
 
-def read_dictionary(path: Path) -> list[str]:
-    """Returns the piece of each id of a dictionary of fairseq."""
+def read_dictionary(path: Path) -> ForeignVocabulary:
+    """Returns the ids of a dictionary of fairseq."""
     pieces: dict[str, None] = dict.fromkeys(_FIRST_PIECES)
     for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
@@ -35,7 +95,7 @@ def read_dictionary(path: Path) -> list[str]:
         if piece in pieces:
             raise NmtError(f"{path}, line {number}: the piece {piece!r:.80} is there twice; give fairseq's dict file")
         pieces[piece] = None
-    return list(pieces)
+    return ForeignVocabulary((_PAD, _UNK, _EOS, _EOS), dict(enumerate(pieces)), len(pieces))
 
 
 def read_codes(path: Path) -> bytes:
@@ -104,13 +164,12 @@ def import_fairseq(
         norm="pre" if options.of_both_sides("normalize_before") else "post",
         sinusoids="fairseq",
     )
-    read = {name: read_dictionary(Path(name)) for name in dictionaries}
+    vocabularies = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
-    pieces = [read[name] for name in sides]
-    ids = [Ids((_PAD, _UNK, _EOS, _EOS), len(of_side)) for of_side in pieces]
-    weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), *ids)
+    source, target = (vocabularies[name] for name in sides)
+    weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), source, target)
     same_embedding = torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
-    joint = pieces[0] == pieces[1] and same_embedding
+    joint = source == target and same_embedding
     if joint:
         del weights["source_embedding.weight"]
     langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
@@ -121,10 +180,7 @@ def import_fairseq(
     text = TextConfig.from_dict({**langs, **tokenizers, **rest}, str(path))
     merges = read_codes(Path(codes))
     try:
-        subwords = [
-            Mapped(side.vocabulary(dict(enumerate(names)), dictionary), merges, "subword-nmt")
-            for dictionary, names, side in zip(sides, pieces, ids, strict=True)
-        ]
+        subwords = [Mapped(vocabularies[name].our_pieces(name), merges, "subword-nmt") for name in sides]
     except ValueError as error:
         raise NmtError(f"{codes} is not a file of BPE codes ({error}); give the codes file of the model") from error
     provenance = {"nmt": __version__, "imported": {"format": "fairseq", "file": file}}
@@ -164,14 +220,16 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
     return modern
 
 
-def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) -> dict[str, Tensor]:
+def _weights(
+    config: ModelConfig, tensors: Tensors, source: ForeignVocabulary, target: ForeignVocabulary
+) -> dict[str, Tensor]:
     """Returns the weights by our names, with separate embeddings."""
-    weights = from_theirs(config, tensors)
+    weights = from_fairseq(config, tensors)
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
     target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
-    weights["source_embedding.weight"] = source.embedding(source_VD)
-    weights["target_embedding.weight"] = target.embedding(target_VD)
-    weights["output_bias"] = target.output_bias(torch.zeros(target.size))
+    weights["source_embedding.weight"] = source.our_embedding(source_VD)
+    weights["target_embedding.weight"] = target.our_embedding(target_VD)
+    weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):
         for buffer in _BUFFERS:

@@ -18,7 +18,8 @@ from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SPECIAL_PIECES, Ids, check_supported, from_theirs, our_columns, to_theirs
+from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, check_supported, our_columns
+from nmt.interop.fairseq import from_fairseq, to_fairseq
 from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
 from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
@@ -43,9 +44,15 @@ def import_huggingface(folder: str, source_lang: str | None, target_lang: str | 
         raise NmtError(f"{folder} is a file; give the folder of the model")
     settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
     config, tensors = _our_config(settings), _read_tensors(path)
-    embeddings = _embeddings(settings, tensors, config.d_model)
-    codec, ids = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
-    weights = _our_weights(config, tensors, ids, embeddings)
+    size = settings.required("vocab_size")
+    if settings.choice(_SHARING, [True, False], True):
+        embeddings = (tensors.take(_SHARED, (size, config.d_model)),) * 2
+    else:
+        sizes = {"source": size, "target": settings.values.get("decoder_vocab_size", size)}
+        source_VD, target_VD = (tensors.take(_SIDES[side], (sizes[side], config.d_model)) for side in _SIDES)
+        embeddings = source_VD, target_VD
+    codec, vocabularies = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
+    weights = _our_weights(config, tensors, vocabularies, embeddings)
     if not settings.values.get("scale_embedding", False):
         # The same model with embeddings that are multiplied by √d_model.
         scale, last = math.sqrt(config.d_model), f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
@@ -103,7 +110,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    tensors = to_theirs(config, weights, "model.")
+    tensors = to_fairseq(config, weights, "model.")
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
         tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
@@ -142,8 +149,28 @@ def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
         "separate_vocabs": not codec.config.joint_vocab,
         "model_max_length": POSITIONS,
     }
-    files = {
-        _CONFIG: _their_config(config, codec),
+    files: dict[str, dict[str, Any]] = {
+        _CONFIG: {
+            "model_type": "marian",
+            "architectures": ["MarianMTModel"],
+            "is_encoder_decoder": True,
+            **{name: getattr(config, name) for name in _SIZES},
+            "encoder_ffn_dim": config.d_ff,
+            "decoder_ffn_dim": config.d_ff,
+            "encoder_attention_heads": config.heads,
+            "decoder_attention_heads": config.heads,
+            "activation_function": config.activation,
+            "scale_embedding": True,
+            _SHARING: codec.config.joint_vocab,
+            "tie_word_embeddings": True,
+            "vocab_size": len(codec.source),
+            "decoder_vocab_size": len(codec.target),
+            "max_position_embeddings": POSITIONS,
+            **_SPECIAL_IDS,
+            "forced_eos_token_id": EOS,
+            "dtype": "float32",
+            _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
+        },
         _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
         _TOKENIZER: tokenizer,
         _VOCABULARY: {piece: i for i, piece in enumerate(codec.source.vocabulary)},
@@ -190,31 +217,6 @@ def _our_config(settings: Settings) -> ModelConfig:
     return settings.model_config(settings.required("d_model"), settings.of_both_sides("ffn_dim"), activation=activation)
 
 
-def _their_config(config: ModelConfig, codec: TextCodec) -> dict[str, Any]:
-    """Returns the config.json of a MarianMT model."""
-    return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "is_encoder_decoder": True,
-        **{name: getattr(config, name) for name in _SIZES},
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "encoder_attention_heads": config.heads,
-        "decoder_attention_heads": config.heads,
-        "activation_function": config.activation,
-        "scale_embedding": True,
-        _SHARING: codec.config.joint_vocab,
-        "tie_word_embeddings": True,
-        "vocab_size": len(codec.source),
-        "decoder_vocab_size": len(codec.target),
-        "max_position_embeddings": POSITIONS,
-        **_SPECIAL_IDS,
-        "forced_eos_token_id": EOS,
-        "dtype": "float32",
-        _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
-    }
-
-
 # The weights
 
 _SHARED = "model.shared.weight"
@@ -245,31 +247,21 @@ def _read_tensors(folder: Path) -> Tensors:
     return Tensors(tensors, path, _CONFIG, "download both again")
 
 
-def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Tensor, Tensor]:
-    """Returns the source and the target embedding, VD each. A shared embedding is the same object twice."""
-    size = settings.required("vocab_size")
-    if settings.choice(_SHARING, [True, False], True):
-        shared_VD = tensors.take(_SHARED, (size, d_model))
-        return shared_VD, shared_VD
-    source_VD = tensors.take(_SIDES["source"], (size, d_model))
-    return source_VD, tensors.take(_SIDES["target"], (settings.values.get("decoder_vocab_size", size), d_model))
-
-
 def _our_weights(
-    config: ModelConfig, tensors: Tensors, ids: Sequence[Ids], embeddings: tuple[Tensor, Tensor]
+    config: ModelConfig, tensors: Tensors, vocabularies: Sequence[ForeignVocabulary], embeddings: tuple[Tensor, Tensor]
 ) -> dict[str, Tensor]:
     """Returns the weights of a MarianMT model by their names in nmt, with all biases.
 
     Args:
-        ids, embeddings: one for the source and one for the target.
+        vocabularies, embeddings: one for the source and one for the target.
     """
-    source_VD, target_VD = embeddings
-    weights = from_theirs(config, tensors, "model.")
-    weights["target_embedding.weight"] = ids[1].embedding(target_VD)
+    (source, target), (source_VD, target_VD) = vocabularies, embeddings
+    weights = from_fairseq(config, tensors, "model.")
+    weights["target_embedding.weight"] = target.our_embedding(target_VD)
     if source_VD is not target_VD:
-        weights["source_embedding.weight"] = ids[0].embedding(source_VD)
+        weights["source_embedding.weight"] = source.our_embedding(source_VD)
     bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
-    weights["output_bias"] = ids[1].output_bias(bias_1V[0])
+    weights["output_bias"] = target.our_bias(bias_1V[0])
     tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
     for name in _ENCODINGS:
         encodings = tensors.take_if_there(name)
@@ -292,8 +284,8 @@ def _our_weights(
 
 def _read_text(
     settings: Settings, embeddings: tuple[Tensor, Tensor], langs: Mapping[str, str | None]
-) -> tuple[TextCodec, list[Ids]]:
-    """Returns the text processing of a MarianMT folder, and the ids of both sides."""
+) -> tuple[TextCodec, list[ForeignVocabulary]]:
+    """Returns the text processing of a MarianMT folder, and the vocabularies of both sides."""
     folder, shared = settings.path.parent, embeddings[0] is embeddings[1]
     options = read_json(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else {}
     separate = options.get("separate_vocabs", False)
@@ -303,17 +295,17 @@ def _read_text(
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
     sides = [_vocabulary(settings, file, len(of_VD), unknown) for file, of_VD in zip(files, embeddings, strict=True)]
-    text = _text_config(settings, Settings(options, folder), langs, sides[0][0], shared=shared)
+    text = _text_config(settings, Settings(options, folder), langs, sides[0].pieces, shared=shared)
     models = [
-        _subword(folder / name, text.subword, ids, pieces, file)
-        for name, (pieces, ids), file in zip(_MODELS, sides, files, strict=True)
+        _subword(folder / name, text.subword, vocabulary, file)
+        for name, vocabulary, file in zip(_MODELS, sides, files, strict=True)
     ]
     source, target = (models[0], models[0]) if text.one_model else models
-    return TextCodec.checked(text, source, target, str(folder)), [ids for _, ids in sides]
+    return TextCodec.checked(text, source, target, str(folder)), sides
 
 
-def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> tuple[dict[int, str], Ids]:
-    """Returns the piece of each id of a vocabulary for an embedding of so many pieces, and its special ids.
+def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> ForeignVocabulary:
+    """Returns a vocabulary for an embedding of so many pieces.
 
     Args:
         unknown: the piece for unknown text.
@@ -340,7 +332,7 @@ def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> tupl
                 f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
             )
     pad, start, eos = special.values()
-    return {i: piece for piece, i in ids.items()}, Ids((pad, ids[unknown], start, eos), size)
+    return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)
 
 
 def _text_config(
@@ -363,15 +355,15 @@ def _text_config(
     return text
 
 
-def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabulary_path: Path) -> SubwordModel:
+def _subword(path: Path, kind: str, vocabulary: ForeignVocabulary, vocabulary_path: Path) -> SubwordModel:
     model = read_bytes(path)
     if kind == "marian":
-        vocabulary = ids.vocabulary(pieces, str(vocabulary_path))
+        pieces = vocabulary.our_pieces(str(vocabulary_path))
         try:
-            return Mapped(vocabulary, model, kind)
+            return Mapped(pieces, model, kind)
         except (ValueError, RuntimeError) as error:
             raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
     subword = Subword.from_bytes(model, kind, str(path))
-    if subword.vocabulary != [pieces.get(i) for i in ids.order]:
+    if subword.vocabulary != [vocabulary.pieces.get(i) for i in vocabulary.order]:
         raise NmtError(f"{path} and {vocabulary_path} have different pieces; export the model again")
     return subword

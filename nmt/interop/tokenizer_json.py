@@ -18,8 +18,6 @@ from nmt.text.subword import EOS, UNK
 _SPACE = "▁"
 # The score of pieces that only the target model has. It is so low that they do not take part in the segmentation.
 _TARGET_ONLY = -1e4
-# Options of added pieces, which are never split. All are off. Decoding drops special pieces.
-_SPLITTING = "single_word", "lstrip", "rstrip", "normalized"
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
     {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
@@ -43,12 +41,14 @@ def tokenizer_json(codec: TextCodec) -> str:
     eos = pieces[EOS]
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
+    # Added pieces are never split. Decoding drops special pieces.
+    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": i, "content": pieces[i], **dict.fromkeys(_SPLITTING, False), "special": i <= EOS}
+            {"id": i, "content": pieces[i], **off, "special": i <= EOS}
             for i in (*range(EOS + 1), *codec.source.ids(list(codec.config.tags)))
         ],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},

@@ -3,7 +3,7 @@
 import base64
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,22 +26,14 @@ _ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
 _HEAD = 60
 
 
-class _Names(NamedTuple):
-    """What the page and the picture call a kind of attention."""
-
-    name: str
-    query_side: str
-    key_side: str
-    about: str
-
-
+_FIELDS = "name", "query_side", "key_side", "about"
 _ABOUT_CROSS = "Each piece of the translation is predicted with attention to the source pieces."
 _ABOUT_DECODER = "Each piece that the decoder reads attends to itself and to the pieces before it."
-# The order is that of the choices on the page.
-_KINDS: dict[Kind, _Names] = {
-    "cross": _Names("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
-    "encoder": _Names("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
-    "decoder": _Names("Decoder self-attention", "translation, as read", "translation", _ABOUT_DECODER),
+# What the page and the picture call each kind of attention, in the order of the choices on the page.
+_KINDS: dict[Kind, tuple[str, str, str, str]] = {
+    "cross": ("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
+    "encoder": ("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
+    "decoder": ("Decoder self-attention", "translation, as read", "translation", _ABOUT_DECODER),
 }
 
 
@@ -76,7 +68,13 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        target_ids = _translated(engine, source)
+        # Learned positions may not allow the usual lengths.
+        positions = model.config.learned_positions or 2 * _LONGEST
+        longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
+        offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
+        search = SearchConfig(max_source_length=longest, max_length_offset=offset)
+        ((best, *_),) = Translator(engine).hypotheses([source], search)
+        target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
@@ -98,17 +96,6 @@ def _check(ids: list[int], what: str) -> None:
         raise NmtError(f"{what} has {len(ids):,} pieces, but 1 to {_LONGEST} can be drawn; give another sentence")
 
 
-def _translated(engine: PyTorchEngine, source: str) -> list[int]:
-    """Returns the ids of the model's own translation. Learned positions may not allow the usual lengths."""
-    (model,) = engine.ensemble.models
-    positions = model.config.learned_positions or 2 * _LONGEST
-    longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
-    offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
-    search = SearchConfig(max_source_length=longest, max_length_offset=offset)
-    ((best, *_),) = Translator(engine).hypotheses([source], search)
-    return engine.codec.target.ids(best.pieces)
-
-
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:
     return torch.cat([recorded[getattr(layer, name)] for layer in layers]).float().cpu()  # of one sentence
 
@@ -123,7 +110,8 @@ def page_data(
         attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
         weights = base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode()
         pieces = {"queries": attention.queries, "keys": attention.keys}
-        kinds[name] = {**names._asdict(), **pieces, "layers": layers, "heads": heads, "weights": weights}
+        fields = dict(zip(_FIELDS, names, strict=True))
+        kinds[name] = {**fields, **pieces, "layers": layers, "heads": heads, "weights": weights}
     return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
 
 
@@ -157,23 +145,16 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
         for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
         for i, piece in enumerate(pieces)
     ]
-    names = _KINDS[kind]
+    name, query_side, key_side, _ = _KINDS[kind]
     titles = [
-        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{names.name}, layer {layer}, head {head}</text>',
-        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{names.query_side}</text>',
-        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{names.key_side}</text>',
+        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{name}, layer {layer}, head {head}</text>',
+        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{query_side}</text>',
+        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{key_side}</text>',
     ]
     width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-            f'<rect width="{width}" height="{height}" fill="white"/>',
-            '<g stroke="#2f5fd0" stroke-width="2">',
-            *lines,
-            '</g>\n<g font-family="sans-serif" font-size="14">',
-            *titles,
-            *texts,
-            "</g>\n</svg>\n",
-        ]
+    beginning = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
     )
+    groups = '<g stroke="#2f5fd0" stroke-width="2">', '</g>\n<g font-family="sans-serif" font-size="14">'
+    return "\n".join([beginning, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])

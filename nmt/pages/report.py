@@ -211,14 +211,11 @@ def _shown(run: Run) -> dict[str, Any]:
 
 def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, list[float | None]]:
     """Returns the values of each name, in the order of the records; a missing value is null."""
-
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else float(f"{value:.7g}")
-
+    values = {name: [record.get(name) for record in records] for name in names}
     return {
         "update": [record["update"] for record in records],
         "train_seconds": [round(record["train_seconds"], 3) for record in records],
-        **{name: [rounded(record.get(name)) for record in records] for name in names},
+        **{name: [None if v is None else float(f"{v:.7g}") for v in column] for name, column in values.items()},
     }
 
 

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from nmt import __version__
 from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
+from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import answered, constant, failed
@@ -118,12 +119,22 @@ def _status_routes(service: Service) -> APIRouter:
         direct = [(model.pair, (model,)) for model in served]
         pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
         return schema.ModelsAnswer(
-            models=[model.entry(service.engine) for model in served],
+            models=[
+                schema.ModelEntry(
+                    name=model.name,
+                    source_lang=model.codec.config.source_lang,
+                    target_lang=model.codec.config.target_lang,
+                    target_spaces=model.codec.has_spaces("target"),
+                    parameters=parameter_count(model.config, model.codec),
+                    engine=service.engine.engine,
+                )
+                for model in served
+            ],
             pairs=[
                 schema.LanguagePair(source_lang=source, target_lang=target, models=[model.name for model in path])
                 for (source, target), path in [*direct, *pivots]
             ],
-            attention=service.engine == "pytorch",
+            attention=service.engine.engine == "pytorch",
             glossaries=list(service.glossaries),
             documents=list(FORMATS) if service.config.max_document_mib else [],
             max_document_mib=service.config.max_document_mib,

@@ -8,7 +8,7 @@ get work too. Everything here runs in the event loop.
 import asyncio
 import math
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,35 +20,53 @@ from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.answers import RETRY
 from nmt.serving.metrics import BATCHES
-
-# Submits an operation and its payloads to a worker, and returns the future result.
-Submit = Callable[[tuple[Any, list[Any]]], "Future[Any]"]
+from nmt.serving.workers import Submit
 
 
 class Item(NamedTuple):
     """What a worker does for a request.
 
     Attributes:
-        kind: the operation. Items of the same kind can be worked on together.
+        operation: an operation of `nmt.serving.workers`. Items with equal operations can be worked on together.
         payload: what the worker gets.
         tokens: how much work it is.
         shares: whether it may be worked on together with others.
-        joins: the operation that advances a search which the item can join at any time; None if there is none.
+        joins: whether it can join a running search at any time.
         is_counted: whether it counts for the limit of the queue; of the parts of a long sentence, only the first does.
     """
 
-    kind: Hashable
+    operation: Any
     payload: Any
     tokens: int
     shares: bool = True
-    joins: Hashable | None = None
+    joins: bool = False
     is_counted: bool = True
 
 
 class _Entry(NamedTuple):
+    """An item with its turn and its future result."""
+
     turn: int
     item: Item
     result: "asyncio.Future[Any]"
+
+    def give(self, result: Any) -> None:
+        """Sets the result of the item. An item whose request has ended or failed has one already."""
+        if self.result.done():
+            return
+        if isinstance(result, Exception):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)
+
+
+class _Call(NamedTuple):
+    """What a worker is asked for: a batch of items, or the next steps of a running search with items of these keys."""
+
+    operation: Any
+    payloads: list[Any] | dict[Hashable, Any]
+    batch: Sequence[_Entry] = ()
+    keys: Set[int] = frozenset()
 
 
 @dataclass(eq=False)
@@ -57,13 +75,13 @@ class _Worker:
 
     Attributes:
         has_done_batch: whether the last call was a batch.
-        is_busy: whether it has a call.
+        task: has the worker work.
     """
 
     submit: Submit
     running: dict[Hashable, dict[int, _Entry]] = field(default_factory=dict)
     has_done_batch: bool = False
-    is_busy: bool = False
+    task: "asyncio.Task[None] | None" = None
 
     @property
     def tokens(self) -> int:
@@ -77,10 +95,10 @@ class Scheduler:
     def __init__(self, submits: Sequence[Submit], config: ServeConfig) -> None:
         self._workers = [_Worker(submit) for submit in submits]
         self._config, self._keys = config, count()
-        self._queues: dict[Hashable, list[_Entry]] = {}
+        # What waits for each operation, and whether it can join its running search.
+        self._queues: dict[tuple[Hashable, bool], list[_Entry]] = {}
         self._now = 0  # the latest turn of the items that were taken
         self._tokens_in_batches = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
@@ -102,20 +120,18 @@ class Scheduler:
         for item in items:
             turn += item.tokens
             waiting.append(_Entry(turn, item, asyncio.get_running_loop().create_future()))
-            insort(self._queues.setdefault(item.joins or item.kind, []), waiting[-1], key=lambda entry: entry.turn)
+            queue = self._queues.setdefault((item.operation, item.joins), [])
+            insort(queue, waiting[-1], key=lambda entry: entry.turn)
         for worker in self._workers:
-            if not worker.is_busy and self._queues:
-                worker.is_busy = True
-                task = asyncio.create_task(self._work(worker))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            if self._queues and (worker.task is None or worker.task.done()):
+                worker.task = asyncio.create_task(self._work(worker))
         try:
             return list(await asyncio.gather(*(entry.result for entry in waiting)))
         finally:  # what is still in the queue leaves it
             for entry in waiting:
                 entry.result.cancel()
-            left = {kind: [entry for entry in queue if not entry.result.done()] for kind, queue in self._queues.items()}
-            self._queues = {kind: queue for kind, queue in left.items() if queue}
+            left = {key: [entry for entry in queue if not entry.result.done()] for key, queue in self._queues.items()}
+            self._queues = {key: queue for key, queue in left.items() if queue}
 
     async def _work(self, worker: _Worker) -> None:
         """Has a worker work until there is nothing to do for it.
@@ -133,35 +149,34 @@ class Scheduler:
             if last:
                 await self._receive(worker, *last)
             if not submitted and not last:
-                break
+                return
             last = submitted
-        worker.is_busy = False
 
-    def _next_call(self, worker: _Worker) -> "_Call | None":
+    def _next_call(self, worker: _Worker) -> _Call | None:
         """Returns what the worker does next. Batches take turns with running searches."""
         head = min((queue[0] for queue in self._queues.values()), key=lambda entry: entry.turn, default=None)
         if head and not head.item.joins and not (worker.running and worker.has_done_batch):
             worker.has_done_batch = True
-            items = self._taken(worker, head.item.kind, least=1, latest=math.inf)
-            self._tokens_in_batches += sum(entry.item.tokens for entry in items)
-            BATCHES.observe(len(items))
-            return _Call(head.item.kind, [entry.item.payload for entry in items], items)
+            entries = self._taken(worker, (head.item.operation, False), least=1, latest=math.inf)
+            self._tokens_in_batches += sum(entry.item.tokens for entry in entries)
+            BATCHES.observe(len(entries))
+            return _Call(head.item.operation, [entry.item.payload for entry in entries], entries)
         worker.has_done_batch = False
-        begun = [head.item.joins] if head and head.item.joins and head.item.joins not in worker.running else []
+        begun = [head.item.operation] if head and head.item.joins and head.item.operation not in worker.running else []
         for search in [*begun, *worker.running]:
-            turns = [queue[0].turn for kind, queue in self._queues.items() if kind != search]
-            items = self._taken(worker, search, least=0 if worker.running else 1, latest=min(turns, default=math.inf))
-            joining = {next(self._keys): entry for entry in items}
+            turns = [queue[0].turn for key, queue in self._queues.items() if key != (search, True)]
+            least, latest = 0 if worker.running else 1, min(turns, default=math.inf)
+            joining = {next(self._keys): entry for entry in self._taken(worker, (search, True), least, latest)}
             if joining or search in worker.running:
                 worker.running[search] = worker.running.pop(search, {}) | joining  # now behind the others
                 BATCHES.observe(len(worker.running[search]))
-                payloads = [(key, entry.item.payload) for key, entry in joining.items()]
+                payloads: dict[Hashable, Any] = {key: entry.item.payload for key, entry in joining.items()}
                 return _Call(search, payloads, keys=frozenset(worker.running[search]))
         return None
 
-    def _taken(self, worker: _Worker, kind: Hashable, least: int, latest: float) -> list[_Entry]:
-        """Takes `least` items of a kind, and more up to the turn `latest` while they fit the worker's share."""
-        queue = self._queues.get(kind, [])
+    def _taken(self, worker: _Worker, key: tuple[Hashable, bool], least: int, latest: float) -> list[_Entry]:
+        """Takes `least` items of a queue, and more up to the turn `latest` while they fit the worker's share."""
+        queue = self._queues.get(key, [])
         at_work = self._tokens_in_batches + sum(worker.tokens for worker in self._workers)
         share = math.ceil((at_work + sum(entry.item.tokens for entry in queue)) / len(self._workers))
         room = min(self._config.batch_tokens, share) - worker.tokens
@@ -175,10 +190,10 @@ class Scheduler:
             room -= entry.item.tokens
             self._now = max(self._now, entry.turn)
         if not queue:
-            self._queues.pop(kind, None)
+            self._queues.pop(key, None)
         return taken
 
-    async def _receive(self, worker: _Worker, call: "_Call", result: "Future[Any]") -> None:
+    async def _receive(self, worker: _Worker, call: _Call, result: "Future[Any]") -> None:
         """Gives items their results. If a call has failed, its items are tried alone, so that none spoils others."""
         answer = await _answer(result)
         failed = isinstance(answer, Exception)
@@ -188,11 +203,11 @@ class Scheduler:
                 await self._alone(worker, call.batch)
             else:
                 for entry, value in zip(call.batch, [answer] if failed else answer, strict=True):
-                    _give(entry, value)
+                    entry.give(value)
             return
         items = worker.running.get(call.operation, {})
         for key, value in () if failed else answer.done.items():
-            _give(items.pop(key), value)
+            items.pop(key).give(value)
         # A worker that has died, and was replaced, does not know the items of earlier calls.
         lost = [items.pop(key) for key in call.keys & items.keys() if failed or key not in answer.running]
         if not items:
@@ -203,17 +218,8 @@ class Scheduler:
         """Has items worked on one by one."""
         for entry in items:
             if not entry.result.done():
-                answer = await _answer(worker.submit((entry.item.kind, [entry.item.payload])))
-                _give(entry, answer if isinstance(answer, Exception) else answer[0])
-
-
-class _Call(NamedTuple):
-    """What a worker is asked for: a batch of items, or the next steps of a running search with items of these keys."""
-
-    operation: Hashable
-    payloads: list[Any]
-    batch: Sequence[_Entry] = ()
-    keys: Set[int] = frozenset()
+                answer = await _answer(worker.submit((entry.item.operation, [entry.item.payload])))
+                entry.give(answer if isinstance(answer, Exception) else answer[0])
 
 
 async def _answer(result: "Future[Any]") -> Any:
@@ -222,13 +228,3 @@ async def _answer(result: "Future[Any]") -> Any:
         return await asyncio.wrap_future(result)
     except Exception as error:
         return error
-
-
-def _give(entry: _Entry, result: Any) -> None:
-    """Sets the result of an item. An item whose request has ended or failed has one already."""
-    if entry.result.done():
-        return
-    if isinstance(result, Exception):
-        entry.result.set_exception(result)
-    else:
-        entry.result.set_result(result)

@@ -141,7 +141,7 @@ class AttentionBody(TextPair):
     model: ModelName = None
 
 
-class Hypothesis(BaseModel):
+class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
     text: str
@@ -165,19 +165,19 @@ class Hypothesis(BaseModel):
     unmet: bool = Field(False, description="Whether a constraint is missing.")
 
 
-class Sentence(BaseModel):
+class SentenceEntry(BaseModel):
     """A sentence of a text, and its translations, best first."""
 
     line: int = Field(description="Number of its line in the text, from 0.")
     source: str
-    hypotheses: list[Hypothesis]
+    hypotheses: list[HypothesisEntry]
 
 
-class Translation(BaseModel):
+class TextEntry(BaseModel):
     """The translation of a text."""
 
     text: str = Field(description="The best translations of the sentences, with the line breaks of the source.")
-    sentences: list[Sentence]
+    sentences: list[SentenceEntry]
     detected: str | None = Field(None, description="The source language; with source_lang `auto`.")
 
 
@@ -189,7 +189,7 @@ class TranslateAnswer(BaseModel):
         description="The models that were used; with a pivot language, the second one translates what the first one "
         "has translated. A text that is already in the target language needs none."
     )
-    translations: list[Translation]
+    translations: list[TextEntry]
 
 
 class DocumentAnswer(BaseModel):
@@ -220,7 +220,7 @@ class DetectAnswer(BaseModel):
     detected: list[Detection]
 
 
-class Scored(BaseModel):
+class ScoreEntry(BaseModel):
     """The score of a translation."""
 
     log_prob: float
@@ -233,10 +233,10 @@ class ScoreAnswer(BaseModel):
     """The score of each pair."""
 
     model: str
-    scores: list[Scored]
+    scores: list[ScoreEntry]
 
 
-class Alternative(BaseModel):
+class AlternativeEntry(BaseModel):
     """A word that the model considered."""
 
     word: str
@@ -249,7 +249,7 @@ class AlternativesAnswer(BaseModel):
     """What may follow the prefix, the most probable first."""
 
     model: str
-    alternatives: list[Alternative]
+    alternatives: list[AlternativeEntry]
 
 
 class AttentionKind(BaseModel):

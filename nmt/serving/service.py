@@ -3,24 +3,24 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, product
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 
 from nmt.checkpoint_file import read_model
-from nmt.config import EngineConfig, SearchConfig, ServeConfig
+from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
-from nmt.serving import schema
+from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
-from nmt.serving.workers import Advance, FindAlternatives, ReadAttention, ScorePairs, Translate
+from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
+from nmt.text.protected import Protected
 from nmt.translate.lines import Pair, Target
 from nmt.translate.pairs import encode_pairs
 from nmt.translate.records import Translation
@@ -33,35 +33,17 @@ Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
-
-    Attributes:
-        has_searches: whether sentences can join a running search with this model.
-        positions: how many positions it has learned; None if their number is not limited.
-    """
+    """A model that is served."""
 
     name: str
     path: str
+    config: ModelConfig
     codec: TextCodec
-    parameters: int
-    has_searches: bool
-    positions: int | None
 
     @property
     def pair(self) -> tuple[str, str]:
         """The languages without regions and scripts."""
         return base_language(self.codec.config.source_lang), base_language(self.codec.config.target_lang)
-
-    def entry(self, engine: str) -> schema.ModelEntry:
-        """Returns what GET /models says about the model."""
-        return schema.ModelEntry(
-            name=self.name,
-            source_lang=self.codec.config.source_lang,
-            target_lang=self.codec.config.target_lang,
-            target_spaces=self.codec.has_spaces("target"),
-            parameters=self.parameters,
-            engine=engine,
-        )
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -72,8 +54,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
-        parameters = parameter_count(config, codec)
-        models[name] = ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
+        models[name] = ServedModel(name, path, config, codec)
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models
@@ -94,9 +75,10 @@ ModelPath = tuple[ServedModel, ...]
 
 def fitted(search: SearchConfig, path: ModelPath) -> SearchConfig:
     """Returns options of search whose lengths fit the positions that the models have learned."""
-    positions = min((model.positions for model in path if model.positions is not None), default=None)
-    if positions is None:
+    learned = [model.config.learned_positions for model in path if model.config.learned_positions is not None]
+    if not learned:
         return search
+    positions = min(learned)
     longer = min(search.max_length_offset, positions // 2)
     longest = positions - max(longer + 1, WIDTH_MULTIPLE)  # EOS and padding need positions, too
     return replace(search, max_length_offset=longer, max_source_length=min(search.max_source_length, longest))
@@ -111,8 +93,8 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Translated:
-    """The translation of a text.
+class TranslatedText:
+    """A text of a request, and the translations of its sentences.
 
     Attributes:
         translations: of each sentence, best first.
@@ -133,20 +115,20 @@ class Translated:
         chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in self.translations]
         return self.unit.translated(self.sentences, chosen, self.path[-1].codec)
 
-    def answer(self, pieces: bool) -> schema.Translation:
+    def answer(self, pieces: bool) -> schema.TextEntry:
         """Returns what the answer says about the text; with `pieces`, also about the pieces of its translations."""
         sentences = []
         for sentence, ranked in zip(self.sentences, self.translations, strict=True):
-            hypotheses = [schema.Hypothesis(**translation.fields()) for translation in ranked]
-            for hypothesis, translation in zip(hypotheses, ranked, strict=True):
+            entries = [schema.HypothesisEntry(**translation.fields()) for translation in ranked]
+            for entry, translation in zip(entries, ranked, strict=True):
                 if not pieces:
-                    hypothesis.log_prob = hypothesis.pieces = hypothesis.log_probs = None
+                    entry.log_prob = entry.pieces = entry.log_probs = None
                 elif translation.alignment is not None:
                     codec = self.path[-1].codec
-                    hypothesis.segments, hypothesis.words = codec.target_segments(translation.text, translation.pieces)
-            sentences.append(schema.Sentence(line=sentence.line, source=sentence.text, hypotheses=hypotheses))
+                    entry.segments, entry.words = codec.target_segments(translation.text, translation.pieces)
+            sentences.append(schema.SentenceEntry(line=sentence.line, source=sentence.text, hypotheses=entries))
         detected = self.detected.language if self.detected else None
-        return schema.Translation(text=self.text(), sentences=sentences, detected=detected)
+        return schema.TextEntry(text=self.text(), sentences=sentences, detected=detected)
 
 
 class Service:
@@ -155,10 +137,11 @@ class Service:
     def __init__(
         self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: EngineConfig
     ) -> None:
-        self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
+        self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine
         # Whether sentences can join running searches, if their models and options allow that.
-        self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
-        self.can_require_phrases = engine.can_require_phrases
+        self._has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
+        for model in models.values():
+            model.codec.protected = Protected(engine.keep)
         self.glossaries: dict[str, Glossary] = {}
         for name, path in (_named(value, "--glossary", "FILE") for value in config.glossary):
             if name in self.glossaries:
@@ -181,18 +164,18 @@ class Service:
     async def detected(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of this server for each text, the most probable first."""
         check_text(texts, self.config)
-        return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
 
-    def _likeliest(self, text: str) -> list[schema.Detection]:
-        probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
-        known = [
-            schema.Detection(language=language, probability=probabilities.get(label_of(language), 0.0))
-            for language in self.languages
-            if label_of(language) in self._identifier.known
-        ]
-        if not known:
-            raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
-        return sorted(known, key=lambda detection: -detection.probability)
+        def likeliest(text: str) -> list[schema.Detection]:
+            known = [language for language in self.languages if label_of(language) in self._identifier.known]
+            if not known:
+                listed = ", ".join(self.languages)
+                raise NmtError(f"the languages {listed} cannot be identified; name the source language")
+            probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
+            of_known = [(language, probabilities.get(label_of(language), 0.0)) for language in known]
+            ranked = sorted(of_known, key=lambda pair: -pair[1])
+            return [schema.Detection(language=language, probability=probability) for language, probability in ranked]
+
+        return await asyncio.to_thread(lambda: list(map(likeliest, texts)))
 
     async def detect(self, body: schema.DetectBody) -> schema.DetectAnswer:
         """Returns the most probable language of each text."""
@@ -201,14 +184,14 @@ class Service:
 
     async def translate(self, body: schema.TranslateBody) -> schema.TranslateAnswer:
         """Returns the translations of the texts of a request."""
-        translated = await self.translated(body)
-        models = list(dict.fromkeys(model.name for text in translated for model in text.path))
+        texts = await self.translated(body)
+        models = list(dict.fromkeys(model.name for text in texts for model in text.path))
         model = models[0] if len(models) == 1 else None
-        translations = [text.answer(body.pieces) for text in translated]
-        return schema.TranslateAnswer(model=model, models=models, translations=translations)
+        entries = [text.answer(body.pieces) for text in texts]
+        return schema.TranslateAnswer(model=model, models=models, translations=entries)
 
-    async def translated(self, body: schema.TranslateBody) -> list[Translated]:
-        """Returns the translation of each text of a request."""
+    async def translated(self, body: schema.TranslateBody) -> list[TranslatedText]:
+        """Returns each text of a request with the translations of its sentences."""
         sources = [body.source] if isinstance(body.source, str) else body.source
         constraints = tuple(body.constraints)
         phrases = [[phrase] if isinstance(phrase, str) else phrase for phrase in constraints]
@@ -224,13 +207,13 @@ class Service:
             detected = [likeliest for likeliest, *_ in await self.detected(plain)]
         languages = [language.language if language else body.source_lang for language in detected]
         paths = [self.path(body.model, language, body.target_lang) for language in languages]
-        translated: dict[int, Translated] = {}
+        texts: dict[int, TranslatedText] = {}
         for path in dict.fromkeys(paths):
             indices = [i for i, other in enumerate(paths) if other == path]
             along = await self._translated_along(path, [units[i] for i in indices], body, fitted(search, path))
             for i, (sentences, translations) in zip(indices, along, strict=True):
-                translated[i] = Translated(units[i], sentences, translations, path, detected[i])
-        return [translated[i] for i in range(len(units))]
+                texts[i] = TranslatedText(units[i], sentences, translations, path, detected[i])
+        return [texts[i] for i in range(len(units))]
 
     def _model(self, name: str | None) -> ServedModel:
         """Returns the model that a request names, or the only one."""
@@ -285,14 +268,33 @@ class Service:
         self, path: ModelPath, units: Units, search: SearchConfig, glossary: Glossary | None, *, pieces: bool
     ) -> list[list[list[Translation]]]:
         """Returns the translations of each sentence of units by the last model, best first."""
-        *first, last = path
-        for model in first:
-            pivots = await self._search(model, units, replace(search, n_best=1), None, pieces=False)
-            units = [
-                (unit, [s._replace(text=best.text) for s, (best, *_) in zip(sentences, of_unit, strict=True)])
-                for (unit, sentences), of_unit in zip(units, pivots, strict=True)
+        translations: list[list[list[Translation]]] = []
+        for model in path:
+            if translations:  # of the first model, which the second one translates
+                units = [
+                    (unit, [s._replace(text=best.text) for s, (best, *_) in zip(sentences, of_unit, strict=True)])
+                    for (unit, sentences), of_unit in zip(units, translations, strict=True)
+                ]
+            is_last = model is path[-1]
+            options = search if is_last else replace(search, n_best=1)
+            texts = [sentence.text for _, sentences in units for sentence in sentences]
+            encoded = await _in_thread_if_long(texts, partial(encode, model.codec, units, options, glossary))
+            operation = Operation(workers.translate, model.name, (options, pieces and is_last))
+            has_searches = self._has_searches and model_can_join(model.config)
+            items = [
+                Item(
+                    operation,
+                    sentence,
+                    sentence.width,
+                    joins=has_searches and can_join(sentence, options),
+                    is_counted=sentence.key.part == 0,
+                )
+                for sentence in encoded
             ]
-        return await self._search(last, units, search, glossary, pieces)
+            results = await self.scheduler.run(items)
+            by_key = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
+            translations = by_sentence(model.codec, units, by_key, aligned=options.alignments)
+        return translations
 
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""
@@ -301,35 +303,15 @@ class Service:
             raise HTTPException(404, f"there is no glossary {name!r:.60}; this server has {names}")
         return self.glossaries[name] if name else None
 
-    async def _search(
-        self, model: ServedModel, units: Units, search: SearchConfig, glossary: Glossary | None, pieces: bool
-    ) -> list[list[list[Translation]]]:
-        texts = [sentence.text for _, sentences in units for sentence in sentences]
-        encoded = await _in_thread_if_long(texts, lambda: encode(model.codec, units, search, glossary))
-        operation = Translate(model.name, search, pieces)
-        running = Advance(operation) if self.has_searches and model.has_searches else None
-        items = [
-            Item(
-                operation,
-                sentence,
-                sentence.width,
-                joins=running if can_join(sentence, search) else None,
-                is_counted=sentence.key.part == 0,
-            )
-            for sentence in encoded
-        ]
-        results = await self.scheduler.run(items)
-        translations = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
-        return by_sentence(model.codec, units, translations, aligned=search.alignments)
-
     async def score(self, body: schema.ScoreBody) -> schema.ScoreAnswer:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
-        results = await self.scheduler.run([Item(ScorePairs(model.name), pair, pair.tokens, False) for pair in encoded])
-        scores = [schema.Scored(**score.fields()) for scores in results for score in scores]
+        operation = Operation(workers.score, model.name)
+        results = await self.scheduler.run([Item(operation, pair, pair.tokens, False) for pair in encoded])
+        scores = [schema.ScoreEntry(**score.fields()) for scores in results for score in scores]
         return schema.ScoreAnswer(model=model.name, scores=scores)
 
     async def alternatives(self, body: schema.AlternativesBody) -> schema.AlternativesAnswer:
@@ -342,7 +324,7 @@ class Service:
         if len(encoded) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
         (sentence,) = encoded
-        operation = FindAlternatives(model.name, body.count, search)
+        operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
         # Several pieces can begin the same word. A piece that is only a space begins none.
@@ -353,7 +335,8 @@ class Service:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
-        item = Item(ReadAttention(model.name), (body.source, body.target), len(body.source), False)
+        operation = Operation(workers.attention, model.name)
+        item = Item(operation, (body.source, body.target), len(body.source), False)
         (weights,) = await self.scheduler.run([item])
         return schema.AttentionAnswer(**weights)
 
@@ -363,7 +346,7 @@ async def _in_thread_if_long(texts: Sequence[str], work: Callable[[], _Result]) 
     return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
 
 
-def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> schema.Alternative:
+def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Translation) -> schema.AlternativeEntry:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
     prefix = sentence.required.prefix
     (_, words), start = codec.target_segments(translation.text, translation.pieces), len(prefix)
@@ -371,7 +354,7 @@ def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Trans
     shorter, longer = codec.decode_target([list(prefix), codec.target.ids(translation.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
     word = longer.split()[-1] if added and codec.has_spaces("target") else added
-    return schema.Alternative(
+    return schema.AlternativeEntry(
         word=word.upper() if sentence.given.in_capitals else word,
         log_prob=sum(translation.log_probs[start:end]),
         prefix=codec.target_with(longer, sentence.given),

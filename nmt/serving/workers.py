@@ -22,76 +22,59 @@ from nmt.translate.units import EncodedSentence
 
 
 @dataclass(frozen=True)
-class Translate:
-    """Translates sentences."""
+class Operation:
+    """What a worker does with a batch. Requests with equal operations can share a batch.
 
+    Attributes:
+        function: gets the engine, the batch and the options, and returns a result for each element of the batch.
+        model: the name of the model.
+    """
+
+    function: Callable[..., list[Any]]
     model: str
-    search: SearchConfig
-    log_probs: bool
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        return engine.translate(payloads, self.search, log_probs=self.log_probs)
+    options: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class Advance:
-    """Some steps of the running search of a translation. The payloads are sentences that join it, with keys."""
-
-    translation: Translate
+def translate(
+    engine: Engine, sentences: Sequence[EncodedSentence], search: SearchConfig, log_probs: bool
+) -> list[list[Translation]]:
+    """Returns the translations of each sentence."""
+    return engine.translate(sentences, search, log_probs=log_probs)
 
 
 class Advanced(NamedTuple):
-    """The result of `Advance`: the translations of the sentences that are done, by key, and the keys of the others."""
+    """What some steps of a running search give: the translations of sentences that are done, and the others' keys."""
 
     done: dict[Hashable, list[Translation]]
     running: list[Hashable]
 
 
-@dataclass(frozen=True)
-class ScorePairs:
-    """Scores given translations."""
-
-    model: str
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[list[Score]]:
-        return engine.score(payloads)
+def score(engine: Engine, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
+    """Returns the scores of the given translations of each line."""
+    return engine.score(pairs)
 
 
-@dataclass(frozen=True)
-class FindAlternatives:
-    """Continues the prefix of a sentence with different pieces."""
-
-    model: str
-    count: int
-    search: SearchConfig
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedSentence]) -> list[list[Translation]]:
-        return [engine.alternatives(sentence, self.count, self.search) for sentence in payloads]
+def alternatives(
+    engine: Engine, sentences: Sequence[EncodedSentence], count: int, search: SearchConfig
+) -> list[list[Translation]]:
+    """Returns, for each sentence, translations that continue its prefix with different pieces."""
+    return [engine.alternatives(sentence, count, search) for sentence in sentences]
 
 
-@dataclass(frozen=True)
-class ReadAttention:
-    """Computes attention weights."""
-
-    model: str
-
-    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Returns what the page draws for each sentence pair."""
-        if not isinstance(engine, PyTorchEngine):
-            raise NmtError("attention weights need --engine pytorch")
-        return [page_data(attention_in(engine, *pair)) for pair in payloads]
+def attention(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Returns what the page draws for each sentence pair: attention weights."""
+    if not isinstance(engine, PyTorchEngine):
+        raise NmtError("attention weights need --engine pytorch")
+    return [page_data(attention_in(engine, *pair)) for pair in pairs]
 
 
-# What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | Advance | ScorePairs | FindAlternatives | ReadAttention
 # Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
-# An operation and what it is applied to. None only loads the models.
-Work = tuple[Operation | None, Sequence[Any]]
-
-
+# An operation and what it is applied to: a batch; or for some steps of a running search, the sentences that join it, by
+# key. None only loads the models.
+Work = tuple[Operation | None, Sequence[Any] | Mapping[Hashable, EncodedSentence]]
 # The path and the SHA-256 of each checkpoint that is served, by name.
 ModelFiles = Mapping[str, tuple[str, str]]
 Submit = Callable[[Work], "Future[Any]"]
@@ -124,7 +107,7 @@ class _ModelWorker:
     def __init__(
         self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int = 0
     ) -> None:
-        self._engines, self._searches = dict[str, Engine](), dict[Translate, RunningSearch]()
+        self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()
         for name, (path, digest) in models.items():
             if digest_of(path) != digest:
                 raise NmtError(f"{path} has changed since nmt serve started; start it again")
@@ -135,14 +118,13 @@ class _ModelWorker:
         operation, payloads = work
         if operation is None:
             return None
-        if not isinstance(operation, Advance):
-            return operation(self._engines[operation.model], payloads)
-        translation = operation.translation
-        engine = self._engines[translation.model]
+        engine = self._engines[operation.model]
+        if not isinstance(payloads, Mapping):
+            return operation.function(engine, payloads, *operation.options)
         assert isinstance(engine, PyTorchEngine)
-        search = self._searches.pop(translation, None)  # so that one that fails is not kept
-        search = search or RunningSearch(engine, translation.search, log_probs=translation.log_probs)
-        done = search.advance(dict(payloads), _STEPS)
+        search = self._searches.pop(operation, None)  # so that one that fails is not kept
+        search = search or RunningSearch(engine, *operation.options)
+        done = search.advance(payloads, _STEPS)
         if search.keys:
-            self._searches[translation] = search
+            self._searches[operation] = search
         return Advanced(done, search.keys)

@@ -202,7 +202,7 @@ class TextCodec:
     """The text processing of both languages. `source` and `target` are the same object if `config.one_model`.
 
     Attributes:
-        protected: finds the words that stay as they are.
+        protected: finds the words that stay as they are. Whoever loads a codec for translation may set it.
     """
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:

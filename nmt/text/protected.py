@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import regex
 
 from nmt.errors import NmtError
+from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
 
@@ -20,14 +21,14 @@ Span = tuple[int, int]
 _ADDRESS = r"""(?:[^\s<>"'()\[\]{}`|«»“”]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]|\{\{?[\w.]*+\}?\})"""
 _ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
 _NAME = r"[A-Za-z_][\w.-]*+"
-# Possessive repetition keeps the time linear.
+# Possessive and limited repetition keep the time linear.
 _DEFAULT = "|".join([
     # Addresses: with a scheme, of mail, and bare ones with a path
     rf"(?:(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}+://|mailto:)|(?<![\w.@-])www\.)(?=\w){_ADDRESS}+{_ADDRESS_END}",
     r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+",
     rf"(?<![\w@./:-])(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
     # Placeholders of templates, which may have spaces inside, and of programs
-    r"\{\{\{?(?:(?!\}\}).)++\}\}\}?|\{%.*?%\}|\{#.*?#\}|<%.*?%>|<\?.*?\?>",
+    r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?|\{%.{0,200}?%\}|\{#.{0,200}?#\}|<%.{0,200}?%>|<\?.{0,200}?\?>",
     r"[$#%]?\{\s*+[^{}\s]*+\s*+\}",
     r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     r"\$t\([^()\n]*+\)|@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)",
@@ -163,23 +164,32 @@ def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
     return beside[0] in _JOINING and (own.isalnum() or own in _JOINING)
 
 
+_CHARACTER = regex.compile(r"\S")
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
+# Characters of translations in which damaged copies are looked for. The time grows with their number and that of words.
+_LONGEST_COMPARED = 4000
 
 
 def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | None:
     """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
     wanted = "".join(word.lower().split())
-    tokens = [match.span() for match in regex.finditer(r"\S+", translation)]
+    if len(wanted) < 2 or len(translation) > _LONGEST_COMPARED:
+        return None
+    tokens = [match.span() for match in RAW_WORD.finditer(translation)]
+    matcher = SequenceMatcher(None, "", wanted, autojunk=False)
     best, most = None, _SIMILAR
-    for first, (start, _) in enumerate(tokens if len(wanted) > 1 else ()):
+    for first, (start, end) in enumerate(tokens):
+        token = translation[start:end].lower()
+        if not any(token[i : i + 3] in wanted for i in range(max(1, len(token) - 2))):
+            continue
         for _, stop in tokens[first:]:
             written = translation[start:stop].rstrip(".,;:!?")
             squeezed = "".join(written.lower().split())
             if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
                 break
-            matcher = SequenceMatcher(None, wanted, squeezed, autojunk=False)
-            if matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
+            matcher.set_seq1(squeezed)
+            if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
                 best, most = (start, start + len(written)), ratio
     return best
 
@@ -188,10 +198,10 @@ def _gap(
     source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy], *, spaces: bool
 ) -> Span:
     """Returns where a word is inserted, as an empty span at the edge of a word of the translation."""
-    tokens = [match.span() for match in regex.finditer(r"\S+" if spaces or links else r"\S", translation)]
+    tokens = [match.span() for match in (RAW_WORD if spaces or links else _CHARACTER).finditer(translation)]
     is_last = not any(map(str.isalnum, source[word[1] :]))
     if links:
-        own = len(regex.findall(r"\S+", source[: word[0] + 1])) - 1
+        own = len(RAW_WORD.findall(source[: word[0] + 1])) - 1
         before = {target: linked for target, linked in links.items() if linked < own}
         nearest = max(before.values(), default=None)
         last = max((target for target, linked in before.items() if linked == nearest), default=-1)
@@ -254,10 +264,10 @@ def _moved_links(
     links: Mapping[int, int],
 ) -> dict[int, int]:
     """Returns the links of the words of `text`, in which the copies are linked to the protected words."""
-    starts = [match.start() for match in regex.finditer(r"\S+", text)]
-    source_starts = [match.start() for match in regex.finditer(r"\S+", source)]
+    starts = [match.start() for match in RAW_WORD.finditer(text)]
+    source_starts = [match.start() for match in RAW_WORD.finditer(source)]
     moved: dict[int, int] = {}
-    for target, match in enumerate(regex.finditer(r"\S+", translation)):
+    for target, match in enumerate(RAW_WORD.finditer(translation)):
         if target in links and _is_free(match.start(), match.start() + 1, copies):
             passed = bisect_right(ends, match.start(), key=lambda end: end[0])
             old, new = ends[passed - 1] if passed else (0, 0)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.protected import Span
+from nmt.text.words import is_blank
 
 
 def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span]:
@@ -28,7 +29,7 @@ def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span
     stripped = []
     for start, stop in spans:
         text = line[start:stop]
-        if text.strip():
+        if not is_blank(text):
             stripped.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
     return stripped
 

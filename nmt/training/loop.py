@@ -84,7 +84,7 @@ class TrainingLoop:
                 progress.advance(1)
                 if self.clock and counters.update >= self.clock.next_look:
                     self._follow(self.clock)
-                    progress.resize(training.config.max_updates)
+                    progress.total = training.config.max_updates
                 config = training.config
                 if counters.update == config.max_updates or counters.update % config.log_updates == 0:
                     interval = self._log(interval, progress.seconds_left)

@@ -13,7 +13,7 @@ from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
-from nmt.checkpoint_file import SUFFIX, read_document, read_model_config
+from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.errors import DamagedError, NmtError
@@ -184,7 +184,7 @@ class RunFolder:
         if not snapshots:
             return None
         with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
-            average, newest = (read_document(path)["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
+            average, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
             names = [Path(path).name for path in average["averaged"]]
             # A training that repeats its last updates writes other checkpoints of the same names.
             if names == [path.name for path in snapshots] and average["last"] == newest:
@@ -253,7 +253,7 @@ def chosen_checkpoints(paths: Iterable[str], last: int, best: int | None = None)
 
 
 def _quality(path: Path) -> tuple[float, float]:
-    provenance = read_document(path)["provenance"]
+    provenance = read_header(path)[0]["provenance"]
     try:
         return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
     except (LookupError, TypeError, AttributeError) as error:

@@ -7,6 +7,7 @@ from typing import Protocol
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
+from nmt.text.protected import Protected
 from nmt.translate.pairs import EncodedPair
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.records import Score, Translation
@@ -54,6 +55,12 @@ class Engine(Protocol):
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
     """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
+    engine = _loaded(checkpoints, config, runtime, process)
+    engine.codec.protected = Protected(config.keep)
+    return engine
+
+
+def _loaded(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int) -> Engine:
     if config.engine == "pytorch":
         return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process, vocabulary_map=config.vocabulary_map)
     from nmt.translate.ctranslate2_engine import CTranslate2Engine

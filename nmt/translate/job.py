@@ -37,7 +37,7 @@ class _ModelJob:
         return self.runtime.device
 
     def codec(self) -> TextCodec:
-        return read_codec(self.models[0])
+        return read_codec(self.models[0], self.engine.keep)
 
     def load(self, models: Sequence[str], process: int) -> Engine:
         return load_engine(models, self.engine, self.runtime, process)

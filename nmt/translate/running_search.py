@@ -28,7 +28,7 @@ class RunningSearch:
     engine must not have a vocabulary map.
     """
 
-    def __init__(self, engine: PyTorchEngine, search: SearchConfig, *, log_probs: bool) -> None:
+    def __init__(self, engine: PyTorchEngine, search: SearchConfig, log_probs: bool) -> None:
         self._engine, self._config, self._log_probs = engine, search, log_probs
         self._search: BeamSearch | None = None
         self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their numbers in the search

@@ -141,7 +141,7 @@ def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Spa
 
 def _with_edges(line: str, translation: str) -> str:
     """Returns the translation of a line of plain text with the spaces around the line."""
-    if not line.strip():
+    if is_blank(line):
         return line
     return line[: len(line) - len(line.lstrip())] + translation + line[len(line.rstrip()) :]
 
@@ -423,7 +423,7 @@ def _joined_parts(
         return list(parts[0])
     if not parts:
         tags, text = codec.config.split_tags(sentence.text)
-        words = tuple((i + len(tags), i) for i in range(len(text.split())))
+        words = tuple((i + len(tags), i) for i in range(len(RAW_WORD.findall(text))))
         return [Translation(text.strip(), 0.0, [], [], alignment=words if aligned else None)]
     joined = []
     for ranked in zip(*parts, strict=False):

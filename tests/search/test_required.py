@@ -71,6 +71,24 @@ def test_a_small_beam_meets_all_constraints_whenever_an_output_can(
     assert {tuple(f.tokens) for f in found} <= allowed
 
 
+@FEW
+@given(SEEDS, st.integers(2, 5), PHRASE, st.sets(TOKENS))
+def test_only_some_tokens_may_follow_a_phrase(seed: int, longest: int, phrase: Tokens, borders: set[int]) -> None:
+    """Search counts a phrase from its first occurrence on."""
+    language, required = Language(seed), Required((), ((phrase,),))
+
+    def is_bordered(output: Tokens) -> bool:
+        end = next(i for i in range(len(output)) if output[: i + 1][-len(phrase) :] == phrase) + 1
+        return output[end : end + 1] == () or output[end] in borders
+
+    outputs, unmet = possible(language, longest, required)
+    allowed = [output for output in outputs if unmet or is_bordered(output)]
+    best = max(allowed, key=lambda o: language.score(0, o, 0.6))
+    tokens = [token == EOS or token in borders for token in range(4)]
+    ((hypothesis,),) = language.search([longest], SearchConfig(beam=130), required=[required], borders=tokens)
+    assert tuple(hypothesis.tokens) == best
+
+
 ALIKE = tuple((2, 3, n) for n in range(4, 12))  # completing one of them loses the matches of all others
 # There are too many constraints with alternatives for a table of overlaps.
 PAIRS = [(n, n + 1) for n in range(2, 32, 3)]

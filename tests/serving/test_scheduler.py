@@ -170,24 +170,25 @@ class Searching(Workers):
         super().__init__(count)
         self.names: dict[int, str] = {}
 
-    def _submit(self, batch: tuple[Hashable, list[Any]]) -> "Future[Any]":
-        if not str(batch[0]).startswith("search"):
-            return super()._submit(batch)
-        self.names |= dict(batch[1])
-        self.batches.append(f"{batch[0]}: {''.join(name for _, name in batch[1])}")
+    def _submit(self, batch: tuple[Hashable, Any]) -> "Future[Any]":
+        operation, payloads = batch
+        if not isinstance(payloads, dict):
+            return super()._submit((operation, payloads))
+        self.names |= payloads
+        self.batches.append(f"search {operation}: {''.join(payloads.values())}")
         self._futures.append(Future())
         return self._futures[-1]
 
     async def advance(self, number: int, done: str, running: str) -> None:
         """Ends a call, after which these names are done, and these are searched."""
         keys = {name: key for key, name in self.names.items()}
-        found = {keys[name]: name.upper() for name in done}
-        self._futures[number].set_result(Advanced(found, [keys[name] for name in running]))
+        translations = {keys[name]: name.upper() for name in done}
+        self._futures[number].set_result(Advanced(translations, [keys[name] for name in running]))
         await settled()
 
 
 def joining(names: str, kind: str = "a", tokens: int = 1) -> list[Item]:
-    return [Item(kind, name, tokens, joins=f"search {kind}") for name in names]
+    return [Item(kind, name, tokens, joins=True) for name in names]
 
 
 @in_virtual_time

@@ -1,0 +1,108 @@
+"""Words that stay as they are: what they are, and that every translation gets them."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import NmtError
+from nmt.text.protected import Protected, with_protected
+
+PROTECTED = Protected()
+
+# Each text in brackets is protected, and the brackets are not part of the text.
+EXAMPLES = [
+    "See ⟦https://github.com/a/b⟧ in Rome.",
+    "(⟦https://en.wikipedia.org/wiki/Python_(Sprache)⟧)",
+    "⟦http://x.org/a=⟧, ⟦http://x.org/b-⟧ and ⟦ftp://files.example.org/x⟧!",
+    "“⟦https://x.org/q?c=D.E&f=1#top⟧”. «⟦www.example.org⟧»; ⟦mailto:a@b.co⟧?",
+    "At ⟦github.com/user/repo⟧ or ⟦example.org:8080/a⟧; km/h, and/or, z.B./d.h., 10:30.",
+    "Write to ⟦info@example.org⟧. ⟦first_last@mail.example.co.uk⟧, not me@home",
+    "⟦%{user}⟧ ⟦#{user}⟧ ⟦${user}⟧ ⟦{user}⟧ ⟦{ user }⟧ ⟦{0:.2f}⟧ ⟦{user.name!r}⟧",
+    "⟦{{ user }}⟧ ⟦{{{raw}}}⟧ ⟦{% if x < 3 %}⟧yes⟦{% endif %}⟧ ⟦<%= x %>⟧ ⟦<?php echo 1 ?>⟧",
+    "⟦{{ a\nb }}⟧ and ⟦{ a\u00a0}⟧ and ⟦{  b  }⟧",
+    "⟦%s⟧ ⟦%d⟧ ⟦%lld⟧ ⟦%zu⟧ ⟦%1$s⟧ ⟦%-5.2f⟧ ⟦%@⟧ ⟦%(user_name)s⟧ ⟦%1⟧ ⟦%L1⟧ 100% sure, 5 %, 50%der",
+    "⟦$t(a.b)⟧ ⟦:name⟧ ⟦$NAME$⟧ ⟦%name%⟧ ⟦__x__⟧ ⟦@:key⟧ ⟦@:(a.b)⟧ 12:00: Note: it",
+    "⟦<0>⟧Press⟦</0>⟧ ⟦<br/>⟧ ⟦<a href='x'>⟧here⟦</a>⟧, a < b and c > d",
+    "Fish⟦&nbsp;⟧and chips ⟦&#228;⟧ AT&T",
+    "Good ⟦😀⟧⟦👍🏽⟧ ⟦🇩🇪⟧ ⟦❤️⟧ ⟦👩‍👩‍👧⟧ ⟦1️⃣⟧ ⟦:smile:⟧ © 2020 ™",
+    "{see below} [note] (a) 5'10\" and 3 * 4 = 12; Mr. Smith's; e.g. this",
+    "$5 and 5 $US for £3",
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_is_protected(example: str) -> None:
+    text = re.sub("[⟦⟧]", "", example)
+    assert [text[slice(*span)] for span in PROTECTED.spans(text)] == re.findall("⟦(.*?)⟧", example, re.DOTALL)
+
+
+def test_patterns_of_users() -> None:
+    protected = Protected([r"CELEX-\d+", "Acme"])
+    text = "Acme's CELEX-32, {x} and AcmeCELEX-1"
+    assert [text[slice(*span)] for span in protected.spans(text)] == ["Acme", "CELEX-32", "{x}", "Acme", "CELEX-1"]
+    for pattern, problem in (("(a", "is not a regular expression"), ("a*", "matches an empty text")):
+        with pytest.raises(NmtError, match=re.escape(f"--keep {pattern!r} {problem}")):
+            Protected([pattern])
+
+
+def test_a_slow_pattern_ends_in_an_error() -> None:
+    with pytest.raises(NmtError, match="takes more than 1 second for a text of 61 characters"):
+        Protected(["(a|aa)+$"]).spans("a" * 60 + "!")
+
+
+@pytest.mark.parametrize("source, translation, expected", [
+    ("See https://x.org/a now.", "Siehe https://x.org/a jetzt.", "Siehe https://x.org/a jetzt."),
+    ("See https://x.org/a now.", "Siehe https://x.org/abaum jetzt.", "Siehe https://x.org/a baum jetzt."),
+    ("See https://x.org/a now.", "Siehe https://x.org/a/b jetzt.", "Siehe https://x.org/a /b jetzt."),
+    ("Mail info@example.org now.", "Mail an info@example.orgem.", "Mail an info@example.org em."),
+    ("Hi {name}!", "Hallo {name}es!", "Hallo {name} es!"),
+    ("{n}px wide", "{n}px breit", "{n}px breit"),
+    ("Hi ({name}) there", "Hallo ( {name} ) dort", "Hallo ({name}) dort"),
+    ("You have {n} new", "Sie haben { N } neue", "Sie haben {n} neue"),
+    ("x https://github.com/a/baum y", "x https: // github.com / a / Baum y", "x https://github.com/a/baum y"),
+    ("Call unittest.TestCase() %s too", "Ruf unittest. Testcase () %S an", "Ruf unittest. Testcase () %s an"),
+    ("You have {n}.", "Sie haben.", "Sie haben {n}."),
+    ("{n} is here", "ist hier", "{n} ist hier"),
+    ("{a}{b}", "", "{a}{b}"),
+    ("A {x} and {x}", "Ein {x} und", "Ein {x} und {x}"),
+    ("a:b %s", "{x} %s", "{x} %s"),
+])  # fmt: skip
+def test_translations_get_their_protected_words(source: str, translation: str, expected: str) -> None:
+    assert with_protected(source, PROTECTED.spans(source), translation, {}, spaces=True)[0] == expected
+
+
+def test_missing_words_are_inserted_by_the_alignment() -> None:
+    source, links = "Ask {name} about it", {0: 3, 1: 0}
+    assert with_protected(source, PROTECTED.spans(source), "Danach frag", links, spaces=True) == (
+        "Danach frag {name}", {0: 3, 1: 0, 2: 1},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("source, translation, expected", [
+    ("Hello {name}!", "你好！", "你好{name}！"),
+    ("Hello {name}!", "{name}你好！", "{name}你好！"),
+])  # fmt: skip
+def test_languages_without_spaces_get_none(source: str, translation: str, expected: str) -> None:
+    assert with_protected(source, PROTECTED.spans(source), translation, {}, spaces=False)[0] == expected
+
+
+WORDS = st.sampled_from(
+    ["{name}", "https://x.org/a", "%s", "a@b.org", "😀", "Haus", "the", "{{ x }}", "<b>", "x.", "(%d)"]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(WORDS, max_size=8), st.lists(WORDS | st.text(max_size=4), max_size=8), st.booleans(), st.data())
+def test_no_protected_word_is_lost(source: list[str], target: list[str], spaces: bool, data: st.DataObject) -> None:
+    text, translation = " ".join(source), "".join(data.draw(st.permutations(target)))
+    numbers = st.integers(0, max(0, len(source) - 1))
+    links = data.draw(st.dictionaries(st.integers(0, max(0, len(translation.split()) - 1)), numbers))
+    links = links if source and translation.split() else {}
+    spans = PROTECTED.spans(text)
+    kept, moved = with_protected(text, spans, translation, links, spaces=spaces)
+    for start, stop in spans:
+        word = text[start:stop]
+        assert kept.count(word) >= text.count(word)
+    assert all(0 <= word < len(kept.split()) for word in moved) or not kept.split()

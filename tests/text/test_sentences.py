@@ -1,0 +1,44 @@
+"""Sentences end at spaces, and are joined with the spaces of the source."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.text.protected import Protected
+from nmt.text.sentences import gaps_between, sentence_spans
+
+
+def sentences(line: str, lang: str = "en") -> list[str]:
+    return [line[slice(*span)] for span in sentence_spans(line, lang, Protected().spans(line))]
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("Call unittest.TestCase too. Next one!", ["Call unittest.TestCase too.", "Next one!"]),
+    ("See https://x.org/a.B?c=D.E now. Then go.", ["See https://x.org/a.B?c=D.E now.", "Then go."]),
+    ("ASP.NET is here. Run ./run.sh and README.TXT.", ["ASP.NET is here.", "Run ./run.sh and README.TXT."]),
+    ("A sentence.[^1] Next.", ["A sentence.[^1] Next."]),
+    ("Say {{ a. B }} again. Done.", ["Say {{ a. B }} again.", "Done."]),
+    ("  One.  Two.\u00a0Three. ", ["One.", "Two.", "Three."]),
+    ("Mr. Smith lives. Really?", ["Mr. Smith lives.", "Really?"]),
+    ("", []),
+    ("  ", []),
+])  # fmt: skip
+def test_sentences_end_at_spaces(line: str, expected: list[str]) -> None:
+    assert sentences(line) == expected
+
+
+def test_languages_without_spaces_have_full_stops_of_their_own() -> None:
+    assert sentences("你好。今天用ASP.NET吗？是。", "zh") == ["你好。", "今天用ASP.NET吗？", "是。"]
+
+
+@given(st.text(alphabet="aB. !?\u00a0{}1。", max_size=40), st.sampled_from(["en", "de", "zh", "ja"]))
+def test_sentences_and_the_gaps_between_them_are_the_line(line: str, lang: str) -> None:
+    spans = sentence_spans(line, lang, Protected().spans(line))
+    texts, gaps = [line[slice(*span)] for span in spans], gaps_between(line, spans, spaces=True)
+    if lang in ("en", "de"):
+        assert (
+            "".join(a + b for a, b in zip(texts, [*gaps, ""], strict=True)) == line.strip()
+            if texts
+            else not line.strip()
+        )
+    assert all(text == text.strip() != "" for text in texts)
