@@ -168,6 +168,10 @@ def _attributes(text: str) -> dict[str, str]:
     return {name: unescape(value[1:-1] if value[:1] in ("'", '"') else value) for name, value in raw.items()}
 
 
+def _line(text: str) -> str:
+    return " ".join(RAW_WORD.findall(text)).strip()
+
+
 def _has_text(token: Token) -> bool:
     return token.kind == "text" and bool(token.words.strip())
 
@@ -210,7 +214,7 @@ def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
         return Token("end", raw, name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
         is_text = raw.startswith("<![CDATA[") and not is_html
-        return Token("leaf", raw, text=" ".join(RAW_WORD.findall(raw[9:-3])) if is_text else "")
+        return Token("leaf", raw, text=_line(raw[9:-3]) if is_text else "")
     values = _attributes(match["attributes"])
     is_kept = is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
     language = values.get("lang") or values.get("xml:lang")
@@ -248,7 +252,7 @@ def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
         if tokens[start].is_kept:
             words = "".join(token.words for token in tokens[start:])
             whole = "".join(token.raw for token in tokens[start:])
-            tokens[start:] = [Token("leaf", whole, tokens[start].name, " ".join(RAW_WORD.findall(words)), is_kept=True)]
+            tokens[start:] = [Token("leaf", whole, tokens[start].name, _line(words), is_kept=True)]
         elif not end:
             tokens[start] = tokens[start]._replace(kind="leaf")
         elif start == len(tokens) - 2:
@@ -378,7 +382,7 @@ def _with_protected(tokens: Sequence[Token], protected: Protected) -> Iterator[T
         written, start = spellings(token.raw) if spans else "", 0
         for begin, stop in spans:
             yield from [Token("text", "".join(written[start:begin]))] if begin > start else []
-            yield Token("leaf", "".join(written[begin:stop]), text=" ".join(RAW_WORD.findall(token.words[begin:stop])))
+            yield Token("leaf", "".join(written[begin:stop]), text=_line(token.words[begin:stop]))
             start = stop
         if not spans:
             yield token

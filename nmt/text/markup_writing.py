@@ -201,11 +201,12 @@ class _Projection:
 
     def _map_words(self, links: Mapping[int, int], leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
-        spans = [((node.begin, node.end), start) for leaf, start in leaves.items() for node in [self.nodes[leaf]]]
+        spans = [((self.nodes[leaf].begin, self.nodes[leaf].end), start) for leaf, start in leaves.items()]
         of_leaves = {
             self._word(1, start + i): self._word(0, begin + i)
             for (begin, end), start in spans
             for i in range(end - begin)
+            if self.source[begin:end].strip()
         }
         source_words, target_words = self.words
         for target_word, source_word in {**links, **of_leaves}.items():

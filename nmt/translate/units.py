@@ -128,15 +128,22 @@ def _cut(line: str, phrases: Sequence[str], codec: TextCodec, split: Split) -> I
 
 
 def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Span]:
-    """Returns where the words of a text without tags are that stay as they are, in order."""
-    spans = codec.protected.spans(text)
+    """Returns where the words of a text without tags are that stay as they are, in order. None overlap.
+
+    A phrase that is a word of its own somewhere, such as a letter in <code>, is not looked for within words.
+    """
+    spans: list[Span] = []
     for phrase in sorted(phrases, key=len, reverse=True):
-        start = text.find(phrase)
-        while start >= 0:
-            if all(start + len(phrase) <= other[0] or other[1] <= start for other in spans):
-                spans.append((start, start + len(phrase)))
-            start = text.find(phrase, start + 1)
-    return sorted(spans)
+        places = [match.span() for match in re.finditer(re.escape(phrase), text)]
+        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a].isalnum() or text[b : b + 1].isalnum())]
+        spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
+    joined: list[Span] = []
+    for start, stop in sorted([*spans, *codec.protected.spans(text)]):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def _with_edges(line: str, translation: str) -> str:
@@ -158,6 +165,8 @@ def _joined_line(
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
         offset = max(offset, line.find(text, offset))
+        gap = line[spans[-1][1] : offset] if spans and codec.has_spaces("target") else ""
+        target_words -= bool(gap) and RAW_WORD.fullmatch(gap) is not None  # a no-break space joins words
         spans.append((offset, offset + len(text)))
         first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
         for source, target in translation.alignment or ():

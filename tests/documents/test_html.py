@@ -26,7 +26,8 @@ def in_capitals(text: str, markup: str = "html") -> str:
     ("<p>See <a>foo bar</a><em>baz</em> now", "<p>SEE <a>FOO BAR</a><em>BAZ</em> NOW", None),
     ("Run <code>ls</code><code>cd</code> now", "RUN <code>ls</code><code>cd</code> NOW", None),
     ("see <a>it</a><!-- c --><a>all</a> now", "SEE <a>IT</a><!-- c --><a>ALL</a> NOW", None),
-    ("<label>Name</label><input><label>Old age</label><input>", "<label>NAME</label><input><label>OLD AGE</label><input>",
+    ("<label>Name</label><input><label>Old age</label><input>",
+     "<label>NAME</label><input><label>OLD AGE</label><input>",
      "<label>Name</label><input><label>age Old</label><input>"),
     ("Give<input>a name", "GIVE<input>A NAME", None),
     # Lines in an element are texts, too.
@@ -89,16 +90,19 @@ def test_empty_elements_of_xml(text: str, sources: list[str]) -> None:
     ("<title>a <b>c</b></title>d", "<title>A <b>C</b></title>D"),
     ("<textarea>one  two\r\n three\n\n<p>four</textarea>", "<textarea>ONE TWO\r\n THREE\n\n<p>FOUR</textarea>"),
     ("<textarea>a</textareas>\n</TEXTAREA >b", "<textarea>A</textareas>\n</TEXTAREA >B"),
-    ("<iframe>a<b</iframe>b<xmp><i>c</xmp>d<noembed>e</noembed>", "<iframe>a<b</iframe>B<xmp><i>c</xmp>D<noembed>e</noembed>"),
+    ("<iframe>a<b</iframe>b<xmp><i>c</xmp>d<noembed>e</noembed>",
+     "<iframe>a<b</iframe>B<xmp><i>c</xmp>D<noembed>e</noembed>"),
     # References
-    ("&copy 2024 &raquo more&nbsp;&eacute &notit; AT&T &amp; &amp x", "&copy 2024 &raquo MORE&nbsp;É &notIT; AT&T &amp; &amp X"),
+    ("&copy 2024 &raquo more&nbsp;&eacute &notit; AT&T &amp; &amp x",
+     "&copy 2024 &raquo MORE&nbsp;É &notIT; AT&T &amp; &amp X"),
     ("&#65 b &#x41; &#X42 &lt;b&gt; &nosuch &", "&#65 B &#x41; &#X42 &lt;b&gt; &NOSUCH &"),
     # Other languages within HTML
     ("a <math><mi>sin</mi></math> b <svg><title>c</title><text>d</text></svg> e",
      "A <math><mi>sin</mi></math> B <svg><title>c</title><text>d</text></svg> E"),
     ("<svg><style/><path/></svg>a", "<svg><style/><path/></svg>A"),
     ("a <%= x > y %> b <%# c %>", "A <%= x > y %> B <%# c %>"),
-    ("a <?php if ($a->b) echo '<p>c'; ?> d <?= $e ?> f <?php g", "A <?php if ($a->b) echo '<p>c'; ?> D <?= $e ?> F <?php g"),
+    ("a <?php if ($a->b) echo '<p>c'; ?> d <?= $e ?> f <?php g",
+     "A <?php if ($a->b) echo '<p>c'; ?> D <?= $e ?> F <?php g"),
     ("<a href=\"<%= f('x', \"y\") > 1 %>\" <%= 'z' %>>b</a>", "<a href=\"<%= f('x', \"y\") > 1 %>\" <%= 'z' %>>B</a>"),
     ("<a href='<?php echo 'x' ?>'>b</a> <% c", "<a href='<?php echo 'x' ?>'>B</a> <% C"),
     ("{% if a %}b{% endif %} {{ c\n  d }}, https://x.org/?a=b&c=d.", "{% if a %}B{% endif %} {{ c\n  d }}, https://x.org/?a=b&c=d."),
@@ -143,10 +147,11 @@ def test_no_break_spaces_stay() -> None:
 
 
 PIECES = [
-    *["<b>", "</b>", "<i x='y'>", "</i>", "<b", "</", "<", ">", "&", "&amp", "&lt;", "<!--", "-->", "<p>", "</p>", "%s"],
+    *["<b>", "</b>", "<i x='y'>", "</i>", "<b", "</", "<", ">", "&", "&amp", "&lt;", "<!--", "-->", "<p>", "</p>"],
     *["<br>", "</br>", "<code>", "</code>", "'", '"', " a ", "<a b='", "<script>", "</script>", "<li>", "/>", "<ul>"],
-    *["<title>", "</title>", "<textarea>", "</textarea>", "<svg>", "</svg>", "<x/>", "<img>", "&copy", "word", ". ", "B"],
+    *["<title>", "</title>", "<textarea>", "</textarea>", "<svg>", "</svg>", "<x/>", "<img>", "&copy", "%s"],
     *["<table>", "<td>", "</table>", "<%", "%>", "<?php ", "?>", "<![CDATA[", "]]>", "\n", "\u00a0", "<p lang=fr>"],
+    *["word", ". ", "B"],
 ]  # fmt: skip
 
 
@@ -157,6 +162,8 @@ def squeezed(text: str) -> str:
 def check(text: str) -> None:
     unit = Unit(text, "html", lang="en")
     assert translated_unit(unit, unchanged) == text
+    if any(marked.source.count(phrase) > 1 for marked in unit.marked_texts for phrase in marked.phrases):
+        return  # the translators do not know which one stays
     in_capitals = translated_unit(unit, capitals)
     assert squeezed(in_capitals) == squeezed(text)
     again = Unit(in_capitals, "html", lang="en")
@@ -189,7 +196,7 @@ def page(text: str | bytes, target_lang: str = "de", source_lang: str = "en") ->
     # Latin-1 of browsers is Windows-1252.
     (b"<meta charset=iso-8859-1>d\xfc \x93a\x94 &auml;", b"<meta charset=iso-8859-1>D\xdc \x93A\x94 \xc4"),
     (b"<META CHARSET='latin1'>&szlig;&#268;\x81", b"<META CHARSET='latin1'>SS&#268;\x81"),
-    ("<meta http-equiv=Content-Type content='text/html; charset=windows-1251'>да é".encode("cp1251", "xmlcharrefreplace"),
+    ("<meta http-equiv=Content-Type content='text/html; charset=windows-1251'>да &#233;".encode("cp1251"),
      "<meta http-equiv=Content-Type content='text/html; charset=windows-1251'>ДА &#201;".encode("cp1251")),
     ("<meta charset=Shift_JIS>日本 a".encode("cp932"), "<meta charset=Shift_JIS>日本 A".encode("cp932")),
     ("<?xml version='1.0' encoding='ISO-8859-2'?><p>č".encode("iso-8859-2"),
@@ -232,7 +239,7 @@ def test_pages_have_the_direction_of_the_language(target_lang: str, text: str, e
 
 
 def test_elements_in_another_language_stay() -> None:
-    text = '<html lang="fr"><p lang="fr">un <b title=deux>deux</b></p><p lang=en-GB>a <i lang=de>b</i> <q xml:lang=en>c</q>'
-    assert translated_file(text.encode(), "html", capitals).decode() == (
-        '<html lang="de"><p lang="fr">un <b title=deux>deux</b></p><p lang=en-GB>A <i lang=de>b</i> <q xml:lang=en>C</q>'
-    )
+    first = '<p lang="fr">un <b title=deux>deux</b></p>'
+    text = f'<html lang="fr">{first}<p lang=en-GB>a <i lang=de>b</i> <q xml:lang=en>c</q>'
+    expected = f'<html lang="de">{first}<p lang=en-GB>A <i lang=de>b</i> <q xml:lang=en>C</q>'
+    assert translated_file(text.encode(), "html", capitals).decode() == expected

@@ -33,12 +33,12 @@ def _kept(sentence: Sentence) -> list[tuple[int, int]]:
         places = [match.span() for match in re.finditer(re.escape(phrase), text)]
         whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a] + text[b : b + 1]).strip()]
         spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
-    phrases = list(spans)
-    for start, stop in _PROTECTED.spans(text):
-        inside = [(a, b) for a, b in phrases if a < stop and start < b]
-        spans = [span for span in spans if span not in inside]
-        spans.append((min([start, *(a for a, _ in inside)]), max([stop, *(b for _, b in inside)])))
-    return sorted(spans)
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted([*spans, *_PROTECTED.spans(text)]):
+        overlaps = bool(joined) and start < joined[-1][1]
+        begin, end = joined.pop() if overlaps else (start, stop)
+        joined.append((begin, max(end, stop)))
+    return joined
 
 
 def _in_order(text: str, sentence: Sentence) -> Translation:
