@@ -95,6 +95,7 @@ def test_empty_elements_of_xml(text: str, sources: list[str]) -> None:
     # References
     ("&copy 2024 &raquo more&nbsp;&eacute &notit; AT&T &amp; &amp x",
      "&copy 2024 &raquo MORE&nbsp;É &notIT; AT&T &amp; &amp X"),
+    ("&InvisibleComma;<b>\u200b</b>&shy;<p>&zwj; a", "&InvisibleComma;<b>\u200b</b>&shy;<p>&zwj; A"),
     ("&#65 b &#x41; &#X42 &lt;b&gt; &nosuch &", "&#65 B &#x41; &#X42 &lt;b&gt; &NOSUCH &"),
     # Other languages within HTML
     ("a <math><mi>sin</mi></math> b <svg><title>c</title><text>d</text></svg> e",

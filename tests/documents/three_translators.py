@@ -31,7 +31,7 @@ def _kept(sentence: Sentence) -> list[tuple[int, int]]:
     text, spans = sentence.text, list[tuple[int, int]]()
     for phrase in sorted(sentence.phrases, key=len, reverse=True):
         places = [match.span() for match in re.finditer(re.escape(phrase), text)]
-        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a] + text[b : b + 1]).strip()]
+        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a].isalnum() or text[b : b + 1].isalnum())]
         spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
     joined: list[tuple[int, int]] = []
     for start, stop in sorted([*spans, *_PROTECTED.spans(text)]):
