@@ -165,6 +165,6 @@ def translated_html(translator: Translator, source: str, search: SearchConfig) -
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
     unit = Unit(source, "html")
     sentences = unit.sentences(translator.codec, "lines")
-    units = [Unit(sentence.text, phrases=sentence.phrases) for sentence in sentences]
+    units = [Unit(sentence.text, kept=sentence.kept) for sentence in sentences]
     found = translator.hypotheses(units, replace(search, alignments=True))
     return unit.translated(sentences, [best for best, *_ in found], translator.codec)

@@ -13,6 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
+from nmt.text.protected import Span
 from nmt.translate.records import Translation
 from nmt.translate.units import Sentence, Unit
 
@@ -108,8 +109,8 @@ def encoded(text: str, data: bytes) -> bytes:
     return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
 
 
-# The text of a sentence, and the phrases that its translation must contain.
-SentenceKey = tuple[str, tuple[str, ...]]
+# The text of a sentence, and where it has what stays as it is.
+SentenceKey = tuple[str, tuple[Span, ...]]
 
 
 class Sentences:
@@ -120,7 +121,7 @@ class Sentences:
         target: the text processing of the translation.
 
     Attributes:
-        keys: the text and the phrases of each sentence.
+        keys: each sentence.
         has_markup: whether a passage is marked up.
     """
 
@@ -135,7 +136,7 @@ class Sentences:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
         sentences = [sentence for passage in document.passages for sentence in self._of(passage.unit)]
         self.has_markup |= any(passage.markup is not None for passage in document.passages)
-        self.keys |= {(sentence.text, sentence.phrases): None for sentence in sentences}
+        self.keys |= {(sentence.text, sentence.kept): None for sentence in sentences}
         return len(sentences)
 
     def translate(self, key: SentenceKey, translation: Translation) -> None:
@@ -154,7 +155,7 @@ class Sentences:
             sentences = self._of(unit)
             translations = []
             for sentence in sentences:
-                text, alignment = self._translations[sentence.text, sentence.phrases]
+                text, alignment = self._translations[sentence.text, sentence.kept]
                 words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
                 translations.append(Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words]))
             passages.append(unit.translated(sentences, translations, self._target))

@@ -146,7 +146,7 @@ def translate(
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
     check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
-    rows = [(text, *phrases) for text, phrases in sentences.keys]
+    rows = [(text, *(f"{start}-{stop}" for start, stop in kept)) for text, kept in sentences.keys]
     source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
     run = Run(job, source, output, is_resumable, settings, execution, progress)
     with run.records() as records:

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from nmt.text.words import RAW_WORD, AlignedWords
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
+_BEGIN, _END = "\ufdd0", "\ufdd1"  # which are no characters of text
 _LONGEST_REFERENCE = max(map(len, html5))
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
@@ -68,17 +69,25 @@ class MarkedText:
     @property
     def source(self) -> str:
         """What is translated: one line, or several if the text has br elements."""
-        text = "".join(
-            re.sub(r"\s+", " ", token.words, flags=re.ASCII) if token.kind == "text" else token.text
-            for token in self.tokens
-        )
-        return re.sub(r" *(\n| ) *", r"\1", text).strip()
+        return self._marked.replace(_BEGIN, "").replace(_END, "")
 
     @property
-    def phrases(self) -> tuple[str, ...]:
-        """What the translation must contain. What occurs several times in the source is required once."""
-        texts = (token.text for token in self.tokens if token.kind == "leaf")
-        return tuple(dict.fromkeys(text for text in texts if text.strip()))
+    def kept(self) -> list[tuple[int, int]]:
+        """Where the parts of `source` begin and end that stay as they are."""
+        marks = [match.start() - i for i, match in enumerate(re.finditer(f"[{_BEGIN}{_END}]", self._marked))]
+        return list(zip(marks[::2], marks[1::2], strict=True))
+
+    @property
+    def _marked(self) -> str:
+        """The source with marks around the parts that stay."""
+        text = ""
+        for token in self.tokens:
+            words = token.words.replace(_BEGIN, "").replace(_END, "")
+            if token.kind == "text":
+                text += re.sub(r"\s+", " ", words, flags=re.ASCII)
+            else:
+                text += f"{_BEGIN}{words}{_END}" if words.strip() else words
+        return re.sub(r" *(\n| ) *", r"\1", text).strip()
 
     def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
         """Returns the translation with markup, given the alignment between the words of `source` and of it."""

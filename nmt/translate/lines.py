@@ -29,7 +29,7 @@ class LineFormat:
     """How the lines of input and output are written.
 
     Attributes:
-        input: `sentence` is a sentence of a document, followed by the phrases that its translation must contain.
+        input: `sentence` is a sentence of a document, followed by the places of what stays, such as `4-9`.
     """
 
     input: Literal["text", "jsonl", "html", "sentence"] = "text"
@@ -56,7 +56,8 @@ class LineFormat:
                 unit.content  # noqa: B018 (raises the error in it)
             return unit
         if self.input == "sentence":
-            return Unit(row[0], phrases=row[1:], place=f"the sentence {row[0]:.80}")
+            kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
+            return Unit(row[0], kept=kept, place=f"the sentence {row[0]:.80}")
         phrases = row[-1].split("\t") if self.constraints else []
         prefix, constraints = row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase)
         return Unit(row[0], prefix=prefix, constraints=constraints, place=name)

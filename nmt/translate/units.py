@@ -7,7 +7,7 @@ What a translation must have, and which sentences are translated in parts, is de
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, islice, pairwise, starmap
@@ -43,12 +43,12 @@ class Sentence(NamedTuple):
 
     Attributes:
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
-        phrases: what stays as it is because markup says so. Its protected words stay, too.
+        kept: where its text without tags of languages has what stays as it is. Protected words stay, too.
     """
 
     line: int
     text: str
-    phrases: tuple[str, ...] = ()
+    kept: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Unit:
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
-        phrases: what stays as it is. Protected words stay, too.
+        kept: as for a sentence, if the unit is one.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
         lang: the language code of the text, if elements of HTML that name another one stay as they are.
@@ -71,7 +71,7 @@ class Unit:
     markup: Literal["html", "xml"] | None = None
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
-    phrases: tuple[str, ...] = ()
+    kept: tuple[Span, ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     lang: str = ""
@@ -94,15 +94,15 @@ class Unit:
     def sentences(self, codec: TextCodec, split: Split) -> list[Sentence]:
         """Returns the sentences of the unit. Blank lines have none."""
         if split == "unit":
-            return [Sentence(0, self.source, self.phrases)]
-        empty: tuple[str, ...] = ()
-        phrases = [text.phrases for text in self.marked_texts] if self.markup else [empty] * len(self.lines)
-        return [
-            Sentence(number, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
-            for number, (line, of_line) in enumerate(zip(self.lines, phrases, strict=True))
-            for part in line.split("\n")  # a marked text can have several lines
-            for sentence in _cut(part, of_line, codec, split)
-        ]
+            return [Sentence(0, self.source, self.kept)]
+        kept = [text.kept for text in self.marked_texts] if self.markup else [list[Span]()] * len(self.lines)
+        sentences: list[Sentence] = []
+        for number, (line, of_line) in enumerate(zip(self.lines, kept, strict=True)):
+            start = 0
+            for part in line.split("\n"):  # a marked text can have several lines
+                sentences += _cut(number, part, _within(of_line, start, start + len(part)), codec, split)
+                start += len(part) + 1
+        return sentences
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -117,28 +117,26 @@ class Unit:
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
 
 
-def _cut(line: str, phrases: Sequence[str], codec: TextCodec, split: Split) -> Iterator[str]:
+def _within(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
+    """Returns the spans in a part of a text, as places in this part."""
+    return [(begin - start, end - start) for begin, end in spans if start <= begin and end <= stop]
+
+
+def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec, split: Split) -> Iterator[Sentence]:
     """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
-    if split == "lines":
-        yield from [] if is_blank(line) else [line]
-        return
     tags, text = codec.config.split_tags(line)
-    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, phrases)):
-        yield " ".join([*tags, text[start:stop]])
+    kept = _within(kept, len(line) - len(text), len(line))
+    if split == "lines":
+        yield from [] if is_blank(line) else [Sentence(number, line, tuple(kept))]
+        return
+    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, kept)):
+        yield Sentence(number, " ".join([*tags, text[start:stop]]), tuple(_within(kept, start, stop)))
 
 
-def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Span]:
-    """Returns where the words of a text without tags are that stay as they are, in order. None overlap.
-
-    A phrase that is a word of its own somewhere, such as a letter in <code>, is not looked for within words.
-    """
-    spans: list[Span] = []
-    for phrase in sorted(phrases, key=len, reverse=True):
-        places = [match.span() for match in re.finditer(re.escape(phrase), text)]
-        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a].isalnum() or text[b : b + 1].isalnum())]
-        spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
+def _kept_words(codec: TextCodec, text: str, kept: Sequence[Span]) -> list[Span]:
+    """Returns where a text without tags has words that stay as they are, in order. None overlap."""
     joined: list[Span] = []
-    for start, stop in sorted([*spans, *codec.protected.spans(text)]):
+    for start, stop in sorted([*kept, *codec.protected.spans(text)]):
         if joined and start < joined[-1][1]:
             joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         else:
@@ -253,7 +251,7 @@ def encode(
         _check(parts, needed, place, search)
         all_ids = list(chain.from_iterable(parts))
         _, text = codec.config.split_tags(sentence.text)
-        is_aligned = search.alignments or _kept_words(codec, text, sentence.phrases)
+        is_aligned = search.alignments or _kept_words(codec, text, sentence.kept)
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
@@ -266,7 +264,7 @@ def _stays(codec: TextCodec, sentence: Sentence) -> bool:
     """Returns whether nothing of a sentence is translated: it has no letters outside the words that stay."""
     _, text = codec.config.split_tags(sentence.text)
     start, others = 0, ""
-    for begin, stop in [*_kept_words(codec, text, sentence.phrases), (len(text), len(text))]:
+    for begin, stop in [*_kept_words(codec, text, sentence.kept), (len(text), len(text))]:
         others += text[start:begin]
         start = stop
     return not any(map(str.isalpha, others))
@@ -415,7 +413,7 @@ def by_sentence(
 def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation, *, aligned: bool) -> Translation:
     """Returns a translation of a sentence with the words that stay as they are."""
     tags, text = codec.config.split_tags(sentence.text)
-    words = _kept_words(codec, text, sentence.phrases)
+    words = _kept_words(codec, text, sentence.kept)
     if not words:
         return translation
     links = {target: source - len(tags) for source, target in translation.alignment or () if source >= len(tags)}

@@ -27,14 +27,9 @@ def _words(text: str) -> list[str]:
 
 
 def _kept(sentence: Sentence) -> list[tuple[int, int]]:
-    """Returns where the text is that a translation must keep, such as phrases, as words of their own if possible."""
-    text, spans = sentence.text, list[tuple[int, int]]()
-    for phrase in sorted(sentence.phrases, key=len, reverse=True):
-        places = [match.span() for match in re.finditer(re.escape(phrase), text)]
-        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a].isalnum() or text[b : b + 1].isalnum())]
-        spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
+    """Returns where the text is that a translation must keep."""
     joined: list[tuple[int, int]] = []
-    for start, stop in sorted([*spans, *_PROTECTED.spans(text)]):
+    for start, stop in sorted([*sentence.kept, *_PROTECTED.spans(sentence.text)]):
         overlaps = bool(joined) and start < joined[-1][1]
         begin, end = joined.pop() if overlaps else (start, stop)
         joined.append((begin, max(end, stop)))
