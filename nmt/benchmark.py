@@ -38,16 +38,14 @@ from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
-from nmt.training.dry_run import timed_updates
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Training
-from nmt.training.train import NOTHING_SAVED, prepare
+from nmt.training.train import prepare, timed_updates
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob
-from nmt.translate.lines import LineFormat
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence, Unit
 
 
 @dataclass
@@ -138,8 +136,8 @@ def benchmark_training(
         run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
         records = MetricsFile(Path(config.save_dir) / METRICS).records()
         start_up = next(record["time"] for record in records if record["kind"] == "train") - started
-        with join_ranks(config, NOTHING_SAVED) as ranks:
-            training = prepare(DataFolder.open(data_folder), model, config, *ranks)
+        with join_ranks(config, saves=False) as ranks:
+            training = prepare(DataFolder.open(data_folder), model, config, ranks)
             report = _measure(training, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
@@ -190,8 +188,8 @@ def benchmark_translation(
         started = time.perf_counter()
         run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=lines[0])
         start_up.append(time.perf_counter() - started)
-    job = TranslationJob((checkpoint,), runtime, search, format=LineFormat(output="jsonl"))
-    units = map(Unit, chain.from_iterable(repeat(lines, 1 + repeats)))
+    job = TranslationJob((checkpoint,), runtime, search, output="jsonl")
+    units = ((Unit(line), [Sentence(0, line)]) for line in chain.from_iterable(repeat(lines, 1 + repeats)))
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
     seconds, pieces = [], []

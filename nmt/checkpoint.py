@@ -21,7 +21,8 @@ from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
 from nmt.model.architectures import parameter_count
-from nmt.model.transformer import Transformer, model_without_memory
+from nmt.model.device import without_memory
+from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
@@ -100,9 +101,8 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout)."""
     codec = checkpoint.codec
-    sizes = len(codec.source), len(codec.target)
-    # The sizes in the checkpoint are not trusted, so the model takes no memory.
-    model = model_without_memory(checkpoint.model_config, *sizes, shared=codec.config.joint_vocab)
+    with without_memory():  # the sizes in the checkpoint are not trusted
+        model = _new_model(checkpoint.model_config, codec)
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights, assign=True)
     return model.eval()
@@ -117,6 +117,10 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     """Returns a model with random weights."""
     check_memory(config, codec, WEIGHT_BYTES)
+    return _new_model(config, codec)
+
+
+def _new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 

@@ -45,7 +45,7 @@ write_text() { # its argument is for the record of unless_there
 learn() {
     local folder=$1
     unless_there "$folder/data" nmt preprocess --source-lang "$2" --target-lang "$3" "${@:4}" --valid "$corpus/val" \
-        --vocab-size "$vocab_size" --dest "$folder/data"
+        --tokenizer moses --normalize-punctuation both --vocab-size "$vocab_size" --dest "$folder/data"
     run nmt train "$folder/data" --save-dir "$folder/model" "${options[@]}"
 }
 

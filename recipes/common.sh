@@ -37,6 +37,15 @@ unless_there() {
     say "$1 exists already"
 }
 
+# choose_tokenization DEFAULT: sets `tokenization`, the options of nmt preprocess for TOKENIZER, moses or none.
+choose_tokenization() {
+    case ${TOKENIZER:-$1} in
+        moses) tokenization=(--tokenizer moses --normalize-punctuation both) ;;
+        none) tokenization=(--tokenizer none) ;;
+        *) fail "TOKENIZER must be moses or none, but is '$TOKENIZER'" ;;
+    esac
+}
+
 # whole_or_fail NAME VALUE: fails unless VALUE is a whole number.
 whole_or_fail() {
     [[ $2 =~ ^[0-9]+$ ]] || fail "$1 must be a whole number, but is '$2'"

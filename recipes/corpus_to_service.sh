@@ -8,8 +8,9 @@
 # CORPUS is the PREFIX of the files CORPUS.en and so on. The teacher and the student train for H hours each (default 1),
 # and the backward model for H/4. VALID and TEST are prefixes of a validation and a test set; without them, HELD_OUT pairs
 # (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE=N sets the vocabulary size (default 8000).
-# Options after -- go to all three trainings. LICENCE=text sets the licence in the model card. RUN=folder receives all
-# files, with the model card README.md and the page index.html. Start the recipe again to resume it.
+# TOKENIZER=moses tokenises with Moses and normalises punctuation; otherwise the models are trained on raw text. Options
+# after -- go to all three trainings. LICENCE=text sets the licence in the model card. RUN=folder receives all files, with
+# the model card README.md and the page index.html. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -25,6 +26,8 @@ case " $source $target" in
     *" az"* | *" tr"* | *" tur"*) capitals=() ;; # where i has two capitals, nmt cannot lower them
     *) capitals=(--lower-capitals) ;;
 esac
+
+choose_tokenization none
 
 # stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long its last start took.
 stage() {
@@ -106,11 +109,11 @@ stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpu
 stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
     --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
-    ${capitals[@]+"${capitals[@]}"}
+    ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
 train_model teacher 1
 stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
     --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \
-    ${capitals[@]+"${capitals[@]}"}
+    ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
 train_model backward 0.25
 ln -sf "train.$source" "$run_dir/distilled.$source"
 stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \

@@ -38,5 +38,6 @@ mkdir -p "$run_dir"
 unless_there "$clone" clone_repository REPOSITORY="$repository"
 unless_there "$text" extract
 [ -z "${prepare:-}" ] || exit 0
-RUN=$run_dir/service VALID=$text/valid TEST=$text/test LICENCE=${LICENCE:-$attribution} ENVIRONMENT=active \
+RUN=$run_dir/service VALID=$text/valid TEST=$text/test LICENCE=${LICENCE:-$attribution} TOKENIZER=${TOKENIZER:-moses} \
+    ENVIRONMENT=active \
     bash recipes/corpus_to_service.sh en fr "$text/train" "$@"

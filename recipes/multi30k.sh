@@ -28,13 +28,13 @@ source=${pair%-*} target=${pair#*-}
 run_dir=$(path_or "${RUN:-}" "runs/multi30k-$pair${published:+-published}")
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 if [ $published ]; then
-    folder=$corpus/tok suffix=.lc.norm.tok tokenizer=none score_tokenizer=none
+    folder=$corpus/tok suffix=.lc.norm.tok tokenization=(--tokenizer none) score_tokenizer=none
     # Training takes about 57 minutes on two cores.
     BATCH_TOKENS=2500 DROPOUT=0.3 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=17460 SAVE_UPDATES=180
     options=(--attention-dropout 0.1 --activation-dropout 0.1)
     AVERAGED=20 BEAM=4 ALPHA=1.4 # chosen on the validation set
 else
-    folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
+    folder=$corpus suffix='' tokenization=(--tokenizer moses --normalize-punctuation both) score_tokenizer=13a
     # Training takes about 15 minutes on two cores. A small corpus needs small batches.
     BATCH_TOKENS=2500 DROPOUT=0.2 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=5000 SAVE_UPDATES=180
     options=()
@@ -64,7 +64,7 @@ set_up_environment
 mkdir -p "$run_dir"
 data=$run_dir/data model=$run_dir/model output=$run_dir/test_2016_flickr.out.$target test=$folder/test_2016_flickr$suffix
 unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$folder/train$suffix" \
-    --valid "$folder/val$suffix" --test "$test" --dest "$data" --tokenizer "$tokenizer" \
+    --valid "$folder/val$suffix" --test "$test" --dest "$data" "${tokenization[@]}" \
     --vocab-size "$VOCAB_SIZE"
 [ ! $prepare ] || exit 0
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \

@@ -22,7 +22,7 @@ from nmt.files import Output
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
 from nmt.translate.translator import Translator
-from nmt.translate.units import Unit
+from nmt.translate.units import Unit, by_sentence, encode
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
@@ -164,7 +164,10 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
 def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
     unit = Unit(source, "html")
-    sentences = unit.sentences(translator.codec, "lines")
-    units = [Unit(sentence.text, kept=sentence.kept) for sentence in sentences]
-    found = translator.hypotheses(units, replace(search, alignments=True))
+    sentences = unit.sentences()
+    units, codec, search = [(unit, sentences)], translator.codec, replace(search, alignments=True)
+    encoded = encode(codec, units, search)
+    ranked = translator.engine.translate(encoded, search, log_probs=False) if encoded else []
+    keys = [sentence.key for sentence in encoded]
+    (found,) = by_sentence(codec, units, dict(zip(keys, ranked, strict=True)), aligned=True)
     return unit.translated(sentences, [best for best, *_ in found], translator.codec)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint
 from nmt.checkpoint_file import read_codec, read_header, read_model_config
 from nmt.errors import NmtError
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder
 
 os.umask(UMASK := os.umask(0))

@@ -40,7 +40,7 @@ LEVELS = [
 ]
 LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}
 # These modules use neither a model nor the disk, not even through modules that they import.
-PURE = ["nmt.data.batching", "nmt.training.optimizer", "nmt.parsing.evalb"]
+PURE = ["nmt.data.batching", "nmt.training.learning_rate", "nmt.training.optimizer", "nmt.parsing.evalb"]
 PURE += [module for module in FILES if module.startswith("nmt.search.")]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from nmt.text.markup_reading import MarkedText
 
 # The translation of a unit and its alignment.
 Translation = tuple[str, list[tuple[int, int]]]
+Translate = Callable[[MarkedText], Translation]
 
 
 def word_by_word(translate: Callable[[str], str]) -> Callable[[MarkedText], Translation]:

@@ -19,17 +19,14 @@ import numpy as np
 from nmt import __version__, console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
-from nmt.config import JobConfig, RuntimeConfig
-from nmt.config.cleaning import CleanConfig
+from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import in_chunks, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
-from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.plan import Plan, Row, Shard
-from nmt.jobs.run import finish_shards
-from nmt.jobs.source import Files
-from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result
+from nmt.jobs.run import JobFolder, job_folder
+from nmt.jobs.source import Files, Plan, Shard
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -145,12 +142,20 @@ def clean(
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
-    preparation = _prepared(config, options, outputs)
-    with job_folder(config.dest, "--dest", preparation, options) as folder:
+    source, settings = _checked(config, options, outputs)
+
+    def prepare(_: Path, plan: Plan) -> None:
+        for files in plan.segments:
+            if len(files) == 2 and files[0].lines:
+                warn_of_text(*files, config.languages)
+
+    with job_folder(
+        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
+    ) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
-                finish_shards(job, preparation.source, folder, replace(execution, workers=workers), progress)
+                folder.finish_shards(job, replace(execution, workers=workers), progress)
         if options.shard:
             return None
         if not folder.plan.rows:
@@ -171,8 +176,10 @@ def clean(
     return summary
 
 
-def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]) -> Preparation:
-    """Checks what can be checked before the text is read; returns how the job begins."""
+def _checked(
+    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]
+) -> tuple[Files, dict[str, Any]]:
+    """Checks what can be checked before the text is read; returns the corpora, and what the result depends on."""
     segments = [_paths(prefix, config) for prefix in config.train]
     excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
     models = config.score_with or ()
@@ -184,20 +191,11 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
 
         check_models(config.score_with, config.languages)
 
-    def prepare(_: Path, plan: Plan) -> None:
-        for files in plan.segments:
-            if len(files) == 2 and files[0].lines:
-                warn_of_text(*files, config.languages)
-
     files = ("dest", "rejected", "page", "workers")
     values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
     digests = {f"content of {path}": digest_of(path) for path in [*excluded, *models]}
-    return Preparation(
-        source=Files(segments, [f"--train text in {lang}" for lang in config.languages]),
-        shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings={"version of nmt": __version__, **values, **digests},
-        prepare=prepare,
-    )
+    source = Files(segments, [f"--train text in {lang}" for lang in config.languages])
+    return source, {"version of nmt": __version__, **values, **digests}
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.mixture import hashed
+from nmt.data.arrays import hashed
 from nmt.text.languages import base_language
 from nmt.text.words import is_blank
 

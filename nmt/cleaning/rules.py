@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nmt.cleaning.measures import Measures, length_ratio, measure
-from nmt.config.cleaning import CleanConfig
+from nmt.config import CleanConfig
 from nmt.config.options import flag_name
-from nmt.data.mixture import hashed
+from nmt.data.arrays import hashed
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
 from nmt.text.languages import EXTRA, Identifier, base_language, label_of

@@ -19,9 +19,9 @@ from nmt.jobs.run import Run
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import read_rows
-from nmt.translate.job import RescoringJob, placed, settings_of
-from nmt.translate.lines import Pair, PairFormat
-from nmt.translate.records import Score
+from nmt.translate.job import placed, settings_of
+from nmt.translate.pairs import Pair, Score
+from nmt.translate.rescoring import RescoringJob
 
 # How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
 # on statutes with planted noise (docs/cleaning.md).
@@ -75,10 +75,10 @@ def dual_scores(
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
         output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
-            job = _EntropyJob((model,), here, format=PairFormat("files"))
+            job = _EntropyJob((model,), here, input="files")
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
                 source = Files([files], ["--source", "--target"])
-                run = Run.of_files(job, source, str(output), settings_of(here), execution, progress)
+                run = Run(job, source, str(output), settings_of(here), execution, progress)
                 advice = f"correct that and start the same command again; what is finished stays in {folder.parent}"
                 with run.records() as records, replaced_file(output, advice) as file:
                     file.write(np.fromiter(chain.from_iterable(records or ()), np.float64).tobytes())

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from nmt.config.options import flag_name
 from nmt.model.architectures import ARCHITECTURES, parameters
@@ -12,8 +12,7 @@ from nmt.model.architectures import ARCHITECTURES, parameters
 
 def architectures(
     vocab_size: Annotated[
-        int,
-        typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary for which the parameters are counted."),
+        int, Option(min=8, max=1_000_000, help="Size of the shared vocabulary for which the parameters are counted.")
     ] = 37000,
 ) -> None:
     """List the registered architectures."""

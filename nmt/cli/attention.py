@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from nmt import console
 from nmt.errors import NmtError
@@ -12,20 +12,18 @@ _SHOWN = "Head in the picture, or first on the page"
 
 
 def attention(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
-    source: Annotated[str, typer.Option(help="Raw text of the source sentence.")],
-    output: Annotated[str, typer.Option(help="HTML page to write, or an .svg picture of a single head.")],
-    target: Annotated[
-        str | None, typer.Option(help="Raw text of the translation; by default the model translates.")
-    ] = None,
+    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
+    source: Annotated[str, Option(help="Raw text of the source sentence.")],
+    output: Annotated[str, Option(help="HTML page to write, or an .svg picture of a single head.")],
+    target: Annotated[str | None, Option(help="Raw text of the translation; by default the model translates.")] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross"],
-        typer.Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel=_SHOWN),
+        Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel=_SHOWN),
     ] = "cross",
     layer: Annotated[
-        int | None, typer.Option(help="Number of the layer, from 1; by default the last.", rich_help_panel=_SHOWN)
+        int | None, Option(help="Number of the layer, from 1; by default the last.", rich_help_panel=_SHOWN)
     ] = None,
-    head: Annotated[int, typer.Option(help="Number of the head, from 1.", rich_help_panel=_SHOWN)] = 1,
+    head: Annotated[int, Option(help="Number of the head, from 1.", rich_help_panel=_SHOWN)] = 1,
 ) -> None:
     """Draw the attention weights of a sentence pair, for all layers and heads, on an interactive page.
 

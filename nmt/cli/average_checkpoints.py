@@ -3,25 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt.errors import NmtError
 
 
 def average_checkpoints(
-    checkpoints: Annotated[
-        list[str], typer.Argument(metavar="RUN|CHECKPOINT", help="Run folders or checkpoint files.")
-    ],
-    output: Annotated[str, typer.Option(help="File to write, whose name ends in .safetensors.")],
+    checkpoints: Annotated[list[str], Argument(metavar="RUN|CHECKPOINT", help="Run folders or checkpoint files.")],
+    output: Annotated[str, Option(help="File to write, whose name ends in .safetensors.")],
     last: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder; 5 by default."
-        ),
+        Option(min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder; 5 by default."),
     ] = None,
     best: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000, help="Take this many of the best checkpoints instead (train --keep-best)."),
+        Option(min=1, max=1_000_000, help="Take this many of the best checkpoints instead (train --keep-best)."),
     ] = None,
 ) -> None:
     """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files."""

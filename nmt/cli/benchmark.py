@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from nmt.cli.flags import flags
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
@@ -24,12 +25,10 @@ benchmark = typer.Typer(
     no_args_is_help=True,
 )
 
-Repeats = Annotated[
-    int, typer.Option(min=1, max=10_000, help="Number of measurements; the report shows median and range.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-MeanLength = Annotated[float, typer.Option(min=1, max=256, help="Mean sentence length of generated data, in pieces.")]
-VocabSize = Annotated[int, typer.Option(min=8, max=1_000_000, help="Vocabulary size of generated data.")]
+Repeats = Annotated[int, Option(min=1, max=10_000, help="Number of measurements; the report shows median and range.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+MeanLength = Annotated[float, Option(min=1, max=256, help="Mean sentence length of generated data, in pieces.")]
+VocabSize = Annotated[int, Option(min=8, max=1_000_000, help="Vocabulary size of generated data.")]
 
 # Enough generated pairs to fill batches of every length.
 _GENERATED_PAIRS = 100_000
@@ -38,15 +37,15 @@ _GENERATED_PAIRS = 100_000
 @benchmark.command("train", no_args_is_help=True)
 @flags(batches=BatchConfig, model_overrides=ModelConfig)
 def train(
-    arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
+    arch: Annotated[str, Option(help="Architecture; `nmt architectures` lists them.")],
     batches: BatchConfig,
     model_overrides: dict[str, Any],
-    data: Annotated[str | None, typer.Option(help="Data folder; by default, sentences are generated.")] = None,
+    data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    updates: Annotated[int, typer.Option(min=1, max=1_000_000, help="Updates per measurement.")] = 10,
+    updates: Annotated[int, Option(min=1, max=1_000_000, help="Updates per measurement.")] = 10,
     repeats: Repeats = 5,
-    profile: Annotated[str | None, typer.Option(help="Also write a trace of some updates to this file.")] = None,
+    profile: Annotated[str | None, Option(help="Also write a trace of some updates to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure training: target tokens per second, padding, memory, and the share of the machine's FLOP/s.
@@ -67,21 +66,19 @@ def train(
 def generate(
     search: SearchConfig,
     runtime: RuntimeConfig,
-    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint to translate with.")] = None,
+    checkpoint: Annotated[str | None, Option(help="Checkpoint to translate with.")] = None,
     arch: Annotated[
-        str | None,
-        typer.Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0."),
+        str | None, Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0.")
     ] = None,
     input: Annotated[
-        str | None,
-        typer.Option(help="Raw text to translate; required with --checkpoint. With --arch, text is generated."),
+        str | None, Option(help="Raw text to translate; required with --checkpoint. With --arch, text is generated.")
     ] = None,
     lines: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
+        int, Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
     ] = 1000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    workers: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Number of processes that translate.")] = 1,
+    workers: Annotated[int, Option(min=1, max=MOST_PROCESSES, help="Number of processes that translate.")] = 1,
     repeats: Repeats = 5,
     as_json: AsJson = False,
 ) -> None:
@@ -128,8 +125,8 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 @flags(plan=PlanConfig)
 def batching(
     plan: PlanConfig,
-    data: Annotated[str | None, typer.Option(help="Data folder; by default, sentences are generated.")] = None,
-    pairs: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Generated sentence pairs.")] = 1_000_000,
+    data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
+    pairs: Annotated[int, Option(min=1, max=1_000_000_000, help="Generated sentence pairs.")] = 1_000_000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
     repeats: Repeats = 3,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from nmt import console
 from nmt.config.translation import LONGEST_EXPORTED
@@ -10,14 +10,13 @@ from nmt.errors import NmtError
 
 
 def export(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
+    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
     output: Annotated[
-        str,
-        typer.Option(help="Folder to write, which must not exist; for argos, a file whose name ends in .argosmodel."),
+        str, Option(help="Folder to write, which must not exist; for argos, a file whose name ends in .argosmodel.")
     ],
     format: Annotated[
         Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
-        typer.Option(
+        Option(
             help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces; huggingface, a "
             "MarianMT model for transformers; onnx, for ONNX Runtime and transformers.js; web, a page that translates "
             "in the browser; or argos, a package for Argos Translate and LibreTranslate."
@@ -25,33 +24,33 @@ def export(
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
-        typer.Option(
+        Option(
             help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for "
             "these formats."
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the model was trained on, for the model card.")
+        str | None, Option(metavar="TEXT", help="What the model was trained on, for the model card.")
     ] = None,
     license: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Licence and attribution of the model, for the model card.")
+        str | None, Option(metavar="TEXT", help="Licence and attribution of the model, for the model card.")
     ] = None,
     scores: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="File with any text, such as the output of nmt score and nmt benchmark, for the model card.",
         ),
     ] = None,
     sentence_model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Model of MiniSBD that splits text into sentences, to put into the package; only for argos.",
         ),
     ] = None,
     vocabulary_map: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
+        str | None, Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.
@@ -66,30 +65,22 @@ def export(
         if value is not None and format not in formats:
             raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")
     from nmt.checkpoint import load_checkpoint
+    from nmt.interop.argos import export_argos
+    from nmt.interop.ctranslate2 import export_ctranslate2
+    from nmt.interop.huggingface import export_huggingface
     from nmt.interop.model_card import Facts
+    from nmt.interop.onnx import export_onnx
+    from nmt.pages.web_export import export_web
     from nmt.text.corpus import read_lines
 
-    loaded = load_checkpoint(checkpoint, verify=True)
-    model = loaded, checkpoint, output
+    model = load_checkpoint(checkpoint, verify=True), checkpoint, output
     facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
-    if format == "ctranslate2":
-        from nmt.interop.ctranslate2 import export_ctranslate2
-
-        export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map)
-    elif format == "argos":
-        from nmt.interop.argos import export_argos
-
-        export_argos(*model, quantization or "int8", facts, sentence_model)
-    elif format == "huggingface":
-        from nmt.interop.huggingface import export_huggingface
-
-        export_huggingface(*model, facts)
-    elif format == "onnx":
-        from nmt.interop.onnx import export_onnx
-
-        export_onnx(*model, facts)
-    else:
-        from nmt.pages.web_export import export_web
-
-        export_web(*model, facts)
+    exports = {
+        "ctranslate2": lambda: export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map),
+        "argos": lambda: export_argos(*model, quantization or "int8", facts, sentence_model),
+        "huggingface": lambda: export_huggingface(*model, facts),
+        "onnx": lambda: export_onnx(*model, facts),
+        "web": lambda: export_web(*model, facts),
+    }
+    exports[format]()
     console.info(f"wrote {output}")

@@ -8,6 +8,7 @@ from types import GenericAlias
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer import Option
 
 from nmt import extensions
 from nmt.config.options import Config, flag_name, with_tuples
@@ -20,7 +21,7 @@ _SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
 
 def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
     spelling = _SPELLINGS.get(declared.name, [flag_name(declared.name)] if declared.type is not bool else [])
-    info = typer.Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
+    info = Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
     kind: Any = declared.type
     default = inspect.Parameter.empty if declared.default is MISSING else declared.default
     if get_origin(kind) is tuple:

@@ -4,20 +4,23 @@ import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.config.options import flag_name
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.text.glossary import Glossary
+
+# Options that say what lines are, and so change the output.
+_FORMS = "input_format", "output_format", "html", "split_sentences"
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
+        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: TranslationFiles,
     search: SearchConfig,
@@ -33,46 +36,53 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
-    from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
-    from nmt.translate.lines import LineFormat
-    from nmt.translate.records import TranslatedLine
+    from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
 
     engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
-    if files.html and (search.outputs > 1 or search.alignments):
-        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
-        raise NmtError(f"{flag} does not work with --html, which writes one plain translation; leave it out")
+    if files.html and search.alignments:
+        raise NmtError("--alignments does not work with --html, which writes one plain translation; leave it out")
+    if (files.html or files.split_sentences) and search.outputs > 1:
+        flag, other = "--samples" if search.sample else "--n-best", "--html" if files.html else "--split-sentences"
+        raise NmtError(f"{flag} does not work with {other}, which writes one translation; leave it out")
+    if files.split_sentences:
+        with importing("sentencex", "--split-sentences", "'attention-nmt[documents]'"):
+            import sentencex  # noqa: F401
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    segments = [[path, *files.by_flag.values()] for path in files.input]
-    source = Files(segments, ("--input", *files.by_flag))
+    source = Files([[path, *files.by_flag.values()] for path in files.input], ("--input", *files.by_flag))
     contents = settings_of_files(engine, files.glossary, files.output, options)
-    check_files([*source.paths, *checkpoints], files.output, options)
-    form = LineFormat(
-        "html" if files.html else files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints)
-    )
-    unmet, first_unmet = 0, ""  # the lines whose translations lack something
-
-    def text(record: Any) -> str:
-        nonlocal unmet, first_unmet
-        line = TranslatedLine.of(record)
-        if any(translation.unmet for translation in line.translations):
-            unmet, first_unmet = unmet + 1, first_unmet or line.place
-        return form.written(line, search.outputs)
-
+    is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
+    unmet: list[str] = []  # the lines whose translations lack something
     with (
         connected(options, files.workers) as execution,
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
-        forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
+        forms = {flag_name(name): getattr(files, name) for name in _FORMS}
         settings = settings_of(search, runtime, engine) | contents | forms
-        glossary = None if files.glossary is None else Glossary.read(files.glossary)
-        search = replace(search, alignments=True) if files.html else search
-        job = TranslationJob(tuple(checkpoints), runtime, search, engine, form, glossary)
-        Run.of_files(job, source, files.output, settings, execution, progress).write(text)
+        job = TranslationJob(
+            tuple(checkpoints),
+            runtime,
+            replace(search, alignments=True) if files.html else search,
+            engine,
+            None if files.glossary is None else Glossary.read(files.glossary),
+            input="html" if files.html else files.input_format,
+            output=files.output_format,
+            prefixes=bool(files.prefixes),
+            constraints=bool(files.constraints),
+            split_sentences=files.split_sentences,
+        )
+
+        def text(record: Any) -> str:
+            line = TranslatedLine.of(record)
+            if any(translation.unmet for translation in line.translations):
+                unmet.append(line.place)
+            return job.text(line)
+
+        Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if unmet:
         console.warn(
-            f"the translations of {console.counted(unmet, 'line')} lack constraints or terms (the first is "
-            f"{first_unmet}); raise --max-length-offset or leave some out"
+            f"the translations of {console.counted(len(unmet), 'line')} lack constraints or terms (the first is "
+            f"{unmet[0]}); raise --max-length-offset or leave some out"
         )

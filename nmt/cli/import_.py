@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from nmt.errors import NmtError
 
@@ -14,15 +15,15 @@ if TYPE_CHECKING:
 
 import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
 
-Output = Annotated[str, typer.Option(help="Checkpoint file to write, whose name ends in .safetensors.")]
+Output = Annotated[str, Option(help="Checkpoint file to write, whose name ends in .safetensors.")]
 
 
 @import_.command(no_args_is_help=True)
 def huggingface(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a MarianMT model, such as one of Opus-MT.")],
+    folder: Annotated[str, Argument(metavar="DIR", help="Folder of a MarianMT model, such as one of Opus-MT.")],
     output: Output,
-    source_lang: Annotated[str | None, typer.Option(help="Source language, if the folder does not say it.")] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Target language, if the folder does not say it.")] = None,
+    source_lang: Annotated[str | None, Option(help="Source language, if the folder does not say it.")] = None,
+    target_lang: Annotated[str | None, Option(help="Target language, if the folder does not say it.")] = None,
 ) -> None:
     """Convert a MarianMT model in the format of Hugging Face to a checkpoint."""
     from nmt.interop.huggingface import import_huggingface
@@ -32,23 +33,23 @@ def huggingface(
 
 @import_.command(no_args_is_help=True)
 def fairseq(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
+    file: Annotated[str, Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
     dict_: Annotated[
         list[str],
-        typer.Option(
+        Option(
             "--dict",
             metavar="FILE",
             help="Dictionary of the source, and then that of the target. Give a joined dictionary once.",
         ),
     ],
-    codes: Annotated[str, typer.Option(metavar="FILE", help="BPE codes of subword-nmt or fastBPE.")],
+    codes: Annotated[str, Option(metavar="FILE", help="BPE codes of subword-nmt or fastBPE.")],
     output: Output,
     tokenizer: Annotated[
-        Literal["moses", "none"], typer.Option(help="How the text was tokenised before it was cut into subwords.")
+        Literal["moses", "none"], Option(help="How the text was tokenised before it was cut into subwords.")
     ] = "moses",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="The text was lowercased.")] = False,
-    source_lang: Annotated[str | None, typer.Option(help="Source language, if the file does not say it.")] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Target language, if the file does not say it.")] = None,
+    lowercase: Annotated[bool, Option("--lowercase", help="The text was lowercased.")] = False,
+    source_lang: Annotated[str | None, Option(help="Source language, if the file does not say it.")] = None,
+    target_lang: Annotated[str | None, Option(help="Target language, if the file does not say it.")] = None,
 ) -> None:
     """Convert a model that fairseq has trained to a checkpoint. No code in the file runs.
 

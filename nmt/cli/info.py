@@ -3,18 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 
 def info(
     path: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported folder."
-        ),
+        Argument(metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported folder."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare the content with its recorded SHA-256.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
+    verify: Annotated[bool, Option("--verify", help="Compare the content with its recorded SHA-256.")] = False,
 ) -> None:
     """Show what a file or folder is: its model, languages, text processing, last validation and origin."""
     import json

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt import console
 from nmt.errors import NmtError
@@ -12,18 +12,18 @@ _PORT = 6007  # TensorBoard has 6006
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders (--save-dir of nmt train).")],
-    output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
+    runs: Annotated[list[str], Argument(metavar="RUN", help="Run folders (--save-dir of nmt train).")],
+    output: Annotated[str | None, Option(help="HTML file to write. By default, report.html.")] = None,
     name: Annotated[
         list[str],
-        typer.Option(
+        Option(
             help="Name of a run on the page. Give it once for each run. By default, the path without the first folders "
             "that all runs share."
         ),
     ] = [],  # noqa: B006
     watch: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--watch",
             help=f"Write no file, but show the page on http://localhost:{_PORT}, or on another port if that is "
             "taken, and keep it current.",
@@ -31,7 +31,7 @@ def report(
     ] = False,
     sustained_tflops: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1_000_000_000, help="TFLOP/s that a device sustains, to state the cost in FLOPs."),
+        Option(min=0.001, max=1_000_000_000, help="TFLOP/s that a device sustains, to state the cost in FLOPs."),
     ] = None,
 ) -> None:
     """Write one HTML page that shows one run or compares several.

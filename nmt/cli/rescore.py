@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -13,7 +13,7 @@ from nmt.config.options import flag_name
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
 def rescore(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
+        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
     ],
     files: RescoringFiles,
     options: JobConfig,
@@ -27,32 +27,39 @@ def rescore(
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
     from nmt.training.records import perplexity
-    from nmt.translate.job import RescoringJob, placed, settings_of
-    from nmt.translate.lines import PairFormat
-    from nmt.translate.records import ScoredLine
+    from nmt.translate.job import placed, settings_of
+    from nmt.translate.rescoring import RescoringJob, ScoredLine
 
-    form = "files" if files.source is not None else files.input_format
-    lines = PairFormat(form, files.output_format, files.normalize)
-    names = ("input_format", "output_format", "normalize", "alignments")
     source = Files([list(files.by_flag.values())], list(files.by_flag))
-    check_files([*source.paths, *checkpoints], files.output, options)
-    totals = {"lines": 0, "pieces": 0, "log_prob": 0.0}
+    is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
+    lines = pieces = 0
+    log_prob = 0.0
 
     def text(record: Any) -> str:
+        nonlocal lines, pieces, log_prob
         line = ScoredLine.of(record)
-        totals["lines"] += 1
-        totals["pieces"] += sum(score.tokens for score in line.scores)
-        totals["log_prob"] += sum(score.log_prob for score in line.scores)
-        return lines.written(line)
+        lines += 1
+        pieces += sum(score.tokens for score in line.scores)
+        log_prob += sum(score.log_prob for score in line.scores)
+        return job.text(line)
 
     with connected(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
-        job = RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines)
+        job = RescoringJob(
+            tuple(checkpoints),
+            runtime,
+            files.batch_tokens,
+            files.alignments,
+            "files" if files.source is not None else files.input_format,
+            files.output_format,
+            files.normalize,
+        )
+        names = ("input_format", "output_format", "normalize", "alignments")
         settings = settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names}
-        is_written = Run.of_files(job, source, files.output, settings, execution, progress).write(text)
+        is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if is_written:
-        per_piece = perplexity(-totals["log_prob"] / max(totals["pieces"], 1))
+        per_piece = perplexity(-log_prob / max(pieces, 1))
         console.info(
-            f"{console.counted(int(totals['lines']), 'line')}, {console.counted(int(totals['pieces']), 'piece')} with "
-            f"EOS, log P {totals['log_prob']:,.4f}, perplexity {per_piece:,.4f} per piece"
+            f"{console.counted(lines, 'line')}, {console.counted(pieces, 'piece')} with EOS, log P {log_prob:,.4f}, "
+            f"perplexity {per_piece:,.4f} per piece"
         )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -32,17 +32,15 @@ def score(
     config: ScoreConfig,
     reference: Annotated[
         list[str],
-        typer.Option(
-            help="Reference translations, also .gz or .xz. Repeat the option for several references per line."
-        ),
+        Option(help="Reference translations, also .gz or .xz. Repeat the option for several references per line."),
     ],
     hypothesis: Annotated[
-        list[str], typer.Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
+        list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
     metric: Annotated[
-        list[str], typer.Option(help=f"One of {', '.join(METRICS)}, or evalb for trees. Repeat the option for several.")
+        list[str], Option(help=f"One of {', '.join(METRICS)}, or evalb for trees. Repeat the option for several.")
     ] = ["bleu"],  # noqa: B006
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
@@ -16,11 +16,11 @@ def serve(
     runtime: RuntimeConfig,
     checkpoints: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CHECKPOINT", help="Checkpoint files; each model is named after its languages."),
+        Argument(metavar="CHECKPOINT", help="Checkpoint files; each model is named after its languages."),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model. May be given several times."
         ),
     ] = None,

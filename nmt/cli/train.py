@@ -1,15 +1,19 @@
 """`nmt train` trains a model."""
 
+import difflib
 import sys
-from dataclasses import fields
+import tomllib
+from dataclasses import Field, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from nmt.cli.flags import flags
-from nmt.cli.options_file import options_in, use_config
 from nmt.config import ModelConfig, TrainConfig
-from nmt.errors import NmtError
+from nmt.config.options import check_field, flag_name, with_tuples
+from nmt.errors import NmtError, naming
 
 EXAMPLES = """Examples:
 
@@ -23,10 +27,58 @@ nmt train news --init-from run/best.safetensors --save-dir tuned --lr-schedule i
 
 nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
+_FIELDS: dict[str, Field[Any]] = {field.name: field for field in (*fields(TrainConfig), *fields(ModelConfig))}
+
+
+def use_config(context: typer.Context, paths: list[str] | None) -> None:
+    """Makes the options in a file the defaults of the command.
+
+    Args:
+        paths: the values of --config. The option is declared as a list, so that a second value is not lost.
+    """
+    if not paths:
+        return
+    if len(paths) > 1:
+        raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
+    context.default_map = options_in(paths[0])
+
+
+def options_in(path: str) -> dict[str, Any]:
+    """Returns the options in a file by the names of their fields; checks their values."""
+    try:
+        # A file name in the options may not be UTF-8. It is decoded in the same way as names on the command line.
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape"))
+    except OSError as error:
+        raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
+    options = {name.replace("-", "_"): value for name, value in content.items()}
+    if len(options) < len(content):
+        raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
+    for name, value in with_tuples(options).items():
+        spelling = name.replace("_", "-")
+        if name == "data":  # the argument of the command, which is no option
+            if not isinstance(value, str) or "\0" in value:
+                raise NmtError(
+                    f"--config {path}: data must be the name of a data folder in quotes, but is {options[name]!r:.40}"
+                )
+        elif name in ("hours", "minutes", "dry_run"):
+            raise NmtError(f"--config {path} has {spelling!r}; give {flag_name(name)} on the command line")
+        elif name not in _FIELDS:
+            close = difflib.get_close_matches(name, ["data", *_FIELDS], n=1)
+            hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
+            raise NmtError(
+                f"--config {path} has the unknown option {spelling!r:.80}{hint}; nmt train --help lists the options"
+            )
+        else:
+            with naming(f"--config {path}"):
+                check_field(_FIELDS[name], value)
+    return options
+
 
 OptionsFile = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--config",
         metavar="<file>",
         callback=use_config,
@@ -36,7 +88,7 @@ OptionsFile = Annotated[
 ]
 Hours = Annotated[
     float | None,
-    typer.Option(
+    Option(
         min=0.01,
         max=100_000,
         help="Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that "
@@ -44,12 +96,12 @@ Hours = Annotated[
         "average.safetensors in the run folder is the model to use.",
     ),
 ]
-Minutes = Annotated[float | None, typer.Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
+Minutes = Annotated[float | None, Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
 
 
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
+    data: Annotated[str, Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
     context: typer.Context,
@@ -57,7 +109,7 @@ def train(
     hours: Hours = None,
     minutes: Minutes = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
+        bool, Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
     ] = False,
 ) -> None:
     """Train a Transformer, or resume the training in --save-dir.
@@ -83,7 +135,7 @@ def train(
     if config.gpus > 1 and not is_rank():
         launch(sys.argv[1:], config.gpus, config.device)
     elif dry_run:
-        from nmt.training.dry_run import dry_run as estimate
+        from nmt.training.train import dry_run as estimate
 
         estimate(data, model, config)
     else:

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -26,7 +26,7 @@ _WIDTH = 10_000
 )
 def translate_file(
     documents: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
+        list[str], Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
     ],
     files: DocumentFiles,
     search: SearchConfig,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from nmt import console
 from nmt.errors import NmtError
@@ -25,24 +26,21 @@ _PATTERN = (
 
 @trees.command(no_args_is_help=True)
 def linearize(
-    train: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Training {_PATTERN}")],
-    dest: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    valid: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Validation {_PATTERN}")] = [],  # noqa: B006
-    test: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Test {_PATTERN}")] = [],  # noqa: B006
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase all words.")] = False,
-    numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
+    train: Annotated[list[str], Option(metavar="PATTERN", help=f"Training {_PATTERN}")],
+    dest: Annotated[str, Option(help="Folder to write; must not exist.")],
+    valid: Annotated[list[str], Option(metavar="PATTERN", help=f"Validation {_PATTERN}")] = [],  # noqa: B006
+    test: Annotated[list[str], Option(metavar="PATTERN", help=f"Test {_PATTERN}")] = [],  # noqa: B006
+    lowercase: Annotated[bool, Option("--lowercase", help="Lowercase all words.")] = False,
+    numbers: Annotated[bool, Option("--numbers", help="Replace every digit by 0.")] = False,
     rare_below: Annotated[
-        int,
-        typer.Option(min=1, max=1_000_000_000, help="Replace words rarer than this in training by marks like UNK-ing."),
+        int, Option(min=1, max=1_000_000_000, help="Replace words rarer than this in training by marks like UNK-ing.")
     ] = 1,
     like: Annotated[
-        str | None, typer.Option(help="Folder that this command made. Words are written in the same way as there.")
+        str | None, Option(help="Folder that this command made. Words are written in the same way as there.")
     ] = None,
     numbered: Annotated[
         bool,
-        typer.Option(
-            "--numbered", help="Write words as #1, #2, … instead of XX, which is easier to learn from few trees."
-        ),
+        Option("--numbered", help="Write words as #1, #2, … instead of XX, which is easier to learn from few trees."),
     ] = False,
 ) -> None:
     """Write trees as parallel text: DEST/train.words and DEST/train.trees, and the same for the other splits.
@@ -69,9 +67,9 @@ def linearize(
 
 @trees.command(no_args_is_help=True)
 def words(
-    like: Annotated[str, typer.Option(help="Folder that nmt trees linearize made.")],
-    input: Annotated[str, typer.Option(help="Tokenised sentences, one per line; - is stdin.")] = "-",
-    output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
+    like: Annotated[str, Option(help="Folder that nmt trees linearize made.")],
+    input: Annotated[str, Option(help="Tokenised sentences, one per line; - is stdin.")] = "-",
+    output: Annotated[str, Option(help="File to write; - is stdout.")] = "-",
 ) -> None:
     """Write the words of new sentences in the same form as the training words."""
     from nmt.parsing.treebank import SOURCE, SourceText
@@ -85,12 +83,10 @@ def words(
 
 @trees.command(no_args_is_help=True)
 def restore(
-    sequences: Annotated[str, typer.Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
-    words: Annotated[str | None, typer.Option(help="Tokenised words, one sentence per line.")] = None,
-    trees: Annotated[
-        str | None, typer.Option(help="Treebank file that supplies words and tags, instead of --words.")
-    ] = None,
-    output: Annotated[str, typer.Option(help="File to write, one tree per line; - is stdout.")] = "-",
+    sequences: Annotated[str, Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
+    words: Annotated[str | None, Option(help="Tokenised words, one sentence per line.")] = None,
+    trees: Annotated[str | None, Option(help="Treebank file that supplies words and tags, instead of --words.")] = None,
+    output: Annotated[str, Option(help="File to write, one tree per line; - is stdout.")] = "-",
 ) -> None:
     """Turn the model's output into trees over exactly the given words, and report the repairs.
 

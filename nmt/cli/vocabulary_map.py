@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt import console
 from nmt.cli.flags import flags
@@ -12,8 +12,8 @@ from nmt.config import VocabularyMapConfig
 
 @flags(config=VocabularyMapConfig)
 def vocabulary_map(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Data folder with word alignments.")],
-    output: Annotated[str, typer.Option(help="File to write; - is standard output.")],
+    data: Annotated[str, Argument(metavar="DATA", help="Data folder with word alignments.")],
+    output: Annotated[str, Option(help="File to write; - is standard output.")],
     config: VocabularyMapConfig,
 ) -> None:
     """Write which target pieces may translate each source piece, for --vocabulary-map of generate, serve and export.

@@ -10,32 +10,29 @@ from nmt.errors import NmtError
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
-large_jobs_option = partial(option, panel="Large jobs")
-files_option = partial(option, panel="Input and output")
 workers_option = partial(
     processes_option,
     help="Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores. By default 1, and "
     "with --cluster as many as fit.",
-    panel="Input and output",
 )
 glossary_option = partial(
-    files_option,
+    option,
     help="File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
     "target term, any of which will do, follow after tabs.",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobConfig(Config):
+class JobConfig(Config, panel="Large jobs"):
     """How a long job from files to files is cut into shards, and where these are done."""
 
-    shard_lines: int | None = large_jobs_option(
+    shard_lines: int | None = option(
         None,
         "Lines in a shard. Finished shards are kept. By default, a shard has so many that it usually takes under a "
         "minute.",
         at_least=1,
     )
-    cluster: str | None = large_jobs_option(
+    cluster: str | None = option(
         None,
         "Address of a Ray cluster to work on: HOST:PORT of its head. auto uses the cluster that this machine "
         "belongs to, or starts one on this machine. Needs the package ray.",
@@ -44,12 +41,11 @@ class JobConfig(Config):
         1,
         "With --cluster, cores for each worker. A worker with a model also gets a GPU if the cluster has any, unless "
         "--device is cpu.",
-        panel="Large jobs",
     )
-    shard: str | None = large_jobs_option(
+    shard: str | None = option(
         None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
     )
-    merge: bool = large_jobs_option(
+    merge: bool = option(
         False, "Check that all shards are there, and write the output from them. No shard is computed."
     )
 
@@ -77,24 +73,23 @@ class JobConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationFiles(Config):
+class TranslationFiles(Config, panel="Input and output"):
     """What `nmt generate` reads and writes."""
 
-    input: tuple[str, ...] = files_option(
-        ("-",), "Raw text to translate; - is standard input. May be given several times."
-    )
-    output: str = files_option("-", "File to write; - is standard output.")
-    input_format: Literal["text", "jsonl"] = files_option(
+    input: tuple[str, ...] = option(("-",), "Raw text to translate; - is standard input. May be given several times.")
+    output: str = option("-", "File to write; - is standard output.")
+    input_format: Literal["text", "jsonl"] = option(
         "text", "text, or jsonl: objects with source, and perhaps prefix and constraints."
     )
-    output_format: Literal["text", "jsonl"] = files_option(
+    output_format: Literal["text", "jsonl"] = option(
         "text", "text, or jsonl, which adds source, scores, pieces and their log P."
     )
-    prefixes: str | None = files_option(None, "File with the beginning of each line's translation, which is completed.")
-    constraints: str | None = files_option(
+    prefixes: str | None = option(None, "File with the beginning of each line's translation, which is completed.")
+    constraints: str | None = option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
-    html: bool = files_option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
+    html: bool = option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
+    split_sentences: bool = option(False, "Translate the sentences of a line one by one, as for paragraphs.")
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
@@ -102,6 +97,9 @@ class TranslationFiles(Config):
         if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
             other = next(iter(self.by_flag), "jsonl")
             raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
+        if self.split_sentences and (self.by_flag or self.input_format == "jsonl"):
+            other = next(iter(self.by_flag), "--input-format jsonl")
+            raise NmtError(f"--split-sentences works with lines of text, but {other} was given; leave out one of them")
         if self.input_format == "jsonl" and self.by_flag:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
@@ -125,38 +123,43 @@ class TranslationFiles(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentFiles(Config):
+class DocumentFiles(Config, panel="Input and output"):
     """The model of `nmt translate-file`, what it writes, and how it reads documents."""
 
-    model: tuple[str, ...] = files_option(help="Checkpoint file. Given several times, they form an ensemble.")
-    output: str | None = files_option(
+    model: tuple[str, ...] = option(help="Checkpoint file. Given several times, they form an ensemble.")
+    output: str | None = option(
         None,
         "File to write, or folder if several documents are given; a name with / at the end is a folder, and - is "
         "standard output. By default, report.html becomes report.de.html if the target language is de.",
     )
-    format: str | None = files_option(
+    format: str | None = option(
         None, "Format of the documents, such as html, if their names do not end in it. Standard input needs it."
     )
-    all: bool = files_option(False, "Also translate what a document says is translated already.")
+    all: bool = option(False, "Also translate what a document says is translated already.")
+    keys: str | None = option(
+        None,
+        "Keys whose values are translated in JSON, such as title,body.* or, to leave some out, '!author,!tags'. By "
+        "default, all but id and type with one word, and keys that begin with @ or $.",
+    )
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RescoringFiles(Config):
+class RescoringFiles(Config, panel="Input and output"):
     """What `nmt rescore` reads and writes."""
 
-    source: str | None = files_option(None, "Raw source text; - is standard input.")
-    target: str | None = files_option(None, "Raw translations, line by line; - is standard input.")
-    input: str = files_option("-", "Pairs, instead of --source and --target; - is standard input.")
-    input_format: Literal["tsv", "jsonl"] = files_option(
+    source: str | None = option(None, "Raw source text; - is standard input.")
+    target: str | None = option(None, "Raw translations, line by line; - is standard input.")
+    input: str = option("-", "Pairs, instead of --source and --target; - is standard input.")
+    input_format: Literal["tsv", "jsonl"] = option(
         "tsv", "tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses."
     )
-    output: str = files_option("-", "File to write; - is standard output.")
-    output_format: Literal["text", "jsonl"] = files_option("text", "text: log P; jsonl: also pieces and their log P.")
-    normalize: bool = files_option(False, "In text, print log P divided by the number of pieces, EOS included.")
-    alignments: bool = files_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
-    batch_tokens: int | None = files_option(
+    output: str = option("-", "File to write; - is standard output.")
+    output_format: Literal["text", "jsonl"] = option("text", "text: log P; jsonl: also pieces and their log P.")
+    normalize: bool = option(False, "In text, print log P divided by the number of pieces, EOS included.")
+    alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    batch_tokens: int | None = option(
         None,
         "Source and target tokens to score at once, padding included. By default, 4096 on a CPU and 32768 on a GPU.",
         at_least=1,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from nmt.config.options import Config, flag_name, option
@@ -12,61 +11,60 @@ from nmt.errors import NmtError
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
 # Fields that may differ between a model and another one that continues with its weights.
 _WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attention_window", "guided_alignment")
-model_option = partial(option, panel="Model")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(Config):
+class ModelConfig(Config, panel="Model"):
     """The architecture of a Transformer (paper §3).
 
     An entry of the registry sets the fields without a default. The defaults of the other fields are the paper's.
     """
 
-    encoder_layers: int = model_option(help="Layers of the encoder, N.", at_least=1, at_most=1000)
-    decoder_layers: int = model_option(help="Layers of the decoder, N.", at_least=1, at_most=1000)
-    d_model: int = model_option(help="Width of embeddings and layer outputs.", at_least=2, at_most=_MAX_WIDTH)
-    d_ff: int = model_option(help="Inner width of the feed-forward layers.", at_least=1, at_most=_MAX_WIDTH)
-    heads: int = model_option(help="Attention heads, h.", at_least=1, at_most=1000)
-    d_k: int = model_option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
-    d_v: int = model_option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
-    dropout: float = model_option(
+    encoder_layers: int = option(help="Layers of the encoder, N.", at_least=1, at_most=1000)
+    decoder_layers: int = option(help="Layers of the decoder, N.", at_least=1, at_most=1000)
+    d_model: int = option(help="Width of embeddings and layer outputs.", at_least=2, at_most=_MAX_WIDTH)
+    d_ff: int = option(help="Inner width of the feed-forward layers.", at_least=1, at_most=_MAX_WIDTH)
+    heads: int = option(help="Attention heads, h.", at_least=1, at_most=1000)
+    d_k: int = option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
+    d_v: int = option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
+    dropout: float = option(
         help="P_drop: dropout on sub-layer outputs and on the sums of embeddings and positions.", at_least=0, below=1
     )
-    attention_dropout: float = model_option(
+    attention_dropout: float = option(
         0.0, "Dropout on attention weights. The paper uses it only for parsing.", at_least=0, below=1
     )
-    activation_dropout: float = model_option(
+    activation_dropout: float = option(
         0.0, "Dropout on the inner activations of the feed-forward layers.", at_least=0, below=1
     )
-    norm: Literal["post", "pre"] = model_option(
+    norm: Literal["post", "pre"] = option(
         "post", "Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer."
     )
-    activation: Literal["relu", "gelu", "swish"] = model_option(
+    activation: Literal["relu", "gelu", "swish"] = option(
         "relu", "Activation of the feed-forward layers; the paper uses relu (§3.3)."
     )
-    attention: Literal["scaled-dot-product", "dot-product", "additive"] = model_option(
+    attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
         "scaled-dot-product", "Function that scores a query against a key (paper §3.2.1)."
     )
-    attention_biases: bool = model_option(
+    attention_biases: bool = option(
         False, "Add biases to the query, key, value and output projections of attention. The paper has none."
     )
-    attention_window: int | None = model_option(
+    attention_window: int | None = option(
         None, "Let each position attend only to this many nearest positions (paper §4).", at_least=1
     )
-    sinusoids: Literal["paper", "fairseq"] = model_option(
+    sinusoids: Literal["paper", "fairseq"] = option(
         "paper",
         "Formula of positional encodings that are not learned: the paper's (§3.5), or fairseq's, which has "
         "other wavelengths and starts at position 2.",
     )
-    learned_positions: int | None = model_option(
+    learned_positions: int | None = option(
         None,
         "Learn this many positional encodings instead of using sinusoids (paper Table 3, row E). No sentence "
         "may be longer.",
         at_least=1,
         at_most=_MAX_POSITIONS,
     )
-    output_bias: bool = model_option(False, "Add a bias to the logit of each piece. The paper has none.")
-    guided_alignment: int | None = model_option(
+    output_bias: bool = option(False, "Add a bias to the logit of each piece. The paper has none.")
+    guided_alignment: int | None = option(
         None,
         "Decoder layer, counted from 1, whose first head learns the word alignments of the data folder (Garg "
         "et al. 2019). generate --alignments then uses this head.",

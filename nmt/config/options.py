@@ -20,11 +20,11 @@ _RELATIONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def option(default: Any = MISSING, help: str = "", *, panel: str, **limits: float) -> Any:
+def option(default: Any = MISSING, help: str = "", *, panel: str = "", **limits: float) -> Any:
     """Returns a dataclass field that declares an option.
 
     Args:
-        panel: the section of the help page that lists the option.
+        panel: the section of the help page that lists the option; by default, that of the class.
         limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`.
     """
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
@@ -75,17 +75,14 @@ def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def check_languages(source: str, target: str | None) -> None:
-    """Raises an error if --source-lang or --target-lang cannot be the suffix of a file, or if they are the same."""
-    for flag, lang in (("--source-lang", source), ("--target-lang", target)):
-        if lang is not None and (not lang or "/" in lang):
-            raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
-    if source == target:
-        raise NmtError(f"--source-lang and --target-lang are both {source!r}; they must differ")
-
-
 class Config:
     """The base class of all configurations. It checks the fields and converts them to and from plain data."""
+
+    def __init_subclass__(cls, panel: str = "") -> None:
+        """Puts options that name no section of the help page into this one."""
+        for declared in vars(cls).values():
+            if isinstance(declared, Field) and not declared.metadata["panel"]:
+                declared.metadata = {**declared.metadata, "panel": panel}  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for declared in fields(self):  # type: ignore[arg-type]

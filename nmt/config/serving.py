@@ -8,39 +8,36 @@ from typing import Literal
 from nmt.config.options import Config, option, processes_option
 from nmt.errors import NmtError
 
-server_option = partial(option, panel="Server")
 limits_option = partial(option, panel="Limits of a request")
 access_option = partial(option, panel="Access")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeConfig(Config):
+class ServeConfig(Config, panel="Server"):
     """Where `nmt serve` listens, what a request may ask for, and who may send one."""
 
-    host: str = server_option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
-    port: int = server_option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
+    port: int = option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
     workers: int = processes_option(
-        1, "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores.", panel="Server"
+        1, "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores."
     )
-    batch_tokens: int = server_option(
+    batch_tokens: int = option(
         1024,
         "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.",
         at_least=1,
         at_most=1_000_000,
     )
-    max_waiting: int = server_option(
+    max_waiting: int = option(
         1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000
     )
-    pivot: bool = server_option(
-        True, "Translate between languages that no model serves through a third one, with two models."
-    )
-    api: tuple[Literal["libretranslate", "deepl"], ...] = server_option(
+    pivot: bool = option(True, "Translate between languages that no model serves through a third one, with two models.")
+    api: tuple[Literal["libretranslate", "deepl"], ...] = option(
         (), "Also answer the requests of this protocol. May be given several times."
     )
-    glossary: tuple[str, ...] = server_option(
+    glossary: tuple[str, ...] = option(
         (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
     )
-    log_text: bool = server_option(False, "Print the text of every request that succeeds, and of its answer.")
+    log_text: bool = option(False, "Print the text of every request that succeeds, and of its answer.")
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
     max_document_mib: int = limits_option(

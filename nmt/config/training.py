@@ -12,20 +12,18 @@ ValidMetric = Literal["bleu", "chrf", "nll"]
 _GPU_TOKENS = 32_768
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
-batches_option = partial(option, panel="Batches")
 main_option = partial(option, panel="Options")
 run_option = partial(option, panel="Run")
-optimiser_option = partial(option, panel="Optimiser")
 validation_option = partial(option, panel="Validation")
 checkpoints_option = partial(option, panel="Checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeConfig(Config):
+class RuntimeConfig(Config, panel="Hardware"):
     """What every process needs to run a model: its device, its precision, and the user's own code."""
 
-    device: Literal["auto", "cpu", "cuda"] = hardware_option("auto", "Device; auto uses a GPU if there is one.")
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "Device; auto uses a GPU if there is one.")
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
         "auto",
         "Precision of matrix products; training keeps its weights in fp32. auto uses bf16 if the hardware has it, "
         "and fp16 on GPUs that have only that.",
@@ -36,16 +34,16 @@ class RuntimeConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanConfig(Config):
+class PlanConfig(Config, panel="Batches"):
     """The sizes of updates and of micro-batches."""
 
-    batch_tokens: int = batches_option(
+    batch_tokens: int = option(
         25_000, "Source tokens, and also target tokens, in an update over all devices (approximately).", at_least=1
     )
-    batch_groups: int = batches_option(
+    batch_groups: int = option(
         8, "Groups of sentences of similar lengths in an update. The paper's 8 GPUs had 8.", at_least=1, at_most=10_000
     )
-    device_tokens: int | None = batches_option(
+    device_tokens: int | None = option(
         None,
         "Tokens of each side in one forward pass (approximately). Padding counts; batches on a GPU in bf16 have none. "
         "Lower it if memory runs out; the updates stay the same. By default, 32768 on a GPU and 2^20 / d_model on a "
@@ -60,7 +58,7 @@ class PlanConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchConfig(PlanConfig, RuntimeConfig):
+class BatchConfig(PlanConfig, RuntimeConfig, panel="Batches"):
     """The options that the speed of training depends on, apart from the architecture."""
 
     compile: bool = hardware_option(
@@ -71,7 +69,7 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(BatchConfig):
+class TrainConfig(BatchConfig, panel="Optimiser"):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
     save_dir: str = main_option(
@@ -101,45 +99,45 @@ class TrainConfig(BatchConfig):
         "changed. Training then starts a new epoch with the run's weights.",
     )
     seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
-    label_smoothing: float = optimiser_option(
+    label_smoothing: float = option(
         0.1, "Share of the probability that is spread over the vocabulary.", at_least=0, below=1
     )
-    criterion: str | None = optimiser_option(
+    criterion: str | None = option(
         None, "Loss that --user-module registers. By default, cross-entropy with --label-smoothing."
     )
-    alignment_weight: float = optimiser_option(
+    alignment_weight: float = option(
         0.05, "Weight of the alignment loss of --guided-alignment, relative to the translation loss.", at_least=0
     )
-    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = optimiser_option(
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = option(
         (), "Part of the model whose weights do not change. May be given several times."
     )
-    optimizer: Literal["adam", "muon"] = optimiser_option(
+    optimizer: Literal["adam", "muon"] = option(
         "adam",
         "adam is the paper's. muon orthogonalises the momentum of the matrices in the layers (Jordan et al. 2024), and "
         "uses Adam for all other weights.",
     )
-    lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = optimiser_option(
+    lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = option(
         "paper",
         "Learning rate after the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease "
         "to 0 at --max-updates, or a constant.",
     )
-    lr: float | None = optimiser_option(
+    lr: float | None = option(
         None, "Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.", above=0
     )
-    warmup_updates: int = optimiser_option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
-    lr_scale: float = optimiser_option(
+    warmup_updates: int = option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
+    lr_scale: float = option(
         1.0, "Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).", above=0
     )
-    adam_beta1: float = optimiser_option(0.9, "Adam's β1.", at_least=0, below=1)
-    adam_beta2: float = optimiser_option(0.98, "Adam's β2.", at_least=0, below=1)
-    adam_epsilon: float = optimiser_option(1e-9, "Adam's ε.", above=0)
-    ema: float | None = optimiser_option(
+    adam_beta1: float = option(0.9, "Adam's β1.", at_least=0, below=1)
+    adam_beta2: float = option(0.98, "Adam's β2.", at_least=0, below=1)
+    adam_epsilon: float = option(1e-9, "Adam's ε.", above=0)
+    ema: float | None = option(
         None, "Validate and save a moving average of the weights with this decay, such as 0.9999.", above=0, below=1
     )
-    max_skipped_updates: int = optimiser_option(
+    max_skipped_updates: int = option(
         10, "Stop after this many updates in a row whose loss or gradient is not finite. They are skipped.", at_least=1
     )
-    clip_norm: float | None = optimiser_option(None, "Scale larger gradients down to this norm.", above=0)
+    clip_norm: float | None = option(None, "Scale larger gradients down to this norm.", above=0)
     valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
     valid_metric: tuple[ValidMetric, ...] = validation_option(
         ("bleu",),

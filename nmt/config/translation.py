@@ -5,57 +5,49 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, flag_name, hardware_option, option
+from nmt.config.options import Config, flag_name, option
 from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
-candidates_option = partial(option, panel="Candidates")
-metrics_option = partial(option, panel="Metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(Config):
+class SearchConfig(Config, panel="Search"):
     """The options of beam search (paper §6.1) and of sampling."""
 
-    beam: int = search_option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
-    alpha: float = search_option(
-        0.6, "GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10
-    )
-    max_length_offset: int = search_option(
+    beam: int = option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
+    alpha: float = option(0.6, "GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10)
+    max_length_offset: int = option(
         50, "A translation may have this many pieces more than its source.", at_least=0, at_most=100_000
     )
-    n_best: int = search_option(1, "Translations for each input line. Text output has one line for each.", at_least=1)
-    max_source_length: int = search_option(
-        512, "Translate longer lines in parts of at most this many pieces.", at_least=1
-    )
-    batch_tokens: int | None = search_option(
+    n_best: int = option(1, "Translations for each input line. Text output has one line for each.", at_least=1)
+    max_source_length: int = option(512, "Translate longer lines in parts of at most this many pieces.", at_least=1)
+    batch_tokens: int | None = option(
         None,
         "Source tokens to translate at once, padding included. Lower it if memory runs out. By default, 4096 "
         "on a CPU and 16384 on a GPU.",
         at_least=1,
     )
-    beam_groups: int = search_option(
+    beam_groups: int = option(
         1, "Diverse beam search: divide the beam into this many groups that avoid each other's pieces.", at_least=1
     )
-    diversity: float = search_option(
+    diversity: float = option(
         0.5,
         "Penalty on a piece's log P for each hypothesis of an earlier group that chose it at the same position.",
         at_least=0,
         at_most=1000,
     )
-    min_length: int = search_option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
-    no_repeat_ngram: int | None = search_option(
+    min_length: int = option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
+    no_repeat_ngram: int | None = option(
         None,
         "No sequence of this many pieces occurs twice in an output, except in given prefixes and constraints.",
         at_least=1,
     )
-    scorer: str | None = search_option(
-        None, "Scorer that --user-module registers. It changes the log P of each next piece."
-    )
-    alignments: bool = search_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    scorer: str | None = option(None, "Scorer that --user-module registers. It changes the log P of each next piece.")
+    alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
     sample: bool = sampling_option(False, "Draw translations at random instead of beam search.")
     samples: int = sampling_option(
         1, "Translations to draw for each line. Text output has one line for each.", at_least=1, at_most=10_000
@@ -109,13 +101,13 @@ class SearchConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineConfig(Config):
+class EngineConfig(Config, panel="Hardware"):
     """Which engine computes translations."""
 
-    engine: Literal["pytorch", "ctranslate2"] = hardware_option(
+    engine: Literal["pytorch", "ctranslate2"] = option(
         "pytorch", "Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs."
     )
-    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
+    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = option(
         "auto", "Data type in which ctranslate2 computes; auto is float32."
     )
     vocabulary_map: str | None = search_option(
@@ -148,16 +140,16 @@ class EngineConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyMapConfig(Config):
+class VocabularyMapConfig(Config, panel="Candidates"):
     """How many candidates a vocabulary map gives a sentence."""
 
-    per_piece: int = candidates_option(
+    per_piece: int = option(
         20,
         "Largest number of target pieces for each source piece, besides those of --always.",
         at_least=1,
         at_most=100_000,
     )
-    always: int = candidates_option(
+    always: int = option(
         1000,
         "Number of the most frequent target pieces that are always candidates, besides special pieces, characters and "
         "bytes.",
@@ -167,27 +159,27 @@ class VocabularyMapConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config):
+class ScoreConfig(Config, panel="Metrics"):
     """The options of the metrics."""
 
-    lowercase: bool = metrics_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
-    tokenize: str | None = metrics_option(
+    lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    tokenize: str | None = option(
         None,
         "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "
         "one for --target-lang.",
     )
-    target_lang: str | None = metrics_option(
+    target_lang: str | None = option(
         None,
         "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
         "Chinese and Japanese. paper-bleu needs it.",
     )
-    sentence_level: bool = metrics_option(
+    sentence_level: bool = option(
         False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
     )
-    bootstrap: int | None = metrics_option(
+    bootstrap: int | None = option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
     )
-    paired: Literal["none", "bootstrap", "ar"] = metrics_option(
+    paired: Literal["none", "bootstrap", "ar"] = option(
         "none",
         "Test whether each further --hypothesis differs from the first by more than chance, by paired "
         "bootstrap resampling or by approximate randomisation (ar).",

@@ -3,7 +3,7 @@
 import random
 import re
 
-from nmt.data.mixture import hash_of
+from nmt.data.arrays import hash_of
 
 Pair = tuple[str, str]
 _FINAL = ".!?…。！？।"
@@ -63,13 +63,13 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
 _SHARES = {"capitals": 0.07, "title case": 0.05, "typing errors": 0.05, "no final punctuation": 0.2, "noise": 0.0005}
 
 
-def augmented(pair: Pair, seed: int, number: int, *, capitals: bool = True) -> Pair:
+def augmented(pair: Pair, seed: int, position: int, *, capitals: bool = True) -> Pair:
     """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair.
 
     Args:
         capitals: whether pairs may change to capitals or Title Case.
     """
-    draw = random.Random(hash_of(seed, number))
+    draw = random.Random(hash_of(seed, position))
     left = draw.random()
     for change, share in _SHARES.items():
         if left < share:

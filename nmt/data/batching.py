@@ -111,8 +111,8 @@ class UpdatePlan:
             by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
             batches: dict[int, list[Array]] = {}
             for group, batch_numbers in zip(groups, by_group, strict=True):
-                for number in np.unique(batch_numbers):
-                    batches.setdefault(int(number), []).append(group[batch_numbers == number])
+                for batch in np.unique(batch_numbers):
+                    batches.setdefault(int(batch), []).append(group[batch_numbers == batch])
             if all(positions(batch) <= most or sum(map(len, batch)) == 1 for batch in batches.values()):
                 empty: list[list[Array]] = [[]]
                 return [*batches.values(), *empty * (-len(batches) % ranks)]
@@ -130,12 +130,12 @@ def make_plan(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
     """Returns the plan of an epoch."""
-    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
+    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens, groups, seed, epoch)
     return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 
 
 def draw_epoch(
-    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
+    source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
     """Returns the random part of an epoch's plan.
 

@@ -13,11 +13,11 @@ from nmt import console
 from nmt.config import DataConfig
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
+from nmt.jobs.source import File, Plan, make_plan
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
-from nmt.text.languages import MOSES, base_language, has_dotless_i, look_swapped
+from nmt.text.languages import base_language, has_dotless_i, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
@@ -132,7 +132,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
     old = list(zip(lines, pairs.target, strict=True))
     capitals = not (has_dotless_i(text.source_lang) or has_dotless_i(text.target_lang))
-    new = [augmented(pair, seed, number, capitals=capitals) for number, pair in enumerate(old, pairs.first)]
+    new = [augmented(pair, seed, position, capitals=capitals) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
@@ -162,14 +162,12 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 
 
 def text_config(config: DataConfig) -> TextConfig:
-    """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
+    """Returns how the text of the data folder is processed."""
     tokenizers = []
     for lang in (config.source_lang, config.target_lang):
         if config.lower_capitals and has_dotless_i(lang):
             raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
-        language = base_language(lang)
-        is_moses = config.tokenizer == "moses" or (config.tokenizer == "auto" and language in MOSES)
-        tokenizers.append(f"moses-{language}" if is_moses else "none")
+        tokenizers.append(f"moses-{base_language(lang)}" if config.tokenizer == "moses" else "none")
     return TextConfig(
         source_lang=config.source_lang,
         target_lang=config.target_lang,

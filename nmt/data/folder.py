@@ -28,8 +28,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.arrays import EpochTokens, TokenArray
-from nmt.data.mixture import MixedOrder, Mixture
+from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import TextCodec, TextConfig, load_subword
@@ -268,15 +267,13 @@ class DataFolder:
             raise NmtError(f"{self.path} has no split {name!r}; it has {', '.join(self.meta.splits)}")
 
     def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
-        tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
+        arrays = []
+        for path, dtype in zip((self.path / name for name in names), (kind, OFFSET_TYPE), strict=True):
+            with _reading(path):  # mmap refuses empty files; a split of empty lines has one
+                is_empty = path.stat().st_size == 0
+                arrays.append(np.empty(0, dtype) if is_empty else np.asarray(np.memmap(path, dtype, mode="r")))
+        tokens, offsets = arrays
         return TokenArray(tokens, offsets, encodings)
-
-
-def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
-    with _reading(path):
-        if path.stat().st_size == 0:  # mmap refuses empty files; a split of empty lines has one
-            return np.empty(0, dtype=kind)
-        return np.asarray(np.memmap(path, dtype=kind, mode="r"))
 
 
 def codec_in(folder: Path, config: TextConfig) -> TextCodec:
@@ -326,20 +323,6 @@ def _new_file(path: Path) -> AbstractContextManager[Output]:
     return replaced_file(path, "free some space or choose another --dest")
 
 
-class _ArrayWriter:
-    """Writes one side of a split, or its alignments."""
-
-    def __init__(self, tokens: Output, offsets: Output) -> None:
-        self._tokens, self._offsets = tokens, offsets
-        self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
-        self.total = 0
-
-    def append(self, chunk: Flat) -> None:
-        self._tokens.write(chunk.tokens.tobytes())
-        self._offsets.write((self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)).tobytes())
-        self.total += len(chunk.tokens)
-
-
 class SplitWriter(ExitStack):
     """Writes a split into a folder, chunk by chunk. Its files appear when the context ends without an error."""
 
@@ -356,15 +339,21 @@ class SplitWriter(ExitStack):
         super().__init__()
         langs = config.source_lang, config.target_lang
         names = array_names(name, config)[: 3 if aligned else 2]
-        self._arrays = [_ArrayWriter(*(self.enter_context(_new_file(folder / file)) for file in of)) for of in names]
+        # The files of the tokens and of the offsets: of both sides, and perhaps of the alignments.
+        self._files = [[self.enter_context(_new_file(folder / file)) for file in pair] for pair in names]
+        for _, offsets in self._files:
+            offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self._totals = [0] * len(names)
         self._raw = [self.enter_context(_new_file(folder / raw_name(name, lang))) for lang in langs if raw]
         self._encodings = encodings
         self.pairs = 0
 
     def append(self, *columns: Flat) -> None:
         """Adds sentence pairs: the source, the target and, if the split has them, the alignments."""
-        for array, flat in zip(self._arrays, columns, strict=False):
-            array.append(flat)
+        for i, ((tokens, offsets), flat) in enumerate(zip(self._files, columns, strict=False)):
+            tokens.write(flat.tokens.tobytes())
+            offsets.write((self._totals[i] + np.cumsum(flat.lengths, dtype=OFFSET_TYPE)).tobytes())
+            self._totals[i] += len(flat.tokens)
         self.pairs += len(columns[0].lengths) // self._encodings[0]
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
@@ -375,8 +364,8 @@ class SplitWriter(ExitStack):
     @property
     def meta(self) -> SplitMeta:
         """The description of what was written so far."""
-        source, target, *_ = self._arrays
-        return SplitMeta(self.pairs, source.total, target.total, *self._encodings)
+        source, target, *_ = self._totals
+        return SplitMeta(self.pairs, source, target, *self._encodings)
 
 
 def write_models(folder: Path, codec: TextCodec) -> None:

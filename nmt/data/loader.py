@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Self
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import ParallelSplit
-from nmt.model.device import moved
 from nmt.model.masks import Block, Layout
 from nmt.text.subword import PAD, with_bos, with_eos
 
@@ -57,10 +55,6 @@ class BatchSide:
     ids_F: Tensor
     layout: Layout
 
-    def to(self, device: torch.device) -> Self:
-        """Returns the side with its tensors on the device."""
-        return moved(self, device)
-
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -87,10 +81,6 @@ class MicroBatch:
     def positions(self) -> int:
         """The number of flat positions of both sides, padding included."""
         return len(self.source.ids_F) + len(self.target.ids_F)
-
-    def to(self, device: torch.device) -> Self:
-        """Returns the batch with its tensors on the device."""
-        return moved(self, device)
 
     def tensors(self) -> list[Tensor]:
         """Returns all tensors of a packed batch."""
@@ -181,10 +171,10 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     return packed
 
 
-def _rounded(number: int, bits: int) -> int:
-    """Rounds up to a number with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
-    step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits))
-    return number + -number % step
+def _rounded(count: int, bits: int) -> int:
+    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
+    step = max(_PACKED_MULTIPLE, 1 << max(0, count.bit_length() - bits))
+    return count + -count % step
 
 
 def _piece_alignment(

@@ -21,7 +21,7 @@ _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<e
 # Two empty leaves in a row share the spaces between them.
 _EMPTY = re.compile(r"(?:(?<!\s)\s+)?<x(?P<leaf>\d+)/>\s*(?=(?:<x(?P<next>\d+)/>)?)")
 
-LeafKind = Literal["mark", "break", "end", "open", "close"]
+LeafKind = Literal["mark", "space", "break", "end", "open", "close"]
 _DEPTH = 50  # groups that `paired` nests, so that recursion ends
 
 
@@ -33,7 +33,8 @@ class Leaf:
         item: what the format writes.
         words: what stands for it in the sentence, as HTML.
         kind: an "end" separates the texts around it, such as a tab. So does a "break", such as the end of a line,
-            unless a lower-case letter follows it. "open" and "close" are the ends of a group that is not found yet.
+            unless a lower-case letter follows it. A "space" separates words. "open" and "close" are the ends of a group
+            that is not found yet.
         key: leaves with the same key keep their order, such as both ends of a bookmark.
     """
 
@@ -164,7 +165,7 @@ class Fragment:
     def _spaced(self, empty: re.Match[str]) -> str:
         """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
         before, number, after = empty.groups("")
-        separates = getattr(self._numbered[int(number)], "kind", "") in ("break", "end")
+        separates = getattr(self._numbered[int(number)], "kind", "") in ("space", "break", "end")
         if (before and after) or separates:
             self._spaces[number] = before, after
         return empty[0] + " " * separates

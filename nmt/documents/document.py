@@ -1,7 +1,7 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
 import re
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,9 +13,8 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
-from nmt.text.protected import Span
-from nmt.translate.records import Translation
-from nmt.translate.units import Sentence, Unit
+from nmt.text.protected import Protected, Span
+from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Passage(NamedTuple):
@@ -77,12 +76,16 @@ class ReadOptions(NamedTuple):
         source_lang: language code of the text.
         target_lang: language code of the translation, which some formats name.
         all: translate anew what is translated already.
+        protected: finds what stays as it is.
+        keys: patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     """
 
     name: str
     source_lang: str
     target_lang: str
     all: bool = False
+    protected: Protected = Protected()
+    keys: str | None = None
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
@@ -107,6 +110,21 @@ def decoded(data: bytes, options: ReadOptions) -> str:
 def encoded(text: str, data: bytes) -> bytes:
     """Returns text in UTF-8, with a byte order mark if `data` has one."""
     return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
+
+
+def marked_encoding(data: bytes) -> str:
+    """Returns the encoding that a byte order mark tells, or an empty text. The mark is a character of the text."""
+    marks = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
+    return next((encoding for mark, encoding in marks.items() if data.startswith(mark)), "")
+
+
+def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
+    """Returns text with other text at places, given by their beginnings and ends. They do not overlap."""
+    result, end = list[str](), 0
+    for (start, stop), new in sorted(changes.items()):
+        result += [text[end:start], new]
+        end = stop
+    return "".join([*result, text[end:]])
 
 
 # The text of a sentence, and where it has what stays as it is.
@@ -145,7 +163,7 @@ class Sentences:
         self._translations[key] = translation.text, alignment.tobytes()
 
     def _of(self, unit: Unit) -> list[Sentence]:
-        return unit.sentences(self._source, "sentences")
+        return unit.sentences(self._source)
 
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""

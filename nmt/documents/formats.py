@@ -2,14 +2,25 @@
 
 import json
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from html import unescape
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, literal
+from nmt.documents.document import (
+    Document,
+    Passage,
+    ReadOptions,
+    decoded,
+    encoded,
+    has_letters,
+    literal,
+    marked_encoding,
+)
+from nmt.documents.strings import ProgramString
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
@@ -29,8 +40,7 @@ _ENCODINGS = {
 # Possessive repetition avoids quadratic time for long lines.
 _LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
-_STRING = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?')
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<colon>\s*:)?|[{}\[\]]')
 
 
 def _text(data: bytes, options: ReadOptions) -> Document:
@@ -48,7 +58,7 @@ def _text(data: bytes, options: ReadOptions) -> Document:
 def _html(data: bytes, options: ReadOptions) -> Document:
     """Returns HTML: the text of a page, and the attributes that users see."""
     encoding = _encoding_of_page(data)
-    mark = next((mark for mark in (BOM_UTF16_LE, BOM_UTF16_BE) if data.startswith(mark)), b"")
+    mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
     is_right_to_left = base_language(options.target_lang) in _RIGHT_TO_LEFT.split()
     values: dict[str, None] = {}
@@ -77,7 +87,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
             head = re.search(r"<head(?:\s[^>]*)?>", text, re.IGNORECASE)
             if head:
                 return f'{text[: head.end()]}<meta charset="utf-8">{text[head.end() :]}'.encode()
-        return mark + text.encode(encoding, errors="xmlcharrefreplace")
+        return (mark + text).encode(encoding, errors="xmlcharrefreplace")
 
     with_attributes(page, noted, options.source_lang)
     return Document([Passage(page, "html", options.source_lang), *map(literal, values)], write)
@@ -88,9 +98,8 @@ def _encoding_of_page(data: bytes) -> str:
     declared = _CHARSET.search(data[:4096])
     label = (declared[1] or declared[2]).decode().lower() if declared else "ascii"
     label = _ENCODINGS.get(label, label) if declared else label
-    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        encodings = ["utf-16-le" if data.startswith(BOM_UTF16_LE) else "utf-16-be"]
-    else:
+    encodings = [marked_encoding(data)]
+    if not encodings[0]:
         encodings = ([label, "ascii"] if data.isascii() else ["utf-8", label]) + ["latin-1"] * (label == "cp1252")
     for encoding in encodings:
         try:
@@ -108,32 +117,66 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
-    strings = (json.loads(string[1]) for string in _STRING.finditer(text) if not string[2])
-    # Half of a surrogate pair is no text.
-    values = [s for s in dict.fromkeys(strings) if has_letters(s) and not re.search("[\ud800-\udfff\0]", s)]
-    passages = [
-        [Passage(line, "html") if _TAG.search(line) and is_sound(line) else literal(line) for line in value.split("\n")]
-        for value in values
-    ]
+    chosen, left_out = dict[str, None](), set[int]()
+    for value in _json_values(text):
+        # Half of a surrogate pair is no text.
+        if has_letters(value.text) and not re.search("[\ud800-\udfff\0]", value.text):
+            if _is_chosen(value, options.keys):
+                chosen[value.text] = None
+            else:
+                left_out.add(value.start)
     to_ascii = data.isascii() and b"\\u" in data
 
     def write(translations: Sequence[str]) -> bytes:
-        rest = iter(translations)
-        # A literal writes < as &lt;, so that a passage with < is HTML.
-        new = {
-            value: "\n".join(next(rest) if "<" in passage.text else unescape(next(rest)) for passage in lines)
-            for value, lines in zip(values, passages, strict=True)
-        }
+        rest, written, end = iter(translations), list[str](), 0
+        new = {string: ProgramString(string, options).written(rest) for string in chosen}
+        for value in _json_values(text):
+            translation = new.get(value.text, value.text)
+            if translation != value.text and value.start not in left_out:
+                written += [text[end : value.start], json.dumps(translation, ensure_ascii=to_ascii)]
+                end = value.stop
+        return encoded("".join([*written, text[end:]]), data)
 
-        def written(string: re.Match[str]) -> str:
-            value = None if string[2] else json.loads(string[1])
-            if value is None or new.get(value, value) == value:
-                return string[0]
-            return json.dumps(new[value], ensure_ascii=to_ascii)
+    passages = [passage for string in chosen for passage in ProgramString(string, options).passages]
+    return Document(passages, write, +Counter({"with keys that are left out": len(left_out)}))
 
-        return encoded(_STRING.sub(written, text), data)
 
-    return Document(list(chain.from_iterable(passages)), write)
+class _JsonValue(NamedTuple):
+    """A string that is a value, where it stands, and the keys of the objects around it."""
+
+    start: int
+    stop: int
+    text: str
+    keys: tuple[str, ...]
+
+
+def _json_values(text: str) -> Iterator[_JsonValue]:
+    keys: list[str] = []  # the key in each object around; empty in arrays
+    for token in _JSON_TOKEN.finditer(text):
+        if token[0] in "{[":
+            keys.append("")
+        elif token[0] in "}]":
+            keys.pop()
+        elif token["colon"]:
+            keys[-1] = json.loads(token["string"])
+        else:
+            yield _JsonValue(*token.span("string"), json.loads(token["string"]), tuple(filter(None, keys)))
+
+
+def _is_chosen(value: _JsonValue, keys: str | None) -> bool:
+    """Returns whether --keys chooses a value: patterns for the keys around it, those with `!` leave values out.
+
+    Without patterns that choose, ids, types, and metadata such as those of ARB and JSON-LD are left out too.
+    """
+    path = f".{'.'.join(value.keys)}."
+    patterns = [pattern.strip() for pattern in (keys or "").split(",") if pattern.strip()]
+    matching = {pattern for pattern in patterns if fnmatchcase(path, f"*.{pattern.removeprefix('!')}.*")}
+    if any(pattern.startswith("!") for pattern in matching):
+        return False
+    if any(not pattern.startswith("!") for pattern in patterns):
+        return bool(matching)
+    is_name = value.keys[-1:] in (("id",), ("type",)) and not re.search(r"\s", value.text)
+    return not is_name and not any(key.startswith(("@", "$")) for key in value.keys)
 
 
 # What reads each format, by the last part of a file's name: a function, or the module that has `read`.
@@ -141,6 +184,7 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "txt": _text,
     "md": "markdown",
     "markdown": "markdown",
+    "mdx": "markdown",
     "html": _html,
     "htm": _html,
     "docx": "docx",
@@ -151,6 +195,7 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "xlf": "xliff",
     "xliff": "xliff",
     "json": _json,
+    "arb": _json,
 }
 FORMATS = tuple(_READERS)
 

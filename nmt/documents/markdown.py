@@ -1,46 +1,55 @@
-"""Markdown: headings, paragraphs, list items, table cells, HTML blocks, and alternative texts of images.
+"""Markdown: headings, paragraphs, list items, table cells, HTML blocks, alternative texts of images, and titles.
 
-Only the text of these is replaced, so that the file keeps its own way of writing everything else. Code, URLs, front
-matter and reference definitions stay.
+Only the text of these is replaced, so that the file keeps its own way of writing everything else. Code, math, URLs,
+front matter but its title and description, reference definitions, and the marks of extensions stay.
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape, unescape
 from itertools import count
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 from nmt.documents.content import Content, Inline, Leaf, flattened, paired
-from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, lines_of
-from nmt.errors import importing
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.rules_inline import StateInline
-    from markdown_it.token import Token
+from nmt.documents.document import (
+    Document,
+    Passage,
+    ReadOptions,
+    decoded,
+    encoded,
+    has_letters,
+    is_sound,
+    lines_of,
+    literal,
+)
+from nmt.documents.markdown_reading import SPECIAL, TAG, MarkdownReader
+from nmt.text.protected import Span
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
-# A task or the label of a footnote at the beginning of a paragraph.
-_LABEL = re.compile(r"(?:\[[ xX]\]|\[\^[^\]\s]+\]:)\s+|")
-# URLs and references to footnotes, in text.
-_KEPT = re.compile(r"((?:https?://|www\.)[^\s<>]*[\w/]|\[\^[^\]\s]+\])")
-_TAG = re.compile(r"""<(/?)([a-zA-Z][\w-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
-_SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
+# A value on one line that needs no knowledge of YAML or TOML to be read.
+_VALUE = re.compile(
+    r"""(?:title|description)[ \t]*[:=][ \t]+(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|\w(?:(?!: | #).)*?)[ \t]*"""
+)
+_NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
+_TASK = re.compile(r"\[[ xX]\]\s+|")
+_VOID = "area base br col embed hr img input link meta source track wbr"
 # What may need another spelling in Markdown than in HTML.
-_WRITTEN = re.compile(rf"&#?\w+;|{_SPECIAL.pattern}")
+_WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
+_FRAGMENT = re.compile(r"""(?:\]\(<?|\]:[ \t]*<?|href=["'])#([^\s)>"']+)""")
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of Markdown."""
     text = decoded(data, options)
     lines, starts = lines_of(text)
-    all_blocks = list(_blocks("\n".join(line for line, _ in lines)))
+    all_blocks = list(_blocks("\n".join(line for line, _ in lines), options))
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
 
     def write(translations: Sequence[str]) -> bytes:
@@ -54,18 +63,42 @@ def read(data: bytes, options: ReadOptions) -> Document:
     return Document([passage for block in blocks for passage in block.passages], write, skipped)
 
 
-def _blocks(source: str) -> Iterator["_Block"]:
-    parser, tokens, env = _parser(), list["Token"](), dict[str, Any]()
+def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
+    reader = MarkdownReader(options.protected)
     front = _FRONT_MATTER.match(source)
     matter = source[: front.end()] if front else ""
-    parser.block.parse("\n" * matter.count("\n") + source[len(matter) :], parser, env, tokens)
-    parse, parent, cells = partial(_pieces, parser, env), "", dict[int, int]()
-    for token in tokens:
+    for row, line in enumerate(matter.split("\n")):
+        value = _VALUE.fullmatch(line)
+        if value and has_letters(value["value"]) and not _NO_TEXT.fullmatch(value["value"]):
+            yield _Block(reader, [value["value"]], row, "value", {})
+    anchors = {unquote(fragment).lower(): fragment for fragment in _FRAGMENT.findall(source)}
+    parent, cells, slugs = "", dict[int, int](), Counter[str]()
+    for token in reader.blocks("\n" * matter.count("\n") + source[len(matter) :]):
         kind = parent if token.type == "inline" else token.type
-        text = _TAG.sub("", token.content) if kind == "html_block" else token.content
+        text = TAG.sub("", token.content) if kind == "html_block" else token.content
         if token.map and token.type in ("inline", "html_block") and has_letters(text):
-            yield _Block(parse, token.content.removesuffix("\n").split("\n"), token.map[0], kind, cells)
+            rows = token.content.removesuffix("\n").split("\n")
+            rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
+            block = _Block(reader, rows, token.map[0], kind, cells)
+            if kind == "heading_open" and anchors:
+                block.anchor = _anchor(reader.text(token.content), slugs, anchors)
+            yield block
         parent = token.type
+
+
+def _anchor(heading: str, slugs: Counter[str], anchors: dict[str, str]) -> str:
+    """Returns the fragment by which links in the file name a heading, as GitHub or as Python-Markdown makes it."""
+    slug = _slug(heading)
+    slugs[slug] += 1
+    copy = slugs[slug] - 1
+    shorter = re.sub("-+", "-", slug)
+    names = [f"{slug}-{copy}", f"{shorter}_{copy}"] if copy else [slug, shorter]
+    return next((anchors[name] for name in names if name in anchors), "")
+
+
+def _slug(heading: str) -> str:
+    """Returns the fragment that GitHub makes of a heading."""
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
 
 
 @dataclass
@@ -73,20 +106,22 @@ class _Block:
     """A block whose text is replaced.
 
     Attributes:
-        parse: parses inline content.
+        reader: reads inline content.
         source: the lines of the block without what they begin with.
         first: the number of its first line, from 0.
-        kind: the token around it, or html_block.
+        kind: the token around it, html_block, or value, of front matter.
         cells: the end of the last cell that was located in each line.
+        anchor: by what links in the file name a heading.
         start, stop: where its content is in the file, once it was located.
         prefixes: what its lines begin with.
     """
 
-    parse: Callable[[str], Iterator["_Piece"]]
+    reader: MarkdownReader
     source: list[str]
     first: int
     kind: str
     cells: dict[int, int]
+    anchor: str = ""
     start: int = 0
     stop: int = 0
     prefixes: list[str] = field(default_factory=list)
@@ -97,19 +132,19 @@ class _Block:
         return self.kind in ("th_open", "td_open")
 
     @property
-    def content(self) -> "_Content":
-        """The inline content. It is made when it is needed, because it takes much memory."""
-        return _Content(self.parse, "\n".join(self.source))
+    def content(self) -> "_Content | _Html | _Value":
+        """What of the block is translated. It is made when it is needed, because it takes much memory."""
+        text = "\n".join(self.source)
+        if self.kind == "html_block":
+            return _Html(text)
+        return _Value(text) if self.kind == "value" else _Content(self.reader, text)
 
     @property
     def passages(self) -> list[Passage]:
-        return [Passage("\n".join(self.source), "html")] if self.kind == "html_block" else self.content.passages
+        return self.content.passages
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
-        """Returns whether the content can be replaced; finds it in the lines of the file.
-
-        An HTML block cannot if a tag in it has no counterpart.
-        """
+        """Returns whether the content can be replaced; finds it in the lines of the file."""
         for row, source in enumerate(self.source, self.first):
             written = source.replace("|", "\\|") if self.is_cell else source
             line, _ = lines[row]
@@ -122,24 +157,27 @@ class _Block:
                 self.cells[row] = column + len(written)
         self.start = starts[self.first] + len(self.prefixes[0])
         self.line_end = lines[self.first][1]
-        return self.kind != "html_block" or is_sound("\n".join(self.source))
+        return True
 
     def written(self, translations: Iterator[str]) -> str:
-        """Returns the content with the next translations."""
-        text = next(translations) if self.kind == "html_block" else self.content.written(translations)
+        """Returns the content with the next translations. It stays as it is if its words do."""
+        text = self.content.written(translations)
+        lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
         if self.is_cell:
-            return text.replace("|", "\\|")
-        lines = text.split("\n")
-        if self.kind == "paragraph_open":
-            lines = [new for line in lines for new in self._wrapped(line)]
+            return "\n".join(lines).replace("|", "\\|")
+        if self.kind in ("paragraph_open", "heading_open") and lines is not self.source:
+            wrapped = [new for line in lines for new in self._wrapped(line)] if self.kind == "paragraph_open" else lines
+            forms = (wrapped, [_escaped(line) for line in lines])
+            lines = next((form for form in forms if self.reader.is_paragraph(form)), self.source)
         prefixes = ["", *self.prefixes[1:], *self.prefixes[-1:] * len(lines)]
-        return self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
+        slugs = {_slug(self.reader.text(" ".join(rows))) for rows in (lines, self.source)} if self.anchor else {""}
+        anchor = f'<a id="{self.anchor}"></a>' if len(slugs) > 1 else ""
+        return anchor + self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
         """Returns lines as wide as those of the source, if it has several. None of them begins a block of its own."""
-        block = _BLOCK.match(line)
-        if block and line not in self.source:
-            line = f"{block[0]}\\{line[block.end() :]}"
+        if line not in self.source:
+            line = _escaped(line)
         width = max(map(len, self.source))
         if len(self.source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
             return [line]
@@ -153,33 +191,109 @@ class _Block:
         return lines
 
 
+def _letters(text: str) -> str:
+    return "".join(unescape(text).split())
+
+
+def _escaped(line: str) -> str:
+    block = _BLOCK.match(line)
+    return f"{block[0]}\\{line[block.end() :]}" if block else line
+
+
+class _Value:
+    """A value of front matter."""
+
+    def __init__(self, source: str) -> None:
+        self._source, self._quote = source, source[0] if source[0] in "\"'" else ""
+        try:
+            self._text = json.loads(source) if self._quote == '"' else source
+        except ValueError:  # an escape of YAML alone
+            self._text = ""
+        if self._quote == "'":
+            self._text = source[1:-1].replace("''", "'")
+        self.passages = [literal(self._text)] if self._text else []
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the value with the next translation. It gets quotes if it needs them."""
+        text = unescape(next(translations)) if self._text else ""
+        if text in ("", self._text):
+            return self._source
+        if self._quote == "'" and "'" not in text:
+            return f"'{text}'"
+        is_plain = not self._quote and re.fullmatch(r"\w(?:(?!: | #).)*[^\s:]", text) and not _NO_TEXT.fullmatch(text)
+        return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+class _Html:
+    """An HTML block. Tags without a counterpart in it stay, and the text between them is translated."""
+
+    def __init__(self, source: str) -> None:
+        is_whole = is_sound(source) and not source.startswith("<?")
+        self._parts = [source] if is_whole else list(_between_tags(source))
+        is_code = bool(re.search(r"=\{|^</?(?:pre|script|style|textarea)\b", source))
+        self._is_text = [
+            i % 2 == 0 and not is_code and has_letters(TAG.sub("", part)) and is_sound(part)
+            for i, part in enumerate(self._parts)
+        ]
+        pairs = zip(self._parts, self._is_text, strict=True)
+        self.passages = [Passage(part, "html") for part, is_text in pairs if is_text]
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the block with the next translations."""
+        pairs = zip(self._parts, self._is_text, strict=True)
+        return "".join(next(translations) if is_text else part for part, is_text in pairs)
+
+
+def _between_tags(html: str) -> Iterator[str]:
+    """Yields in turns what is between the tags of HTML without a counterpart, comments and code, and one of these."""
+    unclosed, cuts = list[tuple[str, Span]](), list[Span]()
+    for match in re.finditer(rf"<!--(?:(?!<!--)[\s\S])*?-->|<\?(?:(?!<\?)[\s\S])*?\?>|{TAG.pattern}", html):
+        name = (match[2] or "").lower()
+        if not name and not unclosed:
+            cuts.append(match.span())
+        elif match[1]:
+            depth = max((depth for depth, (opened, _) in enumerate(unclosed) if opened == name), default=None)
+            cuts += [match.span()] if depth is None else [span for _, span in unclosed[depth + 1 :]]
+            del unclosed[depth if depth is not None else len(unclosed) :]
+        elif name and name not in _VOID.split() and not match[0].endswith("/>"):
+            unclosed.append((name, match.span()))
+    end = 0
+    for start, stop in sorted([*cuts, *(span for _, span in unclosed)]):
+        yield from (html[end:start], html[start:stop])
+        end = stop
+    yield html[end:]
+
+
 class _Content:
     """Inline content, and its images."""
 
-    def __init__(self, parse: Callable[[str], Iterator["_Piece"]], source: str) -> None:
-        self.source, self._parse = source, parse
+    def __init__(self, reader: MarkdownReader, source: str) -> None:
+        self.source, self._reader = source, reader
         self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
         self._images: dict[str, _Content] = {}  # alternative texts, by image
         self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
-        label = _LABEL.match(source)
-        self._label = label[0] if label else ""
+        task = _TASK.match(source)
+        self._task = task[0] if task else ""
+        self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
         content = list[Inline]()
-        for piece in parse(source[len(self._label) :]):
+        for piece in reader.pieces(source[len(self._task) :]):
             if piece.kind == "image" and piece.shown:
-                self._images[piece.whole] = _Content(parse, piece.shown)
+                self._images[piece.whole] = _Content(reader, piece.shown)
+            if piece.kind == "kept":
+                self._kept.add(piece.raw)
             if piece.label is not None:
                 end = "[]" if piece.raw.endswith("[]") else ""
                 self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
             match piece.kind:
                 case "text":
-                    text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
+                    text = SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
                     content.append(text.replace(">", "&gt;"))
                 case "char":
                     content.append(self._reference(piece.shown, piece.raw))
-                case "open" | "close" | "end":
+                case "open" | "close" | "space" | "end":
                     content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
                 case _:
-                    content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else ""))
+                    content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind in ("leaf", "kept") else ""))
         self._content = Content(paired(content))
 
     def _reference(self, character: str, raw: str) -> str:
@@ -208,128 +322,16 @@ class _Content:
 
         def raw_of(is_cautious: bool, html: re.Match[str]) -> str:
             character = unescape(html[0])
-            is_special = bool(_SPECIAL.fullmatch(character))
+            is_special = bool(SPECIAL.fullmatch(character))
             raw = self._references.get(html[0], f"\\{character}" if is_special else character)
             return f"\\{raw}" if is_cautious and is_special and raw == character else raw
 
+        kinds, expected = ("text", "char", "kept"), [raw for raw in markup if raw not in self._kept]
         for is_cautious in (False, True):
             spelt, rest = partial(_WRITTEN.sub, partial(raw_of, is_cautious)), iter(markup)
             text = "".join(spelt(inline) if isinstance(inline, str) else next(rest) for inline in content)
-            if markup == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
+            if expected == [piece.whole for piece in self._reader.pieces(text) if piece.kind not in kinds]:
                 break
         for full, short in self._shortcuts.items():
             text = text.replace(full, short)
-        return self._label + text
-
-
-class _Piece(NamedTuple):
-    """A part of inline content.
-
-    Attributes:
-        kind: text, char (a character that is escaped), image, leaf (other markup), open or close (the ends of a pair),
-            or end (of a line, which separates texts).
-        shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
-        label: the label of a link or image that is found by its text.
-    """
-
-    kind: Literal["text", "char", "image", "leaf", "open", "close", "end"]
-    raw: str
-    shown: str = ""
-    label: str | None = None
-
-    @property
-    def whole(self) -> str:
-        """The markup with the label of a link or image, which stays if its text is translated."""
-        return self.raw if self.label is None else f"{self.raw.removesuffix('[]')}[{self.label}]"
-
-
-def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator[_Piece]:
-    tokens: list[Token] = []
-    parser.inline.parse(content, parser, env, tokens)
-    end, labels = 0, list[int]()
-    for token in tokens:
-        start, stop = token.meta.get("span", (0, 0))
-        start -= token.type == "strong_open"  # the recorded span covers only one of the two characters
-        stop += token.type == "strong_close"
-        if stop <= end or token.type in ("text", "softbreak"):
-            continue
-        if token.type == "hardbreak":
-            start = end + len(content[end:start].rstrip(" "))
-        yield from _text_pieces(content[end:start])
-        if token.type == "link_open":
-            labels.append(stop)
-        label = content[labels.pop() : start] if token.type == "link_close" else token.content
-        yield _piece(token, content[start:stop], label)
-        end = stop
-    yield from _text_pieces(content[end:])
-
-
-def _text_pieces(text: str) -> Iterator[_Piece]:
-    for i, raw in enumerate(_KEPT.split(text)):
-        if raw:
-            yield _Piece("leaf" if i % 2 else "text", raw, raw)
-
-
-def _piece(token: "Token", raw: str, label: str) -> _Piece:
-    is_shortcut = raw.removeprefix(f"![{label}") in ("]", "][]")
-    match token.type:
-        case "html_inline":
-            tag = _TAG.fullmatch(raw)
-            if not tag or tag[2].lower() == "br":
-                return _Piece("end" if tag else "leaf", raw)
-            return _Piece("close" if tag[1] else "open", raw, tag[2])
-        case "text_special":
-            return _Piece("char" if len(token.content) == 1 else "leaf", raw, token.content)
-        case "image":
-            return _Piece("image", raw, label, label if is_shortcut else None)
-        case "link_close":
-            return _Piece("close", raw, token.tag, label if is_shortcut else None)
-        case "link_open" if token.markup == "autolink":
-            return _Piece("leaf", raw, raw[1:-1])
-        case "hardbreak":
-            return _Piece("end", raw)
-        case "code_inline":
-            return _Piece("leaf", raw, token.content)
-    return _Piece("open" if token.nesting > 0 else "close", raw, token.tag)
-
-
-def _parser() -> "MarkdownIt":
-    """Returns a parser whose inline tokens have the span in the text that they are from as `meta["span"]`."""
-    with importing("markdown_it", "Markdown", "markdown-it-py"):
-        from markdown_it import MarkdownIt
-        from markdown_it.rules_block import reference
-
-    def definition(state: Any, line: int, last: int, silent: bool) -> bool:
-        is_footnote = state.src.startswith("[^", state.bMarks[line] + state.tShift[line])
-        return not is_footnote and reference(state, line, last, silent)
-
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.block.ruler.at("reference", definition)
-    parser.inline.ruler2.disable("fragments_join")
-    for rule in parser.inline.ruler.__rules__:
-        if rule.enabled:
-            parser.inline.ruler.at(rule.name, _recording(rule.name, rule.fn))
-    return parser
-
-
-def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:
-    """Returns a rule of the parser that also notes the spans of its tokens."""
-
-    def run(state: "StateInline", silent: bool) -> bool:
-        start, known, has_text = state.pos, len(state.tokens), bool(state.pending)
-        if not rule(state, silent):
-            return False
-        added = state.tokens[known:]
-        if has_text and added and added[0].type == "text":  # the text before the markup
-            del added[0]
-        if name == "link" and added:
-            middle = state.md.helpers.parseLinkLabel(state, start, True)
-            added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
-            return True
-        for token in added:
-            stop = start + len(token.content) if name in ("emphasis", "strikethrough") else state.pos
-            token.meta["span"] = (start, stop)
-            start = stop if name in ("emphasis", "strikethrough") else start
-        return True
-
-    return run
+        return self._task + text

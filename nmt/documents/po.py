@@ -1,23 +1,21 @@
 """PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
 
-Tags, line breaks, and the placeholders of the formats that the flags name keep their text. A newline ends a sentence
-unless a lower-case letter follows it.
+Only translations, their flags, and fields of the header that are wrong are written. All other bytes of a file stay.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from gettext import c2py
 from html import escape, unescape
-from typing import TYPE_CHECKING
+from typing import Literal, NamedTuple
 
-from nmt.documents.content import Content, Inline, Leaf, Slot, document_of, flattened, paired
-from nmt.documents.document import Document, ReadOptions
-from nmt.errors import NmtError, importing
+from nmt.documents.content import Content, Inline, Leaf, Slot, document_of
+from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
+from nmt.documents.messages import Part, grouped, parts, with_categories
+from nmt.errors import NmtError
 from nmt.text.languages import base_language
-
-if TYPE_CHECKING:
-    import polib
 
 _FORMS = "nplurals={}; plural=({});"
 _SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
@@ -39,130 +37,288 @@ _PLURALS = {
 _OTHER_PLURALS = _FORMS.format(2, "n != 1")
 
 
-class _Text(str):
-    """Text for polib, which takes every line break of Unicode for the end of a line. Only newlines end lines of PO."""
-
-    def splitlines(self, keepends: bool = False) -> list[str]:  # noqa: ARG002 (polib does not give it)
-        return self.split("\n")
-
-
-_PERCENT = (
-    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
-    r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
+# Obsolete messages, and what a message was before, are comments.
+_FIELD = re.compile(
+    r"(?P<comment>\#[^\n]*)|(?P<keyword>(?:msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?|domain)(?![\w\[]))"
+    rf"(?P<strings>(?:[ \t\r\n]*{_STRING})*+)|(?P<other>[^ \t\r\n][^\n]*)"
 )
-_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-_OTHERS = (
-    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?P<rest>[^<>]*)>)|(?P<line>(?<![ \t])[ \t]*\n\s*)"
-    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)|(?P<reference>&(?:[a-zA-Z]+|\#\d+);)"
-    "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
-)
-_BLOCKS = "div h1 h2 h3 h4 h5 h6 hr li ol p table td th tr ul"
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPES = str.maketrans({character: rf"\{name}" for name, character in _ESCAPED.items()} | {"\\": r"\\", '"': r"\""})
+_WIDTH = 77  # of a string in a file whose lines are wrapped
+_UNWRAPPED = re.compile(rf'^[ \t]*+(?!#)[^"\n]*"(?:[^"\\\n]|\\.){{{_WIDTH},}} [^"\n]', re.MULTILINE)
+
+
+class _Field(NamedTuple):
+    """The strings behind a keyword such as msgid, and where they are, with the space before them."""
+
+    raw: str
+    start: int
+    stop: int
+
+    @property
+    def text(self) -> str:
+        strings = (string[1:-1] for string in re.findall(_STRING, self.raw))
+        return re.sub(r"\\([0-7]{1,3}|x[\da-fA-F]{1,2}|.)", _unescaped, "".join(strings))
+
+
+def _unescaped(escaped: re.Match[str]) -> str:
+    name = escaped[1]
+    if name.isdigit() or len(name) > 1:
+        return chr(int(name.lstrip("x"), 8 if name.isdigit() else 16))
+    return _ESCAPED.get(name, name)
+
+
+@dataclass
+class _Entry:
+    """A message with the comments before it.
+
+    Attributes:
+        fields: by their keywords.
+        flags_at: where the flags are, if there are any.
+        start: where flags are inserted if there are none.
+        damage: where the file cannot be understood.
+    """
+
+    fields: dict[str, _Field] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    flags_at: int | None = None
+    start: int = -1
+    damage: int | None = None
+
+    @property
+    def forms(self) -> dict[int, _Field]:
+        """The translation into each plural form, or the only one."""
+        return {int(name[7:-1] or 0): text for name, text in self.fields.items() if name.startswith("msgstr")}
+
+    @property
+    def is_message(self) -> bool:
+        names = {"msgid", "msgid_plural", "msgstr[0]"} if "msgid_plural" in self.fields else {"msgid", "msgstr"}
+        has_one = "msgid_plural" in self.fields or len(self.forms) == 1
+        return self.damage is None and has_one and names <= self.fields.keys()
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
-    with importing("polib", f"the PO file {options.name}", "'attention-nmt[documents]'"):
-        import polib
-    ended = data + b"\n"  # so that polib never takes it for a path
-    encoding = polib.detect_encoding(ended)
-    try:
-        text = ended.decode(encoding)
-    except (UnicodeError, LookupError) as error:
+    text, encoding = _decoded(data, options.name)
+    entries = _entries(text)
+    damages = [entry.damage for entry in entries if entry.damage is not None]
+    messages = [entry for entry in entries if entry.is_message]
+    if not messages and damages:
+        line = text.count("\n", 0, damages[0]) + 1
         raise NmtError(
-            f"{options.name} is not in {encoding}, as its header says ({error!s:.100}); correct the header"
-        ) from error
-    try:
-        file = polib.pofile(_Text(text))
-    except (OSError, LookupError, ValueError) as error:
-        raise NmtError(
-            f"{options.name} is not a PO file ({error!s:.100}); correct it, such as with msgfmt --check"
-        ) from error
-    if not file and not file.metadata:
+            f"{options.name} is not a PO file (line {line:,} is damaged); correct it, such as with msgfmt --check"
+        )
+    if not messages:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
-    plural_forms = _set_header(file.metadata, options.target_lang)
-    active = [entry for entry in file if not entry.obsolete]
-    open_entries = [
-        entry
-        for entry in active
-        if options.all or not (entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
-    ]
-    slots = [_slot(entry, plural_forms, options) for entry in open_entries]
-    newline = "\r\n" if b"\r\n" in data else "\n"
-    skipped = +Counter({"translated already": len(active) - len(open_entries)})
-    return document_of(slots, lambda: f"{file}".replace("\n", newline).encode(), skipped)
+    header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
+    messages = [message for message in messages if message.fields["msgid"].text]
+    unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
+    writer = _Writer(text, options)
+    fields = _fields(header.fields["msgstr"].text if header else "")
+    has_plurals = any("msgid_plural" in message.fields for message in messages)
+    changes = _changes(fields, options.target_lang, has_plurals=has_plurals)
+    if not (encoding and "Content-Type" in fields):
+        changes["Content-Type"] = "text/plain; charset=UTF-8"
+    forms = _forms((fields | changes).get("Plural-Forms", _OTHER_PLURALS))
+    slots = [writer.slot(message, forms) for message in unfinished]
+
+    def written() -> bytes:
+        if not slots:
+            return data
+        try:
+            return writer.written(header, changes).encode(encoding or "utf-8")
+        except UnicodeEncodeError:
+            to_utf_8 = changes | {"Content-Type": "text/plain; charset=UTF-8"}
+            return writer.written(header, to_utf_8).encode(errors="replace")
+
+    already, damaged = len(messages) - len(unfinished), len(damages)
+    return document_of(slots, written, +Counter({"translated already": already, "damaged": damaged}))
 
 
-def _set_header(header: dict[str, str], language: str) -> str:
-    """Sets the language, the encoding, and the plural forms if they are missing. Returns the plural forms."""
-    if base_language(header.get("Language", "")) != base_language(language):
-        header["Language"] = language.replace("-", "_")
-    header["MIME-Version"], header["Content-Transfer-Encoding"] = "1.0", "8bit"
-    header["Content-Type"] = "text/plain; charset=UTF-8"
+def _decoded(data: bytes, name: str) -> tuple[str, str]:
+    """Returns the text of a file and its encoding, which is empty if no known one is named. Raises NmtError."""
+    named = re.search(rb"charset=([\w.:-]+)", data)
+    encoding = marked_encoding(data) or (named[1].decode() if named else "")
     try:
-        _forms(header.get("Plural-Forms", ""))
+        "".encode(encoding)
+    except LookupError:
+        encoding = ""
+    try:
+        return data.decode(encoding or "utf-8"), encoding
+    except UnicodeError as error:
+        says = "as its header says" if encoding else "and its header names no other encoding"
+        raise NmtError(
+            f"{name} is not in {encoding or 'utf-8'}, {says} ({error!s:.100}); correct the header"
+        ) from error
+
+
+def _entries(text: str) -> list[_Entry]:
+    """Returns the messages of a file. Each ends with its translations."""
+    entries = [_Entry()]
+    for part in _FIELD.finditer(text, int(text.startswith("\ufeff"))):
+        comment, keyword, start = part["comment"] or "", part["keyword"] or "", part.start()
+        begins = comment or keyword in ("msgctxt", "msgid", "domain")
+        if comment.startswith("#~") or (begins and entries[-1].forms):
+            entries.append(_Entry())
+        entry = entries[-1]
+        if part["other"] or keyword in entry.fields:
+            entry.damage = start if entry.damage is None else entry.damage
+        elif keyword:
+            entry.fields[keyword] = _Field(part["strings"], *part.span("strings"))
+        elif comment.startswith("#,"):
+            entry.flags += map(str.strip, comment[2:].split(","))
+            entry.flags_at = start + 2 if entry.flags_at is None else entry.flags_at
+        if entry.start < 0 and (keyword or comment.startswith("#|")):
+            entry.start = start
+    return entries
+
+
+def _fields(header: str) -> dict[str, str]:
+    """Returns the fields of a header."""
+    pairs = (line.partition(":") for line in header.split("\n"))
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
+def _changes(fields: Mapping[str, str], language: str, *, has_plurals: bool) -> dict[str, str]:
+    """Returns the fields of a header that are missing or wrong."""
+    changes = {} if fields else {"MIME-Version": "1.0", "Content-Transfer-Encoding": "8bit"}
+    if base_language(fields.get("Language", "")) != base_language(language):
+        changes["Language"] = language.replace("-", "_")
+    try:
+        _forms(fields.get("Plural-Forms", ""))
     except ValueError:
-        codes = (language.replace("-", "_").lower(), base_language(language))
-        known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
-        header["Plural-Forms"] = next(known, _OTHER_PLURALS)
-    return header["Plural-Forms"]
+        if has_plurals or "Plural-Forms" in fields:
+            codes = (language.replace("-", "_").lower(), base_language(language))
+            known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
+            changes["Plural-Forms"] = next(known, _OTHER_PLURALS)
+    return changes
 
 
-def _forms(plural_forms: str) -> list[bool]:
-    """Returns for each form whether it is the singular. Raises ValueError if the header's value is not valid."""
+def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
+    """Returns the kind of each form: for one thing only, for other numbers such as 21 too, or for others only.
+
+    Raises:
+        ValueError: the header's value is not valid.
+    """
     match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
     if not match:
         raise ValueError
     form_of = c2py(match[2])
     try:
-        singular, plural = form_of(1), form_of(2)
+        of_zero, singular, *others = map(form_of, range(1000))
     except ZeroDivisionError as error:
         raise ValueError from error
-    return [form == singular != plural for form in range(int(match[1]))]
+    kind: Literal["one", "singular", "plural"] = "singular" if singular in (of_zero, *others) else "one"
+    return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 
 
-def _slot(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Slot:
-    """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
-    contents = [_content(text, entry.flags) for text in (entry.msgid, entry.msgid_plural)]
-    old = {} if options.all else dict(entry.msgstr_plural)
-
-    def put(translations: Iterator[str]) -> None:
-        singular, plural = (
-            "".join(unescape(inline) if isinstance(inline, str) else inline.item for inline in flattened(content))
-            for content in [content.translated(translations) for content in contents]
-        )
-        if entry.msgid_plural:
-            forms = [singular if is_singular else plural for is_singular in _forms(plural_forms)]
-            entry.msgstr_plural = {i: old.get(i) or form for i, form in enumerate(forms)}
-        else:
-            entry.msgstr = singular
-        entry.fuzzy = True
-
-    return Slot([passage for content in contents for passage in content.passages], put)
+def _written(content: Iterable[Inline], written: set[Leaf]) -> str:
+    """Returns text with tags. One with a placeholder is not repeated, because a program counts placeholders."""
+    text = ""
+    for inline in content:
+        if isinstance(inline, str | Leaf):
+            text += unescape(inline) if isinstance(inline, str) else inline.item
+            continue
+        start, end = inline.item
+        is_repeated = start in written and re.search("[%{$]", start.item)
+        written.add(start)
+        inner = _written(inline.content, written)
+        text += inner if is_repeated else f"{start.item}{inner}{end.item}"
+    return text
 
 
-def _content(text: str, flags: Iterable[str]) -> Content:
-    formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
-    with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
-    placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
-    content, start = list[Inline](), 0
-    for match in re.finditer("|".join([_OTHERS, *placeholders]), text):
-        content += [escape(text[start : match.start()], quote=False), _leaf(match)]
-        start = match.end()
-    return Content(paired([*content, escape(text[start:], quote=False)]))
+class _Writer:
+    """Writes translations into a file, each to the place of the old one."""
 
+    def __init__(self, text: str, options: ReadOptions) -> None:
+        self._text, self._options = text, options
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._is_wrapped = not _UNWRAPPED.search(text)
+        # What stands at a place of the file instead of its text.
+        self._changes: dict[tuple[int, int], str] = {}
 
-def _leaf(match: re.Match[str]) -> Leaf:
-    raw, name = match[0], (match["name"] or "").lower()
-    if match["line"]:
-        return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
-    if match["control"]:
-        return Leaf(raw)
-    if name == "br" or name in _BLOCKS.split():
-        return Leaf(raw, kind="break" if name == "br" else "end")
-    if match["end"] or (match["tag"] and match["rest"]):
-        return Leaf(raw, kind="close" if match["end"] else "open", key=name)
-    if match["tag"]:
-        return Leaf(raw, escape(raw), "open", name)
-    # A program fills in placeholders without a name or a number in their order.
-    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
-    return Leaf(raw, raw if match["reference"] else escape(raw), key="next" if is_next else None)
+    def slot(self, entry: _Entry, forms: Sequence[str]) -> Slot:
+        """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
+        fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
+        leaves = [parts(old.text, self._options.protected, entry.flags) for old in fields]
+        contents = [self._content(old.text, of_text) for old, of_text in zip(fields, leaves, strict=True)]
+        # A form for several numbers needs the placeholders of the plural.
+        kept = [sorted(part.leaf.words for part in of_text) for of_text in leaves]
+        is_folded = any("\n" in old.raw.strip() for old in fields)
+
+        def put(translations: Iterator[str]) -> None:
+            singular, *plural = [self._message(content, translations) for content in contents]
+            if plural:
+                is_singular = [form == "one" or (form == "singular" and kept[0] == kept[1]) for form in forms]
+                self._put_forms(entry.forms, [singular if one else plural[0] for one in is_singular], is_folded)
+            else:
+                self._put(entry.fields["msgstr"], "msgstr", singular, is_folded)
+            if "fuzzy" not in entry.flags:
+                start, flag = (entry.start, f"#, fuzzy{self._newline}")
+                if entry.flags_at is not None:
+                    start, flag = entry.flags_at, " fuzzy,"
+                self._changes[start, start] = flag
+
+        return Slot([passage for content in contents for passage in content.passages], put)
+
+    def _content(self, text: str, leaves: Sequence[Part]) -> Content:
+        content, start = list[Inline](), 0
+        for part in leaves:
+            content += [*filter(None, [escape(text[start : part.start], quote=False)]), part.leaf]
+            start = part.stop
+        return Content(grouped([*content, escape(text[start:], quote=False)]))
+
+    def _message(self, content: Content, translations: Iterator[str]) -> str:
+        text = _written(content.translated(translations), set())
+        return with_categories(text, self._options)
+
+    def _put_forms(self, old: Mapping[int, _Field], texts: list[str], is_folded: bool) -> None:
+        last = max(number for number in old if number < len(texts))
+        missing = ""
+        for number, text in enumerate(texts):
+            if number not in old:
+                missing += f"{self._newline}msgstr[{number}] {self._quoted(text, 'msgstr[0]', is_folded)}"
+            elif self._options.all or not old[number].text:
+                self._put(old[number], "msgstr[0]", text, is_folded)
+        self._changes[old[last].stop, old[last].stop] = missing
+        for number, form in old.items():
+            if number >= len(texts):
+                line = self._text.rindex("\n", 0, form.start)
+                self._changes[line - (self._text[line - 1] == "\r"), form.stop] = ""
+
+    def _put(self, old: _Field, keyword: str, text: str, is_folded: bool) -> None:
+        self._changes[old.start, old.stop] = f" {self._quoted(text, keyword, is_folded)}"
+
+    def _quoted(self, text: str, keyword: str, is_folded: bool) -> str:
+        """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""
+        lines = [line.translate(_ESCAPES) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
+        whole = "".join(lines)
+        fits = len(whole) + len(keyword) < _WIDTH or not self._is_wrapped
+        if (not is_folded and (fits or "\n" in text)) or (fits and len(lines) < 2):
+            return f'"{whole}"'
+        if self._is_wrapped:
+            lines = [part for line in lines for part in re.findall(rf".{{1,{_WIDTH - 1}}}(?: |$)|\S+ ?| +", line)]
+        return self._newline.join(['""', *(f'"{line}"' for line in lines)])
+
+    def written(self, header: _Entry | None, fields: Mapping[str, str]) -> str:
+        """Returns the file with the translations, and with changed fields in its header."""
+        changes = dict(self._changes)
+        if header:
+            old = header.fields["msgstr"]
+            changes[old.start, old.stop] = self._header(old.raw or ' ""', fields)
+        elif not "".join(changes.values()).isascii() or "Plural-Forms" in fields:
+            start = int(self._text.startswith("\ufeff"))
+            strings = self._header(' ""', fields)
+            changes[start, start] = self._newline.join(['msgid ""', f"msgstr{strings}", "", ""])
+        return spliced(self._text, changes)
+
+    def _header(self, raw: str, fields: Mapping[str, str]) -> str:
+        """Returns the strings of a header with other values of fields."""
+        if fields and not raw.endswith((r'\n"', ' ""')):
+            raw = raw[:-1] + r'\n"'
+        for name, value in fields.items():
+            old = rf'(?<=["n]){name}:(?:(?!\\n)(?:[^"\\]|\\.|"\s*"))*'
+            raw, number = re.subn(old, f"{name}: {value}".replace("\\", r"\\"), raw, count=1)
+            raw += "" if number else f'{self._newline}"{name}: {value}\\n"'
+        return raw

@@ -14,15 +14,13 @@ from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
-from nmt.jobs.run import Run, check_files, has_shards
+from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Memory
 from nmt.jobs.stream import Execution
-from nmt.text.codec import TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.translate.job import TranslationJob, placed, settings_of, settings_of_files
-from nmt.translate.lines import LineFormat
-from nmt.translate.records import TranslatedLine
+from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
 
 
 class Report(NamedTuple):
@@ -96,10 +94,11 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
                 yield os.path.join(path, name), os.path.join(output, name)
 
 
-def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, config: TextConfig) -> Report:
+def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, codec: TextCodec) -> Report:
     """Reads a document, and adds its sentences."""
     name = name_of(path)
-    options = ReadOptions(name, config.source_lang, config.target_lang, files.all)
+    languages = codec.config.source_lang, codec.config.target_lang
+    options = ReadOptions(name, *languages, files.all, codec.protected, files.keys)
     try:
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
         document = read_document(data, files.format or format_of(name), options)
@@ -132,7 +131,7 @@ def translate(
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
     for _, output in outputs:
         refuse_inputs(output, [*files.model, *filter(None, [files.glossary])], f"--output {output}")
-    reports = [_read(path, output, files, sentences, codec.config) for path, output in outputs]
+    reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
     documents = [(report, report.document) for report in reports if report.document]
     if not documents:
         several = f"{', '.join(paths)}: no file can be translated"
@@ -144,12 +143,11 @@ def translate(
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
-    check_files(inputs, first, options)
-    job = TranslationJob(files.model, runtime, search, engine, LineFormat("sentence"), glossary)
+    is_resumable = check_files(inputs, first, options)
+    job = TranslationJob(files.model, runtime, search, engine, glossary, input="sentence")
     rows = [(text, *(f"{start}-{stop}" for start, stop in kept)) for text, kept in sentences.keys]
-    source, is_resumable = Memory("the text of the documents", rows), has_shards(inputs, first)
-    run = Run(job, source, output, is_resumable, settings, execution, progress)
-    with run.records() as records:
+    source = Memory("the text of the documents", rows)
+    with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):

@@ -1,7 +1,11 @@
 """Files in XML, which are not trusted: no DTD, no entities, no network."""
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any, NamedTuple
 
+from nmt.documents.document import marked_encoding, spliced
 from nmt.errors import NmtError, importing
 
 with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
@@ -9,6 +13,10 @@ with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
 
 # Typed so that no stubs are needed.
 Element = Any
+
+_MARKUP = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
+)
 
 
 def parsed(data: bytes, origin: str) -> Element:
@@ -29,6 +37,62 @@ def written(root: Element) -> bytes:
     tree = root.getroottree()
     standalone = tree.docinfo.standalone or None
     return bytes(etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=standalone))
+
+
+class Place(NamedTuple):
+    """Where an element is in the text of a file: its start tag, its content from `inside` to `end`, its end tag."""
+
+    start: int
+    inside: int
+    end: int
+    stop: int
+
+
+class XmlText:
+    """A file in XML as text, of which parts can be changed.
+
+    Attributes:
+        text: of the file, with its byte order mark and its declaration.
+        places: where each element is.
+
+    Raises:
+        NmtError: as for `parsed`, or the encoding is not known.
+    """
+
+    def __init__(self, data: bytes, origin: str) -> None:
+        self.root = parsed(data, origin)
+        self._encoding = marked_encoding(data) or self.root.getroottree().docinfo.encoding or "utf-8"
+        try:
+            self.text = data.decode(self._encoding)
+        except (UnicodeError, LookupError) as error:
+            raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
+        self.places = dict(zip(self.root.iter("*"), self._in_order(), strict=True))
+
+    def _in_order(self) -> list[Place]:
+        places, opened = list[Place](), list[int]()
+        for markup in _MARKUP.finditer(self.text):
+            tag = markup[0]
+            if tag.startswith("</"):
+                number = opened.pop()
+                places[number] = places[number]._replace(end=markup.start(), stop=markup.end())
+            elif not tag.startswith(("<!", "<?")):
+                opened += [len(places)] * (not tag.endswith("/>"))
+                places.append(Place(markup.start(), *[markup.end()] * 3))
+        return places
+
+    def changed(self, changes: Mapping[tuple[int, int], str]) -> bytes:
+        """Returns the file with other text at places, given by their beginnings and ends."""
+        return spliced(self.text, changes).encode(self._encoding, "xmlcharrefreplace")
+
+
+def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
+    """Returns a start tag with other values of attributes, or without those that are None."""
+    for name, value in attributes.items():
+        old = re.search(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>$""", tag)
+        if old:
+            new = "" if value is None else f' {name}="{escape(value)}"'
+            tag = tag[: old.start()] + new + (old[0] if old[0].endswith(">") else "") + tag[old.end() :]
+    return tag
 
 
 def local_name(element: Element) -> str:

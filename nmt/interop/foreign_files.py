@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.errors import NmtError
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 
 
 def unreadable(path: Path, error: OSError) -> NmtError:

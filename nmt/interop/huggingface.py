@@ -23,7 +23,7 @@ from nmt.interop.fairseq import from_fairseq, to_fairseq
 from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
 from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.model.transformer import sinusoids
+from nmt.model.positions import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword

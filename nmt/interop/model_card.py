@@ -8,7 +8,7 @@ from typing import Any
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.model.architectures import parameter_count
-from nmt.text.codec import TextConfig
+from nmt.text.codec import WHOLE, TextConfig
 from nmt.text.mapped import language_code
 
 _FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: {library}\ntags:\n- marian\n- nmt\n---\n"
@@ -129,8 +129,9 @@ def example(text: TextConfig, load: str, translate: str) -> str:
         lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
     if source:
         if text.normalize_punctuation in ("both", "source"):
-            lines.append(f"lines = [MosesPunctNormalizer({source!r}).normalize(line) for line in lines]")
-        lines.append("# Words such as AT&T and words with typographic quotes are split here, but not in nmt.")
+            exact = "norm_quote_commas=False, norm_numbers=False"
+            lines.append(f"lines = [MosesPunctNormalizer({source!r}, {exact}).normalize(line) for line in lines]")
+        lines.append("# Words such as AT&T and f(x) and words with typographic quotes are split here, but not in nmt.")
         lines.append(
             f"lines = [MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True) for line in lines]"
         )
@@ -139,7 +140,8 @@ def example(text: TextConfig, load: str, translate: str) -> str:
     lines.append(translate)
     if target:
         lines.append(
-            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
+            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]\n"
+            f"lines = [line.replace({WHOLE!r}, '') for line in lines]  # the mark of words that stay whole"
         )
     return "\n".join(["```python", *lines, "print(lines)", "```"])
 

@@ -24,10 +24,8 @@ from typing import Any, TypeVar
 from nmt.errors import NmtError
 from nmt.signals import held
 
-# Applied to chunks in a worker.
-Task = Callable[[Any], Any]
-# Makes the task of worker n, which counts from 0.
-MakeTask = Callable[[int], Task]
+# Makes the task of worker n, which counts from 0 and applies it to chunks.
+MakeTask = Callable[[int], Callable[[Any], Any]]
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
@@ -59,11 +57,11 @@ def worker_pool(
         WorkerDiedError: no attempt gave a result.
         Exception: whatever the task raises.
     """
-    processes, numbers, thread = _Processes(make_task, preload), count(), threading.local()
+    processes, workers_begun, thread = _Processes(make_task, preload), count(), threading.local()
     # Each thread waits for one process.
-    threads = ThreadPoolExecutor(workers, "nmt-worker", lambda: setattr(thread, "number", next(numbers)))
+    threads = ThreadPoolExecutor(workers, "nmt-worker", lambda: setattr(thread, "worker", next(workers_begun)))
     try:
-        yield lambda chunk: threads.submit(lambda: processes.do(thread.number, chunk, attempts))
+        yield lambda chunk: threads.submit(lambda: processes.do(thread.worker, chunk, attempts))
     finally:
         processes.end()
         threads.shutdown(cancel_futures=True)
@@ -102,17 +100,17 @@ class _Processes:
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._ended = False
 
-    def do(self, number: int, chunk: Any, attempts: int) -> Any:
-        """Returns the task's result for a chunk from worker `number`; raises as `worker_pool`."""
+    def do(self, worker: int, chunk: Any, attempts: int) -> Any:
+        """Returns the task's result for a chunk from a worker; raises as `worker_pool`."""
         for _ in range(attempts):
             try:
                 with _CHANGING:
                     if self._ended:
                         break
                     # Between chunks, a worker says nothing. What can be read is the end of a dead one's connection.
-                    if number not in self._running or self._running[number][1].poll():
-                        self._running[number] = _started(self._make_task, number, self._preload)
-                    channel = self._running[number][1]
+                    if worker not in self._running or self._running[worker][1].poll():
+                        self._running[worker] = _started(self._make_task, worker, self._preload)
+                    channel = self._running[worker][1]
                 channel.send(chunk)
                 succeeded, result = channel.recv()
             except (EOFError, OSError):  # the worker or the fork server has died, perhaps within a message
@@ -131,12 +129,12 @@ class _Processes:
                 process.join()
 
 
-def _started(make_task: bytes, number: int, preload: str) -> tuple[Any, Connection]:
+def _started(make_task: bytes, worker: int, preload: str) -> tuple[Any, Connection]:
     """Returns a new worker and the connection to it, which breaks when the worker ends."""
     context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([preload])
     channel, theirs = context.Pipe()
-    arguments = theirs, make_task, number, dict(os.environ)
+    arguments = theirs, make_task, worker, dict(os.environ)
     process = context.Process(target=_work, args=arguments, daemon=True)
     with _safe_start():
         resource_tracker.ensure_running()  # its first start would let signals through to the process
@@ -163,7 +161,7 @@ def _safe_start() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = variable
 
 
-def _work(channel: Connection, make_task: bytes, number: int, environment: dict[str, str]) -> None:
+def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[str, str]) -> None:
     """Answers every chunk with (True, result) or (False, error), until the connection is closed or the parent ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()  # that of the fork server may be from another pool
@@ -173,12 +171,12 @@ def _work(channel: Connection, make_task: bytes, number: int, environment: dict[
         import torch
 
         torch.set_num_threads(int(threads))
-    task: Task | None = None
+    task: Callable[[Any], Any] | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while True:
             chunk = channel.recv()
             try:
-                task = task or pickle.loads(make_task)(number)  # here, because it may import torch or load a model
+                task = task or pickle.loads(make_task)(worker)  # here, because it may import torch or load a model
                 answer = True, task(chunk)
             except Exception as error:
                 error.add_note("".join(traceback.format_exception(error)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +38,10 @@ def connected(options: JobConfig, workers: int | None = None) -> Iterator[Execut
     if options.cluster is None:
         yield Execution(options, workers)
         return
-    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    handlers = {stopping: signal.getsignal(stopping) for stopping in STOPPING}
     ray = _connect(options.cluster)
-    for number, handler in handlers.items():  # Ray has its own
-        signal.signal(number, handler)
+    for stopping, handler in handlers.items():  # Ray has its own
+        signal.signal(stopping, handler)
     try:
         yield Execution(options, workers, partial(on_cluster, options))
     finally:
@@ -101,14 +101,6 @@ def reason(error: Exception) -> str:
     return missing or lines[0] if lines else type(error).__name__
 
 
-class Done(NamedTuple):
-    """What a call of a worker returns: its warnings, the id of its machine, and the result if it did a chunk."""
-
-    messages: str
-    machine: str
-    result: Result | None
-
-
 class Worker:
     """A worker. If its process dies, Ray starts another one and repeats the calls that were in flight.
 
@@ -121,8 +113,8 @@ class Worker:
         self._loaded: tuple[Job, Processor] | None = None
         self._messages = StringIO()
 
-    def do(self, chunk: Chunk | None) -> Done:
-        """Does a chunk; without one, only loads the model."""
+    def do(self, chunk: Chunk | None) -> tuple[str, str, Result | None]:
+        """Does a chunk; without one, only loads the model. Returns warnings, the id of the machine, and the result."""
         import ray
 
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
@@ -130,7 +122,7 @@ class Worker:
         messages = self._messages.getvalue()
         self._messages.seek(0)
         self._messages.truncate()
-        return Done(messages, ray.get_runtime_context().get_node_id(), result)
+        return messages, ray.get_runtime_context().get_node_id(), result
 
     def _load(self) -> tuple[Job, Processor]:
         """Loads the processor of the job from copies of its files."""
@@ -199,35 +191,34 @@ class _Driver:
         self._by_task: dict[Any, _Handle] = {}
 
     @property
-    def state(self) -> str:
-        """The machines and workers for the progress bar."""
-        machines = [worker.machine for worker in self._workers if worker.machine]
-        return f"{console.counted(len(machines), 'worker')} on {console.counted(len(set(machines)), 'machine')}"
-
-    @property
     def _left(self) -> int:
         """The number of chunks that no worker has."""
         return len(self._again) + self._chunks.left
 
-    def run(self) -> Iterator[Outcome]:
-        """Yields what becomes of each chunk."""
-        while self._left or any(worker.chunks for worker in self._workers):
-            self._follow_machines()
-            for depth in range(1 if self._suspects else _IN_FLIGHT):
-                for worker in self._workers:
-                    if self._left and worker.machine and len(worker.chunks) <= depth:
-                        chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
-                        assert chunk
-                        task = worker.actor.do.remote(chunk)
-                        worker.chunks[task] = chunk
-                        self._by_task[task] = worker
-            for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
-                yield from self._take(task)
-
-    def stop(self) -> None:
-        """Ends all workers."""
-        while self._workers:
-            self._remove(self._workers[0])
+    def run(self, progress: console.Progress) -> Generator[Outcome, None, None]:
+        """Yields what becomes of each chunk. The progress bar shows the workers and machines."""
+        what = progress.description
+        try:
+            while self._left or any(worker.chunks for worker in self._workers):
+                self._follow_machines()
+                for depth in range(1 if self._suspects else _IN_FLIGHT):
+                    for worker in self._workers:
+                        if self._left and worker.machine and len(worker.chunks) <= depth:
+                            chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
+                            assert chunk
+                            task = worker.actor.do.remote(chunk)
+                            worker.chunks[task] = chunk
+                            self._by_task[task] = worker
+                for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
+                    for outcome in self._take(task):
+                        machines = [worker.machine for worker in self._workers if worker.machine]
+                        workers, hosts = console.counted(len(machines), "worker"), len(set(machines))
+                        progress.describe(f"{what}, {workers} on {console.counted(hosts, 'machine')}")
+                        progress.advance(len(outcome.chunk.units))
+                        yield outcome
+        finally:
+            while self._workers:
+                self._remove(self._workers[0])
 
     def _follow_machines(self) -> None:
         """Removes workers whose machines have died and idle ones beyond the room; starts as many as have room."""
@@ -236,7 +227,16 @@ class _Driver:
         self._hosts |= alive
         for worker in [worker for worker in self._workers if worker.machine and worker.machine not in alive]:
             self._remove(worker)
-        room = self._room([machine["Resources"] for machine in machines])
+        room = sum(
+            int(min(machine["Resources"].get(name, 0) // amount for name, amount in self._needs.items()))
+            for machine in machines
+        )
+        if not room and self._is_alone and len(machines) == 1:
+            raise NmtError(f"this machine has no room for a worker with --worker-cores {self._needs['CPU']}; lower it")
+        if not room:
+            needs = " and ".join(f"{amount} {name}" for name, amount in self._needs.items())
+            console.warn_once(f"no machine of the cluster has {needs} for a worker; waiting for one")
+            room = 1  # for which Ray waits
         # A worker that Ray starts anew would wait for room that idle workers keep.
         idle = [worker for worker in self._workers if not worker.chunks]
         for worker in idle[: max(0, len(self._workers) - room)]:
@@ -247,60 +247,48 @@ class _Driver:
             self._workers.append(worker)
             self._by_task[worker.actor.do.remote(None)] = worker
 
-    def _room(self, machines: Sequence[dict[str, float]]) -> int:
-        """Returns how many workers fit on machines with these resources, but at least one, for which Ray then waits."""
-        room = sum(int(min(has.get(name, 0) // amount for name, amount in self._needs.items())) for has in machines)
-        if not room and self._is_alone and len(machines) == 1:
-            raise NmtError(f"this machine has no room for a worker with --worker-cores {self._needs['CPU']}; lower it")
-        if not room:
-            needs = " and ".join(f"{amount} {name}" for name, amount in self._needs.items())
-            console.warn_once(f"no machine of the cluster has {needs} for a worker; waiting for one")
-        return max(room, 1)
-
     def _take(self, task: Any) -> Iterator[Outcome]:
-        """Handles a call that has ended."""
-        worker = self._by_task[task]
-        try:
-            done = self._ray.get(task)
-        except self._ray.exceptions.RayError as error:
-            yield from self._fail(worker, worker.chunks.get(task), error)
-            return
-        del self._by_task[task]
-        chunk = worker.chunks.pop(task, None)
-        worker.machine = done.machine  # Ray may have started the worker anew on another one
-        if done.messages:
-            console.info(done.messages.rstrip("\n"))
-        if chunk:
-            self._suspects.discard(chunk.first)
-            yield Outcome(chunk, done.result)
+        """Handles a call that has ended or failed.
 
-    def _fail(self, worker: _Handle, chunk: Chunk | None, error: Any) -> Iterator[Outcome]:
-        """Handles a call that has failed. The worker may be unusable, so another one takes its place.
-
-        Any chunk in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
+        After a failure, the worker may be unusable, so another one takes its place. Any chunk in flight may be the
+        cause. So each one is repeated alone, and is reported if it fails again.
 
         Raises:
             NmtError: a worker has raised it, or could not load the model.
         """
-        why = reason(error)
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            if isinstance(error.cause, NmtError):
-                raise error.cause from None
-            why = f"{type(error.cause).__name__}: {error.cause}"
-        elif isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated the call as often as it may
-            why = f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
-        if not chunk:
-            raise NmtError(
-                f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all machines "
-                f"and that they have enough memory"
-            )
-        was_alone = chunk.first in self._suspects
-        self._suspects |= {other.first for other in worker.chunks.values()}
-        self._remove(worker)
-        if was_alone:
-            self._suspects.remove(chunk.first)
-            self._again.remove(chunk)
-            yield Outcome(chunk, None, f"{why}, on machine {self._hosts.get(worker.machine, worker.machine)}")
+        worker = self._by_task[task]
+        chunk = worker.chunks.get(task)
+        try:
+            messages, machine, result = self._ray.get(task)
+        except self._ray.exceptions.RayError as error:
+            why = reason(error)
+            if isinstance(error, self._ray.exceptions.RayTaskError):
+                if isinstance(error.cause, NmtError):
+                    raise error.cause from None
+                why = f"{type(error.cause).__name__}: {error.cause}"
+            elif isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated it as often as it may
+                why = f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
+            if not chunk:
+                raise NmtError(
+                    f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all "
+                    f"machines and that they have enough memory"
+                ) from None
+            was_alone = chunk.first in self._suspects
+            self._suspects |= {other.first for other in worker.chunks.values()}
+            self._remove(worker)
+            if was_alone:
+                self._suspects.remove(chunk.first)
+                self._again.remove(chunk)
+                yield Outcome(chunk, None, f"{why}, on machine {self._hosts.get(worker.machine, worker.machine)}")
+            return
+        del self._by_task[task]
+        worker.chunks.pop(task, None)
+        worker.machine = machine  # Ray may have started the worker anew on another one
+        if messages:
+            console.info(messages.rstrip("\n"))
+        if chunk:
+            self._suspects.discard(chunk.first)
+            yield Outcome(chunk, result)
 
     def _remove(self, worker: _Handle) -> None:
         """Ends a worker. Other workers will do its chunks."""
@@ -316,12 +304,4 @@ def on_cluster(
 ) -> Generator[Outcome, None, None]:
     """Computes on the cluster that this process is connected to; with the options, a `nmt.jobs.stream.Executor`."""
     assert isinstance(chunks, ReadyChunks)  # a cluster works on shards
-    what = progress.description
-    driver = _Driver(job, chunks, options, workers)
-    try:
-        for outcome in driver.run():
-            progress.describe(f"{what}, {driver.state}")
-            progress.advance(len(outcome.chunk.units))
-            yield outcome
-    finally:
-        driver.stop()
+    yield from _Driver(job, chunks, options, workers).run(progress)

@@ -1,20 +1,314 @@
-"""Runs a job on its input: as a stream, or shard by shard in a folder from which interrupted work resumes."""
+"""Runs a job on its input: as a stream, or shard by shard in a folder from which interrupted work resumes.
 
+The folder of an unfinished job has its settings, its plan, and the results of finished shards.
+"""
+
+import json
+import math
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
 from itertools import starmap
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from nmt import console
 from nmt.config import JobConfig
-from nmt.errors import NmtError
-from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
-from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.source import CHUNK_UNITS, Files, Source, chunks_of
-from nmt.jobs.stream import Chunk, Execution, Job, Outcome, ReadyChunks, in_order
-from nmt.signals import end_as_usual
+from nmt.errors import NmtError, StoppedError
+from nmt.files import (
+    STDIO,
+    digest_of,
+    digest_of_json,
+    is_partial,
+    is_replaceable,
+    missing_folders,
+    output_file,
+    refuse_inputs,
+    remove_empty,
+    remove_partial_files,
+    replaced_file,
+    writing,
+)
+from nmt.jobs.source import CHUNK_UNITS, Plan, Shard, Source, chunks_of
+from nmt.jobs.stream import Chunk, Execution, Job, Outcome, ReadyChunks, Result, in_order
+from nmt.locks import locked
+from nmt.signals import cleaning_up, end_as_usual
+
+_MANIFEST = "manifest.json"
+
+
+# The version of the form of the files in the folder.
+_VERSION = 2
+# The end of the message if a file of the job cannot be written.
+_ADVICE = "correct that and start the same command again"
+_SHARDS, _DATA = "shards", "data"
+# One lock is held as long as a process works on the job, the other one only while the job is prepared.
+_WORKING, _PREPARING = ".lock", ".preparing"
+_OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
+
+
+class JobFolder:
+    """The folder of a job, which has a file for each finished shard. `job_folder` makes one."""
+
+    def __init__(self, path: Path, source: Source, plan: Plan) -> None:
+        self.path, self.source, self.plan = path, source, plan
+        self._job = digest_of(str(path / _MANIFEST))  # an earlier job, whose folder was deleted, has another
+        self.is_complete = False
+        self.data = path / _DATA
+
+    @property
+    def rows_done(self) -> int:
+        """Rows of finished shards."""
+        return self.plan.rows - sum(shard.rows for shard in self.todo())
+
+    def todo(self, part: int = 0, parts: int = 1) -> list[Shard]:
+        """Returns the unfinished shards of part number `part`, counted from 0, if the job is divided into `parts`."""
+        done = {int(path.name) for path in (self.path / _SHARDS).glob("*") if path.name.isdecimal()}
+        return [shard for shard in self.plan.shards[part::parts] if shard.number not in done]
+
+    def add(self, shard: Shard, result: Result) -> None:
+        """Writes the result of a shard: a line with the digest of the rest, the values, and the arrays."""
+        content = BytesIO()
+        content.write(json.dumps({"values": result.values, "arrays": list(result.arrays)}).encode() + b"\n")
+        for array in result.arrays.values():
+            np.save(content, array)
+        header = {"job": self._job, "sha256": sha256(content.getbuffer()).hexdigest()}
+        with replaced_file(self._result_path(shard), _ADVICE) as file:
+            file.write(json.dumps(header) + "\n")
+            file.write(content.getbuffer())
+
+    def results(self) -> Iterator[tuple[Shard, Result]]:
+        """Yields the results of all shards in order."""
+        self.check_input()
+        if missing := self.todo():
+            named = console.listed(list(map(self.plan.named, missing)))
+            raise NmtError(
+                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}); "
+                f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
+            )
+        for shard in self.plan.shards:
+            yield shard, self._result(self._result_path(shard))
+
+    def _result(self, path: Path) -> Result:
+        try:
+            with path.open("rb") as file:
+                header, content = json.loads(file.readline()), file.read()
+            if sha256(content).hexdigest() != header["sha256"]:
+                raise ValueError("checksum mismatch")
+            if header["job"] != self._job:
+                raise ValueError("it belongs to another job")
+            rest = BytesIO(content)
+            saved = json.loads(rest.readline())
+            return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
+        except OSError as error:
+            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+        except (ValueError, KeyError, TypeError) as error:
+            path.unlink(missing_ok=True)
+            raise NmtError(
+                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
+            ) from error
+
+    def _result_path(self, shard: Shard) -> Path:
+        return self.path / _SHARDS / f"{shard.number:08}"
+
+    def check_input(self) -> None:
+        """Raises NmtError if the input has changed since the plan was made."""
+        if changed := self.plan.changed:
+            raise NmtError(
+                f"{changed} has changed since the job began; restore it and start the same command again, or delete "
+                f"{self.path} and start anew"
+            )
+
+    def finish_shards(self, job: Job, execution: Execution, progress: console.Progress) -> None:
+        """Does all shards of the job that are not finished, or those of the part that --shard names."""
+        options = execution.options
+        part, parts = options.part
+        todo = self.todo(part, parts)
+        rows = sum(shard.rows for shard in self.plan.shards[part::parts])
+        progress.begin(rows, rows - sum(shard.rows for shard in todo))
+        if progress.completed:
+            console.info(f"resuming after {progress.completed:,} of {console.counted(rows, progress.unit)}")
+        if options.shard:
+            console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(self.plan.shards), 'shard')} to do")
+        if not todo:
+            return
+        shards = {shard.first: shard for shard in todo}
+        failures: list[Outcome] = []
+        chunks = (
+            Chunk(shard.first, list(starmap(job.unit, self.source.read(shard))), shard.first - shard.start - 1)
+            for shard in todo
+        )
+        with closing(execution.executor(job, ReadyChunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
+            for outcome in outcomes:
+                shard = shards[outcome.chunk.first]
+                if outcome.result is not None:
+                    self.add(shard, outcome.result)
+                else:
+                    failures.append(outcome)
+                    console.warn(f"{self.plan.named(shard)} failed: {outcome.failure}; the rest goes on")
+        self.check_input()
+        if failures:
+            named = console.listed([self.plan.named(shards[failed.chunk.first]) for failed in failures], 3)
+            raise NmtError(
+                f"{len(failures):,} of {console.counted(len(self.plan.shards), 'shard')} failed ({named}: "
+                f"{failures[0].failure}); the others are kept in {self.path}, and the same command does only these "
+                f"again"
+            )
+
+    def finish(self) -> None:
+        """Removes the folder, because the output of the job is complete."""
+        self.is_complete = True
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes the folder with all that the job has written there."""
+        _remove(self.path)
+
+
+@contextmanager
+def job_folder(
+    dest: str,
+    flag: str,
+    source: Source,
+    options: JobConfig,
+    *,
+    shard_rows: int,
+    settings: Mapping[str, Any],
+    prepare: Callable[[Path, Plan], None] = lambda _, __: None,
+) -> Iterator[JobFolder]:
+    """Yields the folder of the job that makes `dest`. The block calls `finish` when `dest` is complete.
+
+    If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
+
+    Args:
+        flag: the flag that names `dest`, for messages.
+        options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
+            must have begun.
+        shard_rows: how many rows a shard should have, without --shard-lines.
+        settings: what the result depends on besides the text of the input, by name.
+        prepare: makes what all shards need, in the folder it is given.
+
+    Raises:
+        StoppedError: a signal asked the process to end; the same command resumes the job.
+    """
+    end_as_usual()
+    path = Path(f"{os.path.realpath(dest)}.unfinished")
+    if options.merge and not (path / _MANIFEST).exists():
+        raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
+    missing = missing_folders(path.parent)
+    with writing(path, f"choose another {flag}"):
+        path.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(path))
+    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
+    if foreign or (names - {_WORKING} and _PREPARING not in names):
+        stranger = path / foreign[0] if foreign else path
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
+    busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
+    waiting = f"waiting for another process, which prepares {path}"
+    with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
+        folder = None
+        try:
+            with locked(path / _PREPARING, waiting, _ADVICE, patience=math.inf):
+                folder = _opened(path, source, options.shard_lines or shard_rows, settings, prepare)
+            yield folder
+        except SystemExit:
+            if folder and folder.is_complete:
+                _remove(path)
+                return
+            rows = folder.rows_done if folder else 0
+            kept = f" after {console.counted(rows, 'line')}, which are kept in {path}" if rows else ""
+            raise StoppedError(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
+        finally:
+            has_begun = folder.rows_done > 0 if folder else (path / _MANIFEST).exists()
+            if not (options.shard or options.merge or has_begun):
+                _remove(path)
+                remove_empty(missing)
+
+
+def _opened(
+    path: Path, source: Source, shard_rows: int, settings: Mapping[str, Any], prepare: Callable[[Path, Plan], None]
+) -> JobFolder:
+    """Returns the folder of a job, which is prepared first unless an earlier process did that."""
+    file = path / _MANIFEST
+    try:
+        saved: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if saved.pop("sha256") != digest_of_json(saved):
+            raise ValueError("checksum mismatch")
+    except FileNotFoundError:
+        saved = {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NmtError(f"{file} is damaged ({error}); delete {path} and start again") from error
+    if saved:
+        plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]))
+        then, now = saved["settings"], _all_settings(source, plan, shard_rows, settings)
+        for name in dict.fromkeys([*then, *now]):
+            if name in then and name in now and then[name] == now[name]:
+                continue
+            difference = f"{name} was {'not ' if name in now else ''}given"
+            if name in then and name in now:
+                difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+            raise NmtError(
+                f"{path} belongs to an unfinished job of another command, in which {difference}; start that command "
+                f"again, or delete the folder"
+            )
+        return JobFolder(path, source, plan)
+    _remove_work(path)
+    for name in (_SHARDS, _DATA):
+        with writing(path / name, _ADVICE):
+            (path / name).mkdir(exist_ok=True)
+    plan = source.plan(shard_rows, None)
+    prepare(path / _DATA, plan)
+    manifest = {"settings": _all_settings(source, plan, shard_rows, settings), "plan": plan.to_dict()}
+    with replaced_file(file, _ADVICE) as output:
+        output.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
+    return JobFolder(path, source, plan)
+
+
+def _all_settings(source: Source, plan: Plan, shard_rows: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings and the digests of the input as plain data."""
+    every: dict[str, Any] = {"--shard-lines": shard_rows, "version of its files": _VERSION}
+    for number, files in enumerate(plan.segments, start=1):
+        for column, file in zip(source.columns, files, strict=True):
+            name = column if len(plan.segments) == 1 else f"{column} {number}"
+            every[name] = f"SHA-256 {file.digest[:16]}…"
+    as_read: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
+    return as_read
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _remove(path: Path) -> None:
+    """Removes the folder of a job with all that jobs write there."""
+    (path / _MANIFEST).unlink(missing_ok=True)
+    _remove_work(path)
+    with suppress(OSError):  # the folder is gone
+        remove_partial_files(path)
+        # If a file of somebody else is there, or a late result, the locks stay, so that a later job knows the folder.
+        if set(os.listdir(path)) <= {_PREPARING, _WORKING}:
+            (path / _PREPARING).unlink(missing_ok=True)
+            (path / _WORKING).unlink(missing_ok=True)
+            path.rmdir()
+
+
+def _remove_work(path: Path) -> None:
+    """Removes the results of shards and what was prepared for them."""
+    shutil.rmtree(path / _DATA, ignore_errors=True)
+    with suppress(OSError):  # there is none, or somebody has put a file there
+        for file in os.scandir(path / _SHARDS):
+            if file.name.isdecimal() or is_partial(file.name):
+                os.unlink(file.path)
+        (path / _SHARDS).rmdir()
+
 
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
 _CPU_SHARD = 10**11
@@ -26,38 +320,18 @@ class Run:
 
     Attributes:
         output: a file, or `-` for standard output.
-        is_resumable: whether the results of finished shards are kept, so that the same command resumes the job.
         settings: what the output depends on besides the input and the models, by name. A job is resumed only if they
             are the same.
+        is_resumable: whether the results of finished shards are kept, so that the same command resumes the job.
     """
 
     job: Job
     source: Source
     output: str
-    is_resumable: bool
     settings: Mapping[str, Any]
     execution: Execution
     progress: console.Progress
-
-    @classmethod
-    def of_files(
-        cls,
-        job: Job,
-        files: Files,
-        output: str,
-        settings: Mapping[str, Any],
-        execution: Execution,
-        progress: console.Progress,
-    ) -> Self:
-        """Returns the run of a job on lines of files; it is resumable if all files allow that."""
-        has_folder = os.path.isdir(os.path.dirname(os.path.realpath(output)))  # if not, opening the output says so
-        is_resumable = has_folder and has_shards([*files.paths, *job.models], output)
-        return cls(job, files, output, is_resumable, settings, execution, progress)
-
-    @property
-    def inputs(self) -> list[str]:
-        """The files that the job reads."""
-        return [*self.source.paths, *self.job.models]
+    is_resumable: bool = True
 
     @contextmanager
     def records(self) -> Iterator[Iterator[Any] | None]:
@@ -68,23 +342,21 @@ class Run:
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
-        options, workers, executor = self.execution.options, self.execution.workers, self.execution.executor
+        job, options = self.job, self.execution.options
         if not self.is_resumable:
             end_as_usual()
-            outcomes = executor(self.job, chunks_of(self.source, self.job.unit), workers, self.progress)
-            with closing(outcomes):
+            chunks = chunks_of(self.source, job.unit)
+            with closing(self.execution.executor(job, chunks, self.execution.workers, self.progress)) as outcomes:
                 yield in_order(outcomes)
             return
-        refuse_inputs(self.output, self.inputs, f"--output {self.output}")
-        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
-        preparation = Preparation(
-            source=self.source,
-            shard_rows=options.shard_lines or _shard_rows(self.job),
-            settings=models | dict(self.settings),
-        )
-        with job_folder(self.output, "--output", preparation, options) as folder:
+        refuse_inputs(self.output, [*self.source.paths, *job.models], f"--output {self.output}")
+        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
+        size = sum(os.path.getsize(path) for path in job.models)
+        rows = CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, _CPU_SHARD // max(size, 1)))
+        settings = models | dict(self.settings)
+        with job_folder(self.output, "--output", self.source, options, shard_rows=rows, settings=settings) as folder:
             if not options.merge:
-                finish_shards(self.job, self.source, folder, self.execution, self.progress)
+                folder.finish_shards(job, self.execution, self.progress)
             if options.shard:
                 yield None
                 return
@@ -93,13 +365,16 @@ class Run:
 
     def write(self, text: Callable[[Any], str]) -> bool:
         """Writes the text of each record to the output. Returns whether there is one: with --shard, there is none."""
-        advice = None
+        inputs, advice = [*self.source.paths, *self.job.models], None
         if self.is_resumable:
-            folder = f"{os.path.realpath(self.output)}.unfinished"
-            advice = f"correct that and start the same command again; what is finished stays in {folder}"
+            path = os.path.realpath(self.output)
+            if not os.path.isdir(os.path.dirname(path)):
+                with output_file(self.output):  # says that the folder is missing
+                    pass
+            advice = f"correct that and start the same command again; what is finished stays in {path}.unfinished"
         with self.records() as records:
             if records is not None:
-                with output_file(self.output, self.inputs, advice=advice) as out:
+                with output_file(self.output, inputs, advice=advice) as out:
                     for record in records:
                         out.write(text(record))
                         if not self.is_resumable:
@@ -107,59 +382,18 @@ class Run:
         return records is not None
 
 
-def has_shards(inputs: Sequence[str], output: str) -> bool:
-    """Returns whether work on these files is a job with shards, because all are regular files."""
+def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
+    """Returns whether work on these files is a job with shards, because all are regular files.
+
+    Raises:
+        NmtError: an option needs a job with shards, but these files allow none.
+    """
     from_files = STDIO not in inputs and all(map(os.path.isfile, inputs))
-    return from_files and output not in ("", STDIO) and is_replaceable(output)
-
-
-def _shard_rows(job: Job) -> int:
-    """Returns how many lines a shard has by default: CHUNK_UNITS, or fewer for a large model on a CPU."""
-    size = sum(os.path.getsize(path) for path in job.models if os.path.isfile(path))
-    return CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, _CPU_SHARD // max(size, 1)))
-
-
-def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
-    """Raises NmtError if an option needs a job with shards, but these files allow none."""
-    if options.needs_shards and not has_shards(inputs, output):
+    if from_files and output not in ("", STDIO) and is_replaceable(output):
+        return True
+    if options.needs_shards:
         missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
         if missing:
             raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
-
-
-def finish_shards(
-    job: Job, source: Source, folder: JobFolder, execution: Execution, progress: console.Progress
-) -> None:
-    """Does all shards of the job that are not finished, or those of the part that --shard names."""
-    options = execution.options
-    part, parts = options.part
-    todo = folder.todo(part, parts)
-    rows = sum(shard.rows for shard in folder.plan.shards[part::parts])
-    progress.begin(rows, rows - sum(shard.rows for shard in todo))
-    if progress.completed:
-        console.info(f"resuming after {progress.completed:,} of {console.counted(rows, progress.unit)}")
-    if options.shard:
-        console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(folder.plan.shards), 'shard')} to do")
-    if not todo:
-        return
-    shards = {shard.first: shard for shard in todo}
-    failures: list[Outcome] = []
-    chunks = (
-        Chunk(shard.first, list(starmap(job.unit, source.read(shard))), shard.first - shard.start - 1) for shard in todo
-    )
-    with closing(execution.executor(job, ReadyChunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
-        for outcome in outcomes:
-            shard = shards[outcome.chunk.first]
-            if outcome.result is not None:
-                folder.add(shard, outcome.result)
-            else:
-                failures.append(outcome)
-                console.warn(f"{folder.plan.named(shard)} failed: {outcome.failure}; the rest goes on")
-    folder.check_input()
-    if failures:
-        named = console.listed([folder.plan.named(shards[failed.chunk.first]) for failed in failures], 3)
-        raise NmtError(
-            f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}: "
-            f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
-        )
+    return False

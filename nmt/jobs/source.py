@@ -1,60 +1,217 @@
-"""Where the rows of a job come from: files that are read side by side, or memory."""
+"""Where the rows of a job come from, files or memory, and the shards that the rows are cut into.
 
+Files that are read side by side, such as a source and a target file, form a segment. Line n of each of them makes
+row n. A job has one or more segments, and a shard is part of one segment.
+"""
+
+import codecs
+import math
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import sha256
 from itertools import chain, islice
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
 from nmt import console
+from nmt.config.jobs import MOST_SHARDS
 from nmt.errors import NmtError
 from nmt.files import digest_of_json
-from nmt.jobs.plan import File, Plan, Row, Shard, make_plan, thinned
-from nmt.jobs.stream import Chunk, Chunks, Place, ReadyChunks
-from nmt.text.corpus import decoded_lines, is_regular, name_of, opened, read_rows, reading
+from nmt.jobs.stream import Chunk, Chunks, Place, ReadyChunks, Row
+from nmt.text.corpus import decoded_lines, is_regular, name_of, opened, read_lines, read_rows, reading, unequal
 
 # Most units in a chunk if the job has no shards, and the most lines of a default shard.
 CHUNK_UNITS = 8192
+_BLOCK = 1 << 22  # bytes
+_NEWLINE = ord("\n")
 
 
-class Source(Protocol):
-    """The rows of a job.
+class Shard(NamedTuple):
+    """A range of rows.
+
+    Attributes:
+        number: counts the shards from 0.
+        segment: the number of the segment, from 0.
+        first: the number of its first row in the whole input, from 1.
+        start: how many rows of the segment come before it.
+        rows: the number of its rows.
+        offsets: where it begins in each file of the segment, in bytes of the decompressed text.
+    """
+
+    number: int
+    segment: int
+    first: int
+    start: int
+    rows: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was read.
+
+    Attributes:
+        state: its size in bytes and its modification time in nanoseconds. If both are as before, the content is taken
+            to be the same. None for text in memory.
+        digest: the SHA-256 of the decompressed text.
+    """
+
+    path: str
+    lines: int
+    state: list[int] | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The shards of a job.
+
+    Attributes:
+        segments: the files of each segment.
+        shard_rows: rows of each shard. The last shard of a segment may have fewer.
+        offsets: where each shard begins in each file; int64, [shards, files of a segment].
+    """
+
+    segments: tuple[tuple[File, ...], ...]
+    shard_rows: int
+    offsets: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """The rows of all segments."""
+        return sum(files[0].lines for files in self.segments)
+
+    @property
+    def changed(self) -> str | None:
+        """The first file that is not as it was when the plan was made."""
+        files = (file for files in self.segments for file in files if file.state is not None)
+        return next((file.path for file in files if _state(file.path) != file.state), None)
+
+    @property
+    def paths(self) -> list[list[str]]:
+        """The paths of the files of each segment."""
+        return [[file.path for file in files] for files in self.segments]
+
+    def named(self, shard: Shard) -> str:
+        """Returns the rows of a shard as messages name them: `lines 257-512`, with the file if there are several."""
+        first, last = shard.start + 1, shard.start + shard.rows
+        lines = f"line {first:,}" if first == last else f"lines {first:,}-{last:,}"
+        return lines if len(self.segments) == 1 else f"{lines} of {self.segments[shard.segment][0].path}"
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """All shards in order."""
+        shards: list[Shard] = []
+        first = 1
+        for segment, (file, *_) in enumerate(self.segments):
+            for start in range(0, file.lines, self.shard_rows):
+                rows, offsets = min(self.shard_rows, file.lines - start), self.offsets[len(shards)].tolist()
+                shards.append(Shard(len(shards), segment, first + start, start, rows, tuple(offsets)))
+            first += file.lines
+        return shards
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the plan as plain data."""
+        segments = [[asdict(file) for file in files] for files in self.segments]
+        return {"shard_rows": self.shard_rows, "segments": segments, "offsets": self.offsets.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Returns the plan for what `to_dict` returned."""
+        segments = tuple(tuple(File(**file) for file in files) for files in values["segments"])
+        return cls(segments, values["shard_rows"], np.array(values["offsets"], np.int64))
+
+
+def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: console.Progress | None = None) -> Plan:
+    """Returns the plan for files, which are read once."""
+    plan: list[tuple[File, ...]] = []
+    offsets = []  # of each segment: [shards, files]
+    for paths in segments:
+        contents = [_read(path, shard_rows, None if i else progress) for i, path in enumerate(paths)]
+        files, starts = zip(*contents, strict=True)
+        for i, file in enumerate(files):
+            if file.lines != files[0].lines:
+                raise NmtError(unequal(paths[0], files[0].lines, paths[i], file.lines, translates=i == 1))
+        plan.append(files)
+        offsets.append(np.stack(starts, axis=1))
+    thinning = thinned([files[0].lines for files in plan], shard_rows)
+    return Plan(tuple(plan), shard_rows * thinning, np.concatenate([starts[::thinning] for starts in offsets]))
+
+
+def thinned(lines: Sequence[int], shard_rows: int) -> int:
+    """Returns the factor, a power of 2, by which shards must grow so that there are not too many.
+
+    Args:
+        lines: of each segment.
+    """
+    factor = 1
+    while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
+        factor *= 2
+    return factor
+
+
+def _read(path: str, every: int, progress: console.Progress | None) -> tuple[File, np.ndarray]:
+    """Returns a file, and the offset of every line whose number, counted from 0, is a multiple of `every`."""
+    state, digest, text = _state(path), sha256(), codecs.getincrementaldecoder("utf-8")()
+    lines, size, last = 0, 0, b"\n"
+    starts_of_shards = [np.zeros(1, np.int64)]
+    try:
+        with opened(path) as file:
+            while block := file.read(_BLOCK):
+                last = block
+                digest.update(block)
+                text.decode(block)
+                # The line after newline n of this block has the number `lines` + n; n counts from 1, and lines from 0.
+                starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (size + 1)
+                # A copy, because a slice would keep all starts of the block in memory.
+                starts_of_shards.append(starts[-(lines + 1) % every :: every].copy())
+                lines += len(starts)
+                size += len(block)
+                if progress:
+                    progress.advance(len(starts))
+        text.decode(b"", final=True)
+    except UnicodeDecodeError:
+        deque(read_lines(path), maxlen=0)  # raises the error that names the line
+    lines += not last.endswith(b"\n")
+    offsets = np.concatenate(starts_of_shards)[: math.ceil(lines / every)]
+    return File(os.path.abspath(path), lines, state, digest.hexdigest()), offsets
+
+
+def _state(path: str) -> list[int]:
+    try:
+        status = os.stat(path)
+    except OSError:  # reading the file explains what is wrong
+        return [0, 0]
+    return [status.st_size, status.st_mtime_ns]
+
+
+class Files:
+    """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read.
 
     Attributes:
         paths: the files that are read; `-` is standard input.
         columns: what each column of the rows is, for messages.
     """
 
-    paths: Sequence[str]
-    columns: Sequence[str]
-
-    def rows(self) -> Iterator[tuple[Row, Place]]:
-        """Yields all rows in order, and where each is from."""
-
-    def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
-        """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
-
-    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
-        """Returns the rows of a shard, and where each is from."""
-
-
-class Files(Source):
-    """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read."""
-
     def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
+        """Yields all rows in order, and where each is from."""
         for segment, files in enumerate(self.segments):
             for line, row in enumerate(read_rows(*files), start=1):
                 yield row, Place(name_of(files[0]), line, segment)
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:
+        """Returns the shards. If `saved` is the plan of the same rows, they are not read again."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
         if saved is not None and paths == saved.paths and not saved.changed:
             return saved
@@ -62,6 +219,7 @@ class Files(Source):
             return make_plan(self.segments, shard_rows, progress)
 
     def read(self, shard: Shard) -> list[tuple[Row, Place]]:
+        """Returns the rows of a shard, and where each is from."""
         paths = list(map(os.path.abspath, self.segments[shard.segment]))
         if shard.segment != self._segment:
             self._open.close()
@@ -76,12 +234,13 @@ class Files(Source):
         return [(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
 
 
-class Memory(Source):
-    """Rows in memory."""
+class Memory:
+    """Rows in memory; see `Files` for the methods."""
+
+    paths: Sequence[str] = ()
 
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
-        self._name, self._rows = name, rows
-        self.paths, self.columns = (), (name,)
+        self._name, self._rows, self.columns = name, rows, [name]
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
         return ((row, Place(self._name, line)) for line, row in enumerate(self._rows, start=1))
@@ -94,6 +253,9 @@ class Memory(Source):
     def read(self, shard: Shard) -> list[tuple[Row, Place]]:
         rows = self._rows[shard.start : shard.start + shard.rows]
         return [(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
+
+
+Source = Files | Memory
 
 
 def chunks_of(source: Source, unit: Callable[[Row, Place], Any]) -> Chunks:

@@ -17,9 +17,11 @@ from nmt import console
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.jobs.plan import Row
 from nmt.jobs.pool import WorkerDiedError, worker_pool
 from nmt.resources import share_cores
+
+# Row n of files that are read side by side: line n of each of them.
+Row = tuple[str, ...]
 
 
 class Place(NamedTuple):
@@ -233,9 +235,6 @@ class Execution:
     options: JobConfig = field(default_factory=JobConfig)
     workers: int | None = None
     executor: Executor = local
-
-    def __post_init__(self) -> None:
-        assert not (self.options.cluster and self.executor is local), "use nmt.jobs.ray.connected"
 
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:

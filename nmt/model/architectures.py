@@ -66,9 +66,11 @@ def weight_shapes(config: ModelConfig, vocab_size: int, source_size: int = 0) ->
         vocab_size: the pieces of the vocabulary that target and softmax share, and usually the source too.
         source_size: the pieces of the source vocabulary if it is a separate one.
     """
-    from nmt.model.transformer import model_without_memory  # needs torch
+    from nmt.model.device import without_memory  # needs torch
+    from nmt.model.transformer import Transformer
 
-    model = model_without_memory(config, source_size, vocab_size, shared=not source_size)
+    with without_memory():
+        model = Transformer(config, source_size, vocab_size, shared=not source_size)
     return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
 

@@ -2,11 +2,13 @@
 
 It cuts a batch into its padded blocks, and `DotProduct` or `Additive` computes each block. On a CPU, `DotProduct` takes
 the kernel in `nmt.model.cpu_kernels`. Packed sentences are computed by the kernel in `nmt.model.packed_attention`.
+`recording` gives the weights, for word alignments and for the page on attention.
 
 Shapes: see docs/architecture.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -108,3 +110,30 @@ def cut(x_FHK: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
     lengths = [sentences * width for sentences, width in sizes]
     *flat, _ = x_FHK.split([*lengths, len(x_FHK) - sum(lengths)])
     return [x.unflatten(0, size).transpose(1, 2) for x, size in zip(flat, sizes, strict=True)]
+
+
+@contextmanager
+def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Yields a dict that receives the weights BHQS of each of these attention modules when it computes.
+
+    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
+    The sentences must form one padded block.
+    """
+    recorded: dict[nn.Module, Tensor] = {}
+
+    def record(module: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
+        x_FD, encoded_ND, mask = inputs[:3]
+        assert not isinstance(mask, PackedMask)
+        (block,) = mask
+        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
+        identity_SS = torch.eye(block.keys, dtype=k_GHK.dtype, device=k_GHK.device)
+        identity_GHS = identity_SS.repeat(block.sentences, 1)[:, None].expand(-1, module.heads, -1)
+        weights_FHS = attend(q_FHK, k_GHK, identity_GHS, mask, module.function)
+        recorded[module] = weights_FHS.unflatten(0, (block.sentences, -1)).transpose(1, 2)
+
+    hooks = [module.register_forward_hook(record) for module in modules]
+    try:
+        yield recorded
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,12 +1,12 @@
 """The keys and values that the decoder keeps between steps.
 
-Keys and values of a step are kept in the next slot, or with a window, in place of the oldest ones. Row t·W + w of a
-cache holds hypothesis w at slot t. Reordering moves no keys and values; `DecoderCache.ancestors_BWT` records which rows
-belong to which hypothesis.
+A step writes its keys and values into the next slot or, with a window, over those of the oldest slot. Row t·W + w of a
+cache holds hypothesis w at slot t. Reordering hypotheses moves no keys and values: `DecoderCache.ancestors_BWT` says
+which rows belong to which hypothesis, and the mask hides all others.
 
-Sentences can join between two steps. The slots before a sentence that joins are hidden from it. On a CPU, hidden rows
-do not change the rounding if the matrix product adds rows in order. It does so for at least `_LEAST_ROWS` rows. MKL
-stops doing so at about 240 rows.
+Sentences can join between two steps; the slots before they joined are hidden from them. A hidden row adds 0 to a sum.
+That leaves the rounding as it is if the matrix product adds rows in order, as MKL does for `_LEAST_ROWS` to about 240
+rows. For these, a sentence that joins gets the same numbers as one that is decoded from the beginning.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, H heads, K d_k, U d_v.
@@ -25,11 +25,13 @@ from nmt.model.attention import cut
 from nmt.model.cpu_kernels import widened
 from nmt.model.masks import BlockMask, Mask, visible_bias
 
-# On a GPU, attention is computed for a multiple of this many slots. Some are hidden. Its kernels need aligned rows.
+# On a GPU, the number of slots is rounded up to a multiple of this, because kernels of attention need aligned rows. The
+# additional slots are hidden.
 _GPU_MULTIPLE = 8
 # Slots that a cache has room for at first; the room doubles when they are full.
 _FIRST_SLOTS = 16
-# A cache has at least so many rows for each sentence. Some are hidden. Sums over fewer rows are rounded differently.
+# A cache has at least so many rows for each sentence, because sums over fewer rows are rounded differently. The
+# additional rows are hidden.
 _LEAST_ROWS = 16
 
 
@@ -54,7 +56,7 @@ class LayerCache:
         Args:
             blocks: sentences of each block of the flat axis, and their width.
         """
-        # In the form that attention would otherwise convert them to at every step.
+        # Attention would otherwise convert them to this form at every step.
         cacheable = widened if keys_values[0].device.type == "cpu" else Tensor.contiguous
         source = tuple(tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values)
         sentences = sum(sentences for sentences, _ in blocks)

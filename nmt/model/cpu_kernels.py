@@ -169,7 +169,11 @@ def prefers_onednn() -> bool:
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by `linear`."""
+    """`torch.nn.Linear` by `linear`. Its matrix may hold several matrices, one below the other, of so many `rows`."""
+
+    def __init__(self, inputs: int, *rows: int, bias: bool = True) -> None:
+        super().__init__(inputs, sum(rows), bias)
+        self.rows = rows
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns the product of the input FD, with a bias if there is one."""

@@ -1,13 +1,15 @@
-"""The device and the precision in which a model computes."""
+"""The device and the precision in which a model computes, and what happens when memory runs out."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nmt import console
 from nmt.config import RuntimeConfig
@@ -112,8 +114,29 @@ def device_type(config: RuntimeConfig) -> str:
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+class _WithoutRandomWeights(TorchFunctionMode):
+    """Skips `nn.init.normal_`, for which torch loads its compiler on the meta device. There are no numbers to draw."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Gives modules that are made in the block weights on torch's meta device, which have shapes but no numbers."""
+    with torch.device("meta"), _WithoutRandomWeights():
+        yield
+
+
 def moved(value: Any, device: torch.device) -> Any:
-    """Returns a tensor, or a dataclass with its tensors, on the device.
+    """Returns a tensor, or a dataclass such as a batch with its tensors, on the device.
 
     A GPU copies from pinned memory without making the CPU wait. Values of other types stay as they are.
     """
@@ -151,3 +174,50 @@ def _slowdown(runtime: Runtime) -> float:
     matrix = torch.ones(256, 256, device=runtime.device)
     emulated, native = (Timer("x @ x", globals={"x": x}).timeit(2).mean for x in (matrix.to(runtime.dtype), matrix))
     return float(emulated / native)
+
+
+# When memory runs out
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "could not create a primitive",
+    "std::bad_alloc",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+def in_halves(
+    work: Callable[[Sequence[_T]], list[_R]],
+    items: Sequence[_T],
+    too_large: Callable[[_T], NmtError],
+    halved: Callable[[int], None] = lambda _: None,
+) -> list[_R]:
+    """Returns `work(items)`, a result for each item. If memory runs out, works on each half of the items in turn.
+
+    Args:
+        too_large: makes the error to raise if memory runs out for a single item.
+        halved: called with the number of items that were too many.
+    """
+    try:
+        return work(items)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise too_large(items[0]) from error
+    # Outside the handler, because the error keeps the tensors of the failed attempt alive.
+    halved(len(items))
+    half = len(items) // 2
+    return in_halves(work, items[:half], too_large, halved) + in_halves(work, items[half:], too_large, halved)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+    )

@@ -108,8 +108,8 @@ class PackedMask:
         return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
 
 
-# Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
-# square of scores is less work.
+# Restricted attention is cut into blocks if sentences are wider than so many windows. For shorter ones, it is less work
+# to compute all scores and to mask them.
 _WINDOWS_WORTH_CUTTING = 3
 # One mask for each padded block, or one for all packed sentences.
 Mask = tuple[BlockMask, ...] | PackedMask
@@ -120,13 +120,13 @@ def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> 
     if layout.blocks is None:
         return PackedMask.of(layout, layout, causal=causal)
     if window is None and not causal:
-        return cross_attention_mask(layout, layout)
+        return padding_mask(layout, layout)
     masks = []
     lengths = layout.lengths_B.split([block.sentences for block in layout.blocks])
     for width, lengths_B in zip((block.width for block in layout.blocks), lengths, strict=True):
         bias, cut = None, None
         if window is None:
-            # A sentence's padding lies in the future of all its tokens, so the causal bias hides that as well.
+            # This also hides padding, because it comes after all tokens of its sentence.
             bias = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
         else:
             first_BQ, last_BQ = neighbours(lengths_B, width, window, causal=causal)
@@ -140,21 +140,20 @@ def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> 
     return tuple(masks)
 
 
-def cross_attention_mask(queries: Layout, keys: Layout) -> Mask:
-    """Returns the mask with which sentence n of the queries sees all real positions of sentence n of the keys."""
+def padding_mask(queries: Layout, keys: Layout) -> Mask:
+    """Returns the mask that hides padding: sentence n of the queries sees all tokens of sentence n of the keys."""
     if queries.blocks is None or keys.blocks is None:
         return PackedMask.of(queries, keys, causal=False)
+    masks = []
     lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
-    return tuple(
-        BlockMask(q.sentences, q.width, k.width, padding_bias(n, k.width) if k.padded else None)
-        for q, k, n in zip(queries.blocks, keys.blocks, lengths, strict=True)
-    )
-
-
-def padding_bias(lengths_B: Tensor, width: int) -> Tensor:
-    """Returns the bias B11S that hides the padding of the keys."""
-    seen_B1 = lengths_B.clamp(min=1)[:, None]
-    return visible_bias(torch.arange(width, device=lengths_B.device) < seen_B1)[:, None, None]
+    for of_queries, of_keys, lengths_B in zip(queries.blocks, keys.blocks, lengths, strict=True):
+        bias_B11S = None
+        if of_keys.padded:
+            positions_S = torch.arange(of_keys.width, device=lengths_B.device)
+            # A sentence without tokens sees its first position, because the softmax of nothing is NaN.
+            bias_B11S = visible_bias(positions_S < lengths_B.clamp(min=1)[:, None])[:, None, None]
+        masks.append(BlockMask(of_queries.sentences, of_queries.width, of_keys.width, bias_B11S))
+    return tuple(masks)
 
 
 def visible_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -211,7 +210,7 @@ class Window:
         starts_I = torch.arange(blocks, device=first.device) * size - before
         keys_I1X = starts_I[:, None, None] + torch.arange(before + size + after, device=first.device)
         visible_BIJX = (keys_I1X >= first) & (keys_I1X < last)
-        visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees everything, because 0 / 0 is NaN
+        visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees all, as a softmax over nothing is NaN
         return cls(before, visible_bias(visible_BIJX)[:, :, None])
 
     def attend(self, q_BHQK: Tensor, k_BHQK: Tensor, v_BHQU: Tensor, function: Callable[..., Tensor]) -> Tensor:

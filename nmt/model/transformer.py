@@ -7,84 +7,28 @@ softmax(q kᵀ / √d_k) v with dropout on the weights. It takes a mask of `nmt.
 of each block, or says where packed sentences begin.
 
 Training calls `encode` and `decode`, and the loss computes the logits from `softmax_matrix_VD` and `output_bias`.
-Decoding position by position calls the same layers with a cache; see `nmt.model.incremental`.
+Decoding position by position begins with `start`, and `step` calls the same layers with a cache of keys and values.
 
 Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side, G
-flat positions of keys, B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V
-target vocabulary.
+flat positions of keys, B sentences, R rows of hypotheses with padding at the end, S source and T target positions of a
+sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
-import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from nmt.config import ModelConfig
-from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
-from nmt.model.cache import LayerCache
+from nmt.model.cache import DecoderCache, LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
-from nmt.model.masks import Layout, Mask, bound_on, cross_attention_mask, self_attention_mask
-
-# Position encodings (paper §3.5)
-
-
-# fairseq numbers positions from the id of PAD plus one, and its PAD is 1.
-_FIRST_IN_FAIRSEQ = 2
-
-
-def sinusoids(length: int, config: ModelConfig) -> Tensor:
-    """Returns the encodings of the first positions, (length, d_model).
-
-    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
-    is 2i/(d_model - 2), positions begin with 2, and angles are computed in 32 bits.
-    """
-    fairseq = config.sinusoids == "fairseq"
-    first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
-    divisor = config.d_model - 2 if fairseq else config.d_model
-    with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
-        frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
-        angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
-
-
-class SinusoidalPositions(nn.Module):
-    """Looks up sinusoids by position. The table grows when a longer sentence comes."""
-
-    table: Tensor
-
-    def __init__(self, config: ModelConfig, length: int = 512) -> None:
-        super().__init__()
-        self.config = config
-        self.register_buffer("table", sinusoids(length, config), persistent=False)
-
-    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
-        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        # The size is rounded up, because a recorded CUDA graph must not see another table.
-        if bound_on(longest) > len(self.table):
-            self.table = sinusoids(bound_on(longest), self.config).to(self.table)
-        return self.table[positions_F]
-
-
-class LearnedPositions(nn.Module):
-    """Looks up learned encodings by position (paper Table 3, row E). Longer sentences are an error."""
-
-    def __init__(self, d_model: int, length: int) -> None:
-        super().__init__()
-        self.table = nn.Parameter(torch.empty(length, d_model))
-        nn.init.normal_(self.table, std=d_model**-0.5)
-
-    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
-        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        if longest > len(self.table):
-            raise NmtError(
-                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
-            )
-        return F.embedding(positions_F, self.table)
+from nmt.model.device import product_dtype
+from nmt.model.masks import BlockMask, Layout, Mask, padding_mask, self_attention_mask
+from nmt.model.positions import LearnedPositions, SinusoidalPositions
 
 
 class MultiHeadAttention(nn.Module):
@@ -98,20 +42,18 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads, self.cross = config.heads, cross
         self.function = attention_function(config)
-        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
-        # By the names of layers, the numbers of rows of the projections that are stored in one matrix.
-        self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
+        query, key, value = config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v
         bias = config.attention_biases
         if cross:
-            self.query = Linear(config.d_model, self.sizes[0], bias)
-            self.key_value = Linear(config.d_model, sum(self.sizes[1:]), bias)
+            self.query = Linear(config.d_model, query, bias=bias)
+            self.key_value = Linear(config.d_model, key, value, bias=bias)
         else:
-            self.query_key_value = Linear(config.d_model, sum(self.sizes), bias)
-        self.output = Linear(config.heads * config.d_v, config.d_model, bias)
+            self.query_key_value = Linear(config.d_model, query, key, value, bias=bias)
+        self.output = Linear(value, config.d_model, bias=bias)
         # The paper does not say how to initialise. As in its authors' code, Glorot's formula takes a joint matrix as
         # one, which makes its numbers up to √2 times as small. Otherwise, small models long ignore the source.
         for layer in self.children():
-            if isinstance(layer, nn.Linear):  # not the attention function
+            if isinstance(layer, Linear):  # not the attention function
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
@@ -128,7 +70,7 @@ class MultiHeadAttention(nn.Module):
         if cache is None:
             q_FHK, keys, values = self.projections(x_FD, encoded_ND)
         elif self.cross:
-            q_FHK, (keys, values) = self._queries(x_FD), cache.source
+            q_FHK, (keys, values) = self.query(x_FD).unflatten(-1, (self.heads, -1)), cache.source
         else:
             q_FHK, k_FHK, v_FHU = self.projections(x_FD, None)
             keys, values = cache.append(k_FHK, v_FHU, mask)
@@ -137,18 +79,15 @@ class MultiHeadAttention(nn.Module):
     def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
         """Returns queries FHK, keys GHK and values GHU: of x, or keys and values of the encoder output."""
         if encoded_ND is None:
-            return self._by_head(self.query_key_value(x_FD), *self.sizes)
-        return self._queries(x_FD), *self.keys_values(encoded_ND)
+            return self._by_head(self.query_key_value, x_FD)
+        return self.query(x_FD).unflatten(-1, (self.heads, -1)), *self.keys_values(encoded_ND)
 
     def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
         """Returns keys NHK and values NHU of cross-attention."""
-        return self._by_head(self.key_value(encoded_ND), *self.sizes[1:])
+        return self._by_head(self.key_value, encoded_ND)
 
-    def _queries(self, x_MD: Tensor) -> Tensor:
-        return self.query(x_MD).unflatten(-1, (self.heads, -1))
-
-    def _by_head(self, x_FX: Tensor, *sizes: int) -> tuple[Tensor, ...]:
-        return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in x_FX.split(sizes, -1))
+    def _by_head(self, layer: Linear, x_FD: Tensor) -> tuple[Tensor, ...]:
+        return tuple(projection.unflatten(-1, (self.heads, -1)) for projection in layer(x_FD).split(layer.rows, -1))
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -172,7 +111,7 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(self.activation(self.inner(x_FD))))
 
 
-class ResidualNorm(nn.Module):
+class SublayerNorm(nn.Module):
     """LayerNorm of a sub-layer with a residual connection: behind their sum, or before the sub-layer.
 
     The former is the paper's post-norm, LayerNorm(x + Sublayer(x)) (§3.1). The latter, pre-norm, is in Wang et al. 2019
@@ -199,9 +138,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = ResidualNorm(config)
+        self.self_attention_residual = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = ResidualNorm(config)
+        self.feed_forward_residual = SublayerNorm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
@@ -218,26 +157,22 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
-        self.self_attention_residual = ResidualNorm(config)
+        self.self_attention_residual = SublayerNorm(config)
         self.cross_attention = MultiHeadAttention(config, cross=True)
-        self.cross_attention_residual = ResidualNorm(config)
+        self.cross_attention_residual = SublayerNorm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_residual = ResidualNorm(config)
+        self.feed_forward_residual = SublayerNorm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self,
-        x_MD: Tensor,
-        encoded_ND: Tensor | None,
-        self_mask: Mask,
-        cross_mask: Mask,
-        cache: LayerCache | None = None,
+        self, x_MD: Tensor, encoded_ND: Tensor | None, self_mask: Mask, cross_mask: Mask, cache: LayerCache | None
     ) -> Tensor:
         """Returns the layer's output MD.
 
         Args:
             encoded_ND: the encoder output; None with a cache, which has its keys and values.
-            cache: keys and values of earlier positions and of the encoder output; those of x are added.
+            cache: keys and values of earlier positions and of the encoder output; those of x are added. None for whole
+                sentences.
         """
         norm = self.self_attention_residual
         x_MD = norm.after(x_MD + self.dropout(self.self_attention(norm.before(x_MD), None, self_mask, cache)))
@@ -302,7 +237,8 @@ class Transformer(nn.Module):
     def encode(self, ids_N: Tensor, source: Layout) -> Tensor:
         """Returns the encoder output ND."""
         embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
-        x_ND = self._embed(embedding(ids_N), self.source_positions(source.positions_F, source.longest))
+        positions_ND = self.source_positions(source.positions_F, source.longest)
+        x_ND = self.dropout(embedding(ids_N) * self.config.d_model**0.5 + positions_ND)
         mask = self_attention_mask(source, self.config.attention_window, causal=False)
         for layer in self.encoder:
             x_ND = layer(x_ND, mask)
@@ -315,17 +251,15 @@ class Transformer(nn.Module):
         """
         x_MD = self.embed_target(ids_M, target.positions_F, target.longest)
         self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
-        cross_mask = cross_attention_mask(target, source)
+        cross_mask = padding_mask(target, source)
         for layer in self.decoder:
-            x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask)
+            x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask, None)
         return self.decoder_norm(x_MD)
 
     def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:
         """Returns the decoder's input MD; all positions are below `longest`."""
-        return self._embed(self.target_embedding(ids_M), self.target_positions(positions_M, longest))
-
-    def _embed(self, embedded_FD: Tensor, positions_FD: Tensor) -> Tensor:
-        return self.dropout(embedded_FD * self.config.d_model**0.5 + positions_FD)
+        positions_MD = self.target_positions(positions_M, longest)
+        return self.dropout(self.target_embedding(ids_M) * self.config.d_model**0.5 + positions_MD)
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
@@ -346,21 +280,51 @@ class Transformer(nn.Module):
         return matrix_VD.to(product_dtype(matrix_VD)), bias_V
 
 
-class _WithoutRandomWeights(TorchFunctionMode):
-    """Skips `nn.init.normal_`, for which torch loads its compiler on the meta device. There are no numbers to draw."""
+# Decoding position by position (see `nmt.model.cache`)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+# A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
+_STEP_MULTIPLE = 32
 
 
-def model_without_memory(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> Transformer:
-    """Returns a model on torch's meta device, whose weights have shapes but no numbers."""
-    with torch.device("meta"), _WithoutRandomWeights():
-        return Transformer(config, source_size, target_size, shared=shared)
+def can_join(config: ModelConfig) -> bool:
+    """Returns whether `DecoderCache.join` works with this model.
+
+    The position of a sentence that is done keeps growing until another sentence takes its place. Models with learned
+    positions could run out of them.
+    """
+    return config.learned_positions is None and config.attention_window is None
 
 
-def product_dtype(x: Tensor) -> torch.dtype:
-    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
+    """Encodes sentences, which lie in padded blocks; returns the cache to decode `beam` hypotheses of each with."""
+    assert source.blocks is not None
+    encoded_ND = model.encode(ids_N, source)
+    sizes = [(block.sentences, block.width) for block in source.blocks]
+    attentions = [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
+    layers = tuple(LayerCache.of_source(cross.keys_values(encoded_ND), sizes, beam) for cross in attentions)
+    dtype = layers[0].own[0].dtype
+    mask = tuple(
+        replace(block, queries=beam, bias=None if block.bias is None else block.bias.to(dtype))
+        for block in cast(tuple[BlockMask, ...], padding_mask(source, source))
+    )
+    sentences = len(source.lengths_B)
+    return DecoderCache(layers, mask, ids_N.new_empty(sentences, beam, 0), ids_N.new_zeros(sentences))
+
+
+def step(
+    model: Transformer, ids_R: Tensor, cache: DecoderCache, output: OutputLayer | None = None
+) -> tuple[Tensor, DecoderCache]:
+    """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache.
+
+    Logits are those of the tokens in `output`, or of all.
+    """
+    in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    padding = -len(ids_R) % _STEP_MULTIPLE if in_bf16 else 0
+    _, beam, _ = cache.ancestors_BWT.shape
+    positions_R = (cache.length - cache.starts_B).repeat_interleave(beam)
+    longest = cache.length + 1 - cache.first
+    x_RD = model.embed_target(F.pad(ids_R, (0, padding)), F.pad(positions_R, (0, padding)), longest)
+    cache, self_mask = cache.next_step(model.config.attention_window)
+    for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
+        x_RD = layer(x_RD, None, self_mask, cache.cross_mask, layer_cache)
+    return model.logits(model.decoder_norm(x_RD), output)[: len(ids_R)], cache

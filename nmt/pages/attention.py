@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-from nmt.model.attention_weights import recording
+from nmt.model.attention import recording
 from nmt.model.transformer import MultiHeadAttention
 from nmt.text.subword import with_bos, with_eos
 from nmt.translate.pytorch_engine import PyTorchEngine
@@ -64,7 +64,7 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = engine.codec, engine.ensemble.models
+    codec, (model,) = engine.codec, engine.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:

@@ -48,11 +48,6 @@ class Counts(NamedTuple):
     no_crossing: int = 0
     few_crossing: int = 0
 
-    @classmethod
-    def total(cls, counts: Iterable["Counts"]) -> "Counts":
-        """Returns the sums of the counts of several sentences."""
-        return cls(*map(sum, zip(*counts, strict=True)))
-
     @property
     def valid(self) -> int:
         """The number of sentences that are scored."""
@@ -102,13 +97,12 @@ class Evalb(NamedTuple):
 
 def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> Evalb:
     """Returns the counts for pairs of a gold tree and a test tree; None is a test tree with unbalanced brackets."""
-    scored = [
-        (sentence_counts(gold, test), sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT)
-        for gold, test in pairs
-    ]
-    return Evalb(
-        Counts.total(counts for counts, _ in scored), Counts.total(counts for counts, short in scored if short)
-    )
+    of_all, of_short = list[Counts](), list[Counts]()
+    for gold, test in pairs:
+        of_all.append(sentence_counts(gold, test))
+        if sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT:
+            of_short.append(of_all[-1])
+    return Evalb(*(Counts(*map(sum, zip(*counts, strict=True))) for counts in (of_all, of_short)))
 
 
 def sentence_counts(gold: Node, test: Node | None) -> Counts:

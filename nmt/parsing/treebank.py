@@ -18,19 +18,7 @@ from nmt.config.options import Config
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.parsing.sequences import are_sequences, first_restored, linearized
-from nmt.parsing.trees import (
-    EMPTY,
-    TOP,
-    WORD,
-    Node,
-    Word,
-    escaped,
-    normalized,
-    read_trees,
-    rebuilt,
-    words_of,
-    write_tree,
-)
+from nmt.parsing.trees import TOP, Node, escaped, normalized, read_trees, tagged_as, words_of, write_tree
 from nmt.text.corpus import name_of, read_lines
 
 # Suffixes of the files of a split. The first two are the "languages" of the parallel text.
@@ -187,22 +175,8 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node 
             continue
         # All brackets of the line count, as in EVALB, which skips a line without words. TOP itself does not count.
         ((_, tree),) = read_trees([f"({TOP} {line})"], hypothesis, number, keeps_empty=True)
-        pairs.append((gold_tree, _tagged_as(gold_tree, tree)))
+        pairs.append((gold_tree, tagged_as(gold_tree, tree)))
     return pairs, None
-
-
-def _tagged_as(gold: Node, tree: Node) -> Node:
-    """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
-    gold_words, words = ([word for word in words_of(side) if word.tag != EMPTY] for side in (gold, tree))
-    if [word.text for word in gold_words] != [word.text for word in words]:
-        return tree
-    following = iter(gold_words)
-
-    def tagged(word: Word) -> Word:
-        gold_word = word if word.tag == EMPTY else next(following)
-        return gold_word if word.tag == WORD else word
-
-    return rebuilt(tree, tagged, str) or tree
 
 
 def write_treebank(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from nmt.errors import NmtError
 from nmt.text.words import RAW_WORD
@@ -34,14 +33,6 @@ class Node:
     children: tuple[Node | Word, ...]
 
 
-class _OpenBracket(NamedTuple):
-    """A bracket that is not closed yet, and what it holds so far: a label or a tag, then a word or children."""
-
-    line: int
-    texts: list[str]
-    children: list[Node | Word]
-
-
 def read_trees(
     lines: Iterable[str], origin: str, first: int = 1, *, keeps_empty: bool = False
 ) -> Iterator[tuple[int, Node]]:
@@ -50,32 +41,34 @@ def read_trees(
     Args:
         keeps_empty: whether brackets may have nothing but a label.
     """
-    stack: list[_OpenBracket] = []
+    # The open brackets: the line of each, and what it holds so far, a label or a tag, then a word or children.
+    stack: list[tuple[int, list[str], list[Node | Word]]] = []
     number = first
     for number, line in enumerate(lines, start=first):
         for token in RAW_WORD.findall(line.replace("(", " ( ").replace(")", " ) ")):
             if token == "(":
-                stack.append(_OpenBracket(number, [], []))
+                stack.append((number, [], []))
             elif not stack:
                 raise NmtError(f"{origin}, line {number}: {token!r} is outside of all brackets; correct or remove it")
             elif token != ")":
-                stack[-1].texts.append(token)
+                _, texts, _ = stack[-1]
+                texts.append(token)
             else:
                 begin, texts, children = stack.pop()
                 if len(texts) == 2 and not children and stack:
-                    stack[-1].children.append(Word(*texts))
+                    stack[-1][2].append(Word(*texts))
                 elif len(texts) > 1 or not (children or keeps_empty):
                     raise NmtError(
                         f"{origin}, line {number}: a bracket that begins in line {begin} holds neither a tag and a "
                         f"word nor a label and brackets; correct or remove it"
                     )
                 elif stack:
-                    stack[-1].children.append(Node("".join(texts), tuple(children)))
+                    stack[-1][2].append(Node("".join(texts), tuple(children)))
                 else:
                     yield begin, Node("".join(texts), tuple(children))
     if stack:
         raise NmtError(
-            f"{origin}: a bracket that begins in line {stack[0].line:,} is not closed at the end of line {number:,}; "
+            f"{origin}: a bracket that begins in line {stack[0][0]:,} is not closed at the end of line {number:,}; "
             f"add the missing bracket"
         )
 
@@ -128,6 +121,20 @@ def plain_label(label: str) -> str:
 def words_of(tree: Node) -> list[Word]:
     """Returns the words of a tree from left to right."""
     return [item for item, _ in walk(tree) if isinstance(item, Word)]
+
+
+def tagged_as(gold: Node, tree: Node) -> Node:
+    """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
+    gold_words, words = ([word for word in words_of(side) if word.tag != EMPTY] for side in (gold, tree))
+    if [word.text for word in gold_words] != [word.text for word in words]:
+        return tree
+    following = iter(gold_words)
+
+    def tagged(word: Word) -> Word:
+        gold_word = word if word.tag == EMPTY else next(following)
+        return gold_word if word.tag == WORD else word
+
+    return rebuilt(tree, tagged, str) or tree
 
 
 def untagged(words: Sequence[str]) -> list[Word]:

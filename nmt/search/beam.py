@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,21 +17,11 @@ from torch.nn import functional as F
 from nmt.config import SearchConfig
 from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
 from nmt.search.constraints import Constraints, within
+from nmt.search.length_penalty import length_penalty, scored
 from nmt.search.rules import Rules
 
-_Number = TypeVar("_Number", float, Tensor)
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
 _BLOCK = 64
-
-
-def length_penalty(length: _Number, alpha: float) -> _Number:
-    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
-    return ((5 + length) / 6) ** alpha
-
-
-def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
-    """Returns a finished hypothesis with its score: log P over the length penalty."""
-    return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
 
 
 def best_first(hypotheses: Iterable[TokenHypothesis], count: int) -> list[TokenHypothesis]:

@@ -166,7 +166,9 @@ class DocumentStore:
         source, target = path[0].codec, path[-1].codec
         search = fitted(search_config({}, self._service.config), path)
         sentences = Sentences(source, target)
-        options = ReadOptions(document.name, source.config.source_lang, target.config.target_lang)
+        options = ReadOptions(
+            document.name, source.config.source_lang, target.config.target_lang, protected=source.protected
+        )
 
         def read() -> Document:
             parsed = read_document(document.content, suffix_of(document.name), options)

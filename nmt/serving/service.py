@@ -12,23 +12,19 @@ from starlette.exceptions import HTTPException
 from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.model.incremental import can_join as model_can_join
+from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
+from nmt.text.icu import is_icu
 from nmt.text.languages import Identifier, base_language, label_of
 from nmt.text.protected import Protected
-from nmt.translate.lines import Pair, Target
-from nmt.translate.pairs import encode_pairs
-from nmt.translate.records import Translation
+from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Split, Unit, by_sentence, encode
-
-# Units with their sentences.
-Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Translation, Unit, Units, by_sentence, encode
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,16 @@ class Service:
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        units = [Unit(source, body.markup, prefix=body.prefix, constraints=constraints) for source in sources]
+        is_plain = body.markup is None and not body.prefix and not body.constraints
+        units = [
+            Unit(
+                source,
+                "icu" if is_plain and is_icu(source) else body.markup,
+                prefix=body.prefix,
+                constraints=constraints,
+            )
+            for source in sources
+        ]
         await _in_thread_if_long(sources, lambda: [unit.content for unit in units])  # raises what is wrong with markup
         detected: list[schema.Detection | None] = [None] * len(units)
         if body.source_lang == AUTO and body.model is None:
@@ -250,9 +255,9 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        split: Split = "sentences" if body.split else "lines"
+        cutting = path[0].codec if body.split else None
         sentences = await _in_thread_if_long(
-            [unit.source for unit in units], lambda: [unit.sentences(path[0].codec, split) for unit in units]
+            [unit.source for unit in units], lambda: [unit.sentences(cutting) for unit in units]
         )
         count = sum(map(len, sentences))
         if (body.prefix or body.constraints) and count != 1:

@@ -13,12 +13,11 @@ from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
-from nmt.translate.engine import Engine, load_engine
-from nmt.translate.pairs import EncodedPair
+from nmt.translate.job import Engine, load_engine
+from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Score, Translation
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import EncodedSentence
+from nmt.translate.units import EncodedSentence, Translation, in_batches
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,12 @@ def translate(
     engine: Engine, sentences: Sequence[EncodedSentence], search: SearchConfig, log_probs: bool
 ) -> list[list[Translation]]:
     """Returns the translations of each sentence."""
-    return engine.translate(sentences, search, log_probs=log_probs)
+    return in_batches(  # of padded sentences, while the scheduler counts them without padding
+        lambda batch: engine.translate(batch, search, log_probs=log_probs),
+        sentences,
+        [sentence.width for sentence in sentences],
+        search.tokens_at_once(engine.device),
+    )
 
 
 class Advanced(NamedTuple):

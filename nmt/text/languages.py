@@ -5,10 +5,6 @@ from collections.abc import Iterable
 
 from nmt.errors import importing
 
-# Languages whose words the Moses scripts find. sacremoses has rules for more languages, but they separate an
-# apostrophe, a colon or a danda that belongs to a word (ca, el, fi, ga, nl, sv, tdt, and the languages of India), or
-# text without spaces (zh, yue).
-MOSES = {"cs", "de", "en", "es", "et", "fr", "hu", "is", "it", "lt", "lv", "pl", "pt", "ro", "ru", "sk", "sl"}
 CHINESE = {"zh", "yue", "wuu", "lzh"}
 WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.

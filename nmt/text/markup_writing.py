@@ -86,7 +86,7 @@ class MarkedText:
             if token.kind == "text":
                 text += re.sub(r"\s+", " ", words, flags=re.ASCII)
             else:
-                text += f"{_BEGIN}{words}{_END}" if words.strip() else words
+                text += f"{_BEGIN}{' '.join(RAW_WORD.findall(words))}{_END}" if words.strip() else words
         return re.sub(r" *(\n| ) *", r"\1", text).strip()
 
     def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
@@ -236,7 +236,7 @@ class _Projection:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
         sides, spans = (self.source, self.target), (source, target)
         words = [side[slice(*span)] for side, span in zip(sides, spans, strict=True)]
-        if self._lower(0, source) == self._lower(1, target) or all(map(str.isalpha, words)):
+        if words[0].casefold() == words[1].casefold() or all(map(str.isalpha, words)):
             self._map(source, target)
             return
         cores = [core.span() for side, span in zip(sides, spans, strict=True) if (core := _CORE.search(side, *span))]
@@ -251,17 +251,15 @@ class _Projection:
                 self._map(*linked)
 
     def _map(self, source: _Span, target: _Span) -> None:
-        """Maps text that differs at most in capitals by character, and other text to the node with most characters."""
+        """Maps text that differs in capitals at most by character, and other text to the node with most of it."""
         positions: Sequence[int] = range(*source)
-        if len(positions) != len(range(*target)) or self._lower(0, source) != self._lower(1, target):
+        words = self.source[slice(*source)], self.target[slice(*target)]
+        if len(words[0]) != len(words[1]) or words[0].casefold() != words[1].casefold():
             ((node, _),) = Counter(self.source_nodes[slice(*source)]).most_common(1)
             positions = [position for position in positions if self.source_nodes[position] == node]
             length = target[1] - target[0]
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
-
-    def _lower(self, side: int, span: _Span) -> str:
-        return (self.target if side else self.source)[slice(*span)].lower()
 
     def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
         """Returns the innermost node around each character of the translation."""

@@ -5,6 +5,7 @@ match. A search can require them, but it may lack pieces for their characters, o
 `with_protected` therefore puts them right in any translation, whatever engine made it.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -21,33 +22,40 @@ Span = tuple[int, int]
 _ADDRESS = r"""(?:[^\s<>"'()\[\]{}`|«»“”]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]|\{\{?[\w.]*+\}?\})"""
 _ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
 _NAME = r"[A-Za-z_][\w.-]*+"
-# Possessive and limited repetition keep the time linear.
-_DEFAULT = "|".join([
+# What a text must have for a pattern to be tried: one of these, separated by spaces; and the pattern. Possessive and
+# limited repetition keep the time linear.
+_PATTERNS = (
     # Addresses: with a scheme, of mail, and bare ones with a path
-    rf"(?:(?<![\w+.-])(?:[a-z][a-z0-9+.-]{{1,15}}+://|mailto:)|(?<![\w.@-])www\.)(?=\w){_ADDRESS}+{_ADDRESS_END}",
-    r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+",
-    rf"(?<![\w@./:-])(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
+    ("://", rf"(?<![\w+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_ADDRESS}+{_ADDRESS_END}"),
+    ("www. WWW. mailto:", rf"(?<![\w@.-])(?i:www\.|mailto:)(?=\w){_ADDRESS}+{_ADDRESS_END}"),
+    ("@", r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+"),
+    ("/", rf"(?<![\w@./:-])(?i:(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+)(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}"),
     # Placeholders of templates, which may have spaces inside, and of programs
-    r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?|\{%.{0,200}?%\}|\{#.{0,200}?#\}|<%.{0,200}?%>|<\?.{0,200}?\?>",
-    r"[$#%]?\{\s*+[^{}\s]*+\s*+\}",
-    r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
-    r"\$t\([^()\n]*+\)|@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)",
-    r"(?<![\w%])%[A-Za-z_]\w*+%(?![\w%])|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)|(?<!\w)__\w+?__(?!\w)",
-    r"(?<![\d%])%(?:\(\w++\)|<\w++>|\d++\$)?[-+#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
-    r"(?:hh?|ll?|[qLjzt])?[@aAcCdDeEfFgGiopsSuUxX](?![^\W\d_]{2})",
-    r"(?<![\w%])%L?\d{1,2}(?![\w%])",
-    r"(?<![\w:)/]):[a-z_]\w++(?!:)|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)",
+    ("{{", r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?"),
+    ("{", r"[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"),
+    ("{", r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}"),
+    ("<% <?", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
+    ("$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
+    ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
+    ("__", r"(?<!\w)__\w+?__(?!\w)"),
+    (
+        "%",
+        r"(?<![\w%])%[A-Za-z_]\w*+%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$])"
+        r"|(?<![\d%])%(?:\(\w++\)|<\w++>|\d++\$)?[-+#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
+        r"(?:hh?|ll?|[qLjzt])?[@aAcCdDeEfFgGiopsSuUxX](?![^\W\d_]{2})",
+    ),
+    (":", r"(?<![\w:)/]):[a-z_]\w++(?!:)|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
     # Tags and references
-    rf"</?(?:\d++|{_NAME})(?:\s[^<>]*+)?/?>|&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);",
-    # Emoji
+    ("<", rf"</?(?:\d++|{_NAME})(?:\s[^<>]*+)?/?>"),
+    ("&", r"&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);"),
+)
+_EMOJI = (
     r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
     r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\uFE0F)\p{EMod}?"
-    r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+",
-])  # fmt: skip
-# A line without any of these has no protected words by default. Looking for them takes a tenth of the time.
-_SIGNS = regex.compile(
-    r"[@{<%$&\u20E3]|://|mailto:|www\.|__|\.\w+(?::\d+)?/|(?<!\w):\w|[^\x00-\u203b\u2100-\uabff\uac00-\ud7ff\uf900-\ufdff]"
+    r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+"
 )
+# Text has an emoji only with one of these characters.
+_SIGNS_OF_EMOJI = re.compile(r"[\u20E3\u203c-\u3299\uFE0F\U0001f000-\U0001ffff]")
 _PATIENCE_SECONDS = 1.0  # for a pattern in one text
 
 
@@ -70,7 +78,8 @@ class Protected:
                 raise NmtError(f"--keep {pattern!r:.80} is not a regular expression ({error}); correct it") from error
             if matches_nothing:
                 raise NmtError(f"--keep {pattern!r:.80} matches an empty text; write what must be there")
-        self._default = regex.compile(_DEFAULT, regex.DOTALL | regex.IGNORECASE)
+        self._default = [(signs.split(), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
+        self._emoji = regex.compile(_EMOJI)
         self._own = [regex.compile(pattern) for pattern in self.keep]
 
     def spans(self, text: str) -> list[Span]:
@@ -79,7 +88,10 @@ class Protected:
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
-        spans = [match.span() for match in self._default.finditer(text)] if _SIGNS.search(text) else []
+        patterns = [pattern for signs, pattern in self._default if any(sign in text for sign in signs)]
+        if not text.isascii() and _SIGNS_OF_EMOJI.search(text):
+            patterns.append(self._emoji)
+        spans = [match.span() for pattern in patterns for match in pattern.finditer(text)]
         for pattern in self._own:
             try:
                 spans += [match.span() for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]

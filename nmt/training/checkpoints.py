@@ -9,10 +9,14 @@ from typing import Any
 import torch
 
 import nmt
-from nmt.checkpoint import Checkpoint, load_weights
+from nmt import console
+from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
+from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
+from nmt.errors import NmtError
 from nmt.training.records import Scores
+from nmt.training.run_folder import RunFolder
 from nmt.training.state import Counters, Training
 
 # Beginnings of names of tensors.
@@ -79,3 +83,83 @@ def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) 
         optimizer.good_updates.fill_(document["loss_scale"]["good_updates"])
     training.average.load(without_prefix(tensors, _AVERAGE))
     training.counters, training.validations = counters, validations
+
+
+# Options that decide which sentences an update holds, and which weights it changes and how. If one of them changes, the
+# position in the epoch is void.
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
+# Options that are about the command itself, and --arch, whose sizes are compared one by one.
+_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
+
+
+def resume(training: Training, folder: RunFolder) -> bool:
+    """Loads the newest training state of the run folder on all ranks; returns False if there is none.
+
+    Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
+    """
+    is_main = training.world.is_main
+    newest = folder.newest_state() if is_main else None
+    path = training.world.broadcast(lambda: newest[0] if newest else None)
+    if path is None:
+        if is_main:
+            folder.set_checkpoints_aside(training.config.init_from)
+            folder.metrics.rewind(None)
+        return False
+    if newest is None and not path.exists():
+        raise NmtError(
+            f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines share"
+        )
+    checkpoint = newest[1] if newest else load_checkpoint(path, verify=True)
+    try:
+        device_tokens = checkpoint.provenance["options"]["device_tokens"]
+        changed = _check_changes(training, path, checkpoint)
+        load_training_state(training, checkpoint, path)
+    except (LookupError, TypeError, ValueError) as error:
+        raise NmtError(
+            f"{path} is not a training state that this version of nmt can resume ({error!r:.100}); move it elsewhere "
+            f"to resume from the state before it"
+        ) from error
+    counters = training.counters
+    if training.config.device_tokens != device_tokens:
+        counters.device_tokens = None
+    if changed:
+        counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
+        training.validations = []
+    console.info(f"resumed from {path} after update {counters.update:,}")
+    if is_main:
+        folder.rewind(counters.update, changed=changed)
+    return True
+
+
+def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bool:
+    """Returns whether data and options would train something else than the checkpoint; logs all changed options."""
+    config, model_config = training.config, training.model_config
+    options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
+    planning = [option for option in options if option[0] in _PLANNED_BY]
+    changes = [_change(*option) for option in model_config.changed_from(checkpoint.model_config.to_dict())]
+    if checkpoint.provenance["data"] != training.data.meta.fingerprint:
+        changes.append("it was trained on another data folder")
+    if checkpoint.provenance.get("plan") != PLAN_VERSION:
+        changes.append("another version of nmt planned its updates")
+    changes += [_change(*option) for option in planning]
+    refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
+    if checkpoint.codec.to_dict() != training.data.codec.to_dict():
+        raise NmtError(f"{refusal}, because the vocabulary differs")
+    if model_config.other_weights(checkpoint.model_config.to_dict()):
+        raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
+    if any(name in ("freeze", "optimizer") for name, _, _ in planning):
+        raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
+    if changes and not config.resume_changed:
+        raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
+    for option in options:
+        if option not in planning:
+            console.info(f"changed option: {_change(*option)}")
+    for change in changes:
+        console.warn(f"resuming although {change}")
+    return bool(changes)
+
+
+def _change(name: str, *values: Any) -> str:
+    """Returns an option's earlier and present value in words."""
+    then, now = ((" ".join(map(str, value)) or "empty") if isinstance(value, tuple) else str(value) for value in values)
+    return f"{flag_name(name)} was {then} and is now {now}"

@@ -1,4 +1,4 @@
-"""The clock of `nmt train --hours`: how many updates fit into the time, and the schedule that suits their number."""
+"""The clock of `nmt train --hours`: how many updates fit into the time, and the options that suit their number."""
 
 import math
 import time
@@ -50,9 +50,9 @@ class Corpus(NamedTuple):
         tokens = (max(split.source.lengths.total, split.target.lengths.total) for split in splits)
         return cls(len(splits[0]), *tokens)
 
-    def most_updates(self, batch_tokens: int) -> int:
-        """Returns the most updates of this size that help."""
-        return int(MOST_EPOCHS * max(1.0, self.tokens / batch_tokens))
+    def updates_per_epoch(self, batch_tokens: int) -> float:
+        """Returns how many updates of this size an epoch has, at least 1."""
+        return max(1.0, self.tokens / batch_tokens)
 
     def validation_seconds(self, update_seconds: float, batch_tokens: int) -> float:
         """Returns an estimate of the time of a validation from that of an update."""
@@ -73,16 +73,14 @@ def pick(choices: dict[str, Choice], given: Mapping[str, Any], name: str, value:
     return given.get(name, value)
 
 
-class Pace(NamedTuple):
-    """The seconds that an update, a validation and a save take; 0 if there was none."""
+def choose_by_updates(
+    updates: int, given: Mapping[str, Any], update_seconds: float, validation_seconds: float, save_seconds: float = 0.0
+) -> dict[str, Choice]:
+    """Returns the warm-up, and when to save, validate and log, unless they are given. All values are numbers.
 
-    update: float
-    validation: float
-    save: float
-
-
-def schedule(updates: int, pace: Pace, given: Mapping[str, Any]) -> dict[str, Choice]:
-    """Returns the warm-up, and when to save, validate and log, unless they are given. All values are numbers."""
+    Args:
+        update_seconds, validation_seconds, save_seconds: how long each takes; 0 if there was none.
+    """
     choices: dict[str, Choice] = {}
     choose = partial(pick, choices, given)
     if "init_from" in given:
@@ -94,18 +92,18 @@ def schedule(updates: int, pace: Pace, given: Mapping[str, Any]) -> dict[str, Ch
 
     def interval(count: int, seconds: float) -> int:
         """Returns the updates between `count` events of so many seconds, or more so that they keep to their share."""
-        return max(1, updates // count, math.ceil(seconds / (_SHARE * pace.update)))
+        return max(1, updates // count, math.ceil(seconds / (_SHARE * update_seconds)))
 
     snapshots = _SNAPSHOTS
     if "save_minutes" not in given:
-        every = interval(_SNAPSHOTS, pace.save)
+        every = interval(_SNAPSHOTS, save_seconds)
         snapshots = max(1, updates // every)
         every = choose("save_updates", every, f"makes about {console.counted(snapshots, 'checkpoint')}")
         snapshots = updates // every
     last = max(1, min(_AVERAGED, _AVERAGED * snapshots // _SNAPSHOTS, updates // _UPDATES_OF_AN_AVERAGED))
     last = choose("average_last", last, "averages the last checkpoints")
     choose("keep_checkpoints", last, "keeps what is averaged")
-    every = interval(_VALIDATIONS, pace.validation)
+    every = interval(_VALIDATIONS, validation_seconds)
     choose("valid_updates", every, f"validates about {console.counted(max(1, updates // every), 'time')}")
     every = max(1, min(100, updates // 20))
     choose("log_updates", every, f"prints about {console.counted(updates // every, 'line')}")
@@ -149,10 +147,11 @@ class Clock:
         seconds = (time.monotonic() - self._began_at - self._paused) / update
         pauses = validation / config.valid_updates + save / (config.save_updates or math.inf)
         left = self.ends_at - time.monotonic() - validation - save
-        most = self._corpus.most_updates(config.batch_tokens)
+        most = int(MOST_EPOCHS * self._corpus.updates_per_epoch(config.batch_tokens))
         updates = max(update, min(update + int(left / (seconds + pauses)), most))
-        pace = Pace(seconds, validation or self._corpus.validation_seconds(seconds, config.batch_tokens), save)
-        options = {name: choice.value for name, choice in schedule(updates, pace, self._given).items()}
+        validation = validation or self._corpus.validation_seconds(seconds, config.batch_tokens)
+        choices = choose_by_updates(updates, self._given, seconds, validation, save)
+        options = {name: choice.value for name, choice in choices.items()}
         if update > config.warmup_updates // 10:  # later, the learning rate would jump
             options.pop("warmup_updates", None)
         factors = [value / getattr(config, name) for name, value in options.items()]
@@ -161,7 +160,7 @@ class Clock:
 
     def warn_if_short(self, updates: int, config: TrainConfig) -> None:
         """Warns if so many updates are too few for a good model."""
-        per_epoch = max(1.0, self._corpus.tokens / config.batch_tokens)
+        per_epoch = self._corpus.updates_per_epoch(config.batch_tokens)
         is_smallest = "init_from" in self._given or config.arch == SMALLEST
         advice = "give more time" if is_smallest else "give more time or a smaller --arch"
         if updates < _LEAST_UPDATES:

@@ -5,7 +5,6 @@ than a fast GPU computes.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +19,8 @@ Pass = Callable[[MicroBatch, Tensor], tuple[Tensor, Tensor]]
 _MOST_GRAPHS = 64
 
 
-class _Recorded(NamedTuple):
-    """A graph, the tensors that it reads and writes, and the model's buffers, which the model may replace."""
-
-    graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor]
-    outputs: tuple[Tensor, Tensor]
-    buffers: list[Tensor]
+# A graph, the tensors that it reads and writes, and the model's buffers, which the model may replace.
+_Recorded = tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, Tensor], list[Tensor]]
 
 
 class GraphedPass:
@@ -52,18 +46,18 @@ class GraphedPass:
         if shape not in self.recorded:
             if shape not in self._seen or len(self.recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
-                return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
+                return computation(moved(batch, self._device), moved(torch.tensor(factor), self._device))
             self.used = True
-            on_device, factor_input = batch.to(self._device), torch.zeros((), device=self._device)
+            on_device, factor_input = moved(batch, self._device), torch.zeros((), device=self._device)
             # Graphs can share their memory, because no two are executed at the same time.
-            pool = next((recorded.graph.pool() for recorded in self.recorded.values()), None)
+            pool = next((graph.pool() for graph, *_ in self.recorded.values()), None)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):  # kernels that are recorded are not executed
                 outputs = computation(on_device, factor_input)
             inputs = [*on_device.tensors(), factor_input]
-            self.recorded[shape] = _Recorded(graph, inputs, outputs, list(self._model.buffers()))
-        recorded = self.recorded[shape]
-        for recorded_input, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
+            self.recorded[shape] = graph, inputs, outputs, list(self._model.buffers())
+        graph, inputs, outputs, _ = self.recorded[shape]
+        for recorded_input, value in zip(inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
             recorded_input.copy_(value.pin_memory(), non_blocking=True)
-        recorded.graph.replay()
-        return recorded.outputs
+        graph.replay()
+        return outputs

@@ -17,12 +17,11 @@ from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, Pace, pick, schedule
-from nmt.training.dry_run import dry_run, seconds_per_update
+from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
 from nmt.training.fine_tuning import check_sizes
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
 from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
-from nmt.training.train import NOTHING_SAVED, STOPPING, check_save_dir, prepare, train, train_in_folder
+from nmt.training.train import check_save_dir, dry_run, prepare, seconds_per_update, train, train_in_folder
 from nmt.training.update import fit_memory, plan_epoch
 
 # The environment variable with which the ranks of a training learn which options are the user's. They get all options.
@@ -76,8 +75,8 @@ def train_in_time(
                 clock.warn_if_short(config.max_updates, config)
         model = architecture(config, overrides)
         if config.gpus == 1 and not estimate:
-            with join_ranks(config, STOPPING) as ranks:
-                train_in_folder(prepare(data, model, config, *ranks), folder, clock)
+            with join_ranks(config, saves=True) as ranks:
+                train_in_folder(prepare(data, model, config, ranks), folder, clock)
             return
     if config.gpus > 1:  # the ranks lock the folder themselves
         os.environ[_GIVEN] = " ".join(given)
@@ -128,7 +127,7 @@ def with_choices(
         overrides: the options of the model that are given.
         given: the names of the other options that are given.
     """
-    with join_ranks(config, NOTHING_SAVED) as ranks:
+    with join_ranks(config, saves=False) as ranks:
         _, runtime, stop = ranks
         data.verify(lambda: stop.received)
         on_gpu = runtime.device.type == "cuda"
@@ -144,7 +143,7 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            training = prepare(data, architecture(trained, overrides), trained, *ranks)
+            training = prepare(data, architecture(trained, overrides), trained, ranks)
             plan = plan_epoch(training)
             fit_memory(training, plan)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
@@ -198,7 +197,7 @@ def choose(
     choice("batch_groups", 4 if batch_tokens < 10_000 else 8, "keeps the padding small")
     time = f"{allowed} at {speed(arch):,.0f} tokens/s of each side"
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
-    per_epoch = max(1.0, corpus.tokens / batch_tokens)
+    per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
     if corpus.pairs < _LARGE_CORPUS and arch in _ARCHITECTURES:
         epochs = updates / per_epoch
@@ -208,8 +207,8 @@ def choose(
         choice("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
     choice("valid_metric", ("nll",), "takes less time than translating")
     update_seconds = batch_tokens / speed(arch)
-    pace = Pace(update_seconds, corpus.validation_seconds(update_seconds, batch_tokens), 0.0)
-    return choices | schedule(updates, pace, given)
+    validation_seconds = corpus.validation_seconds(update_seconds, batch_tokens)
+    return choices | choose_by_updates(updates, given, update_seconds, validation_seconds)
 
 
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:

@@ -1,84 +1,23 @@
 """What a training prints and records: its plan, intervals, validations and end."""
 
-import math
 import shlex
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import raw_name
-from nmt.data.loader import MicroBatch
 from nmt.files import writing
-from nmt.training.optimizer import learning_rate
-from nmt.training.ranks import World
-from nmt.training.records import Scores, Validation, perplexity, stalled_in_words
+from nmt.training.learning_rate import learning_rate
+from nmt.training.records import Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
-from nmt.training.state import Training, UpdateResult
+from nmt.training.state import Training
+from nmt.training.update import Interval
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-
-@dataclass
-class Interval:
-    """Sums over the updates since the last log line.
-
-    Sums of losses and tokens cover this rank's share of the updates. Tensors stay on the device until they are read.
-
-    Attributes:
-        updates: the number of updates.
-        trained: sums over the updates that were not skipped: loss, nll, gradient norm, target tokens, updates; [5].
-        source_tokens, target_tokens: sums over all updates, padding left out.
-        positions: the positions of both sides in all updates, padding included.
-        started: the monotonic time at which the interval began, plus the time of excluded work.
-    """
-
-    updates: int = 0
-    trained: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
-    source_tokens: int = 0
-    target_tokens: int = 0
-    positions: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    def add(self, batches: list[MicroBatch], result: UpdateResult) -> None:
-        """Adds an update."""
-        self.updates += 1
-        tokens, norm = sum(batch.target_tokens for batch in batches), result.norm
-        sums = torch.stack([*result.losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
-        self.trained = self.trained + torch.where(result.skipped > 0, 0.0, sums)
-        self.target_tokens += tokens
-        self.source_tokens += sum(batch.source_tokens for batch in batches)
-        self.positions += sum(batch.positions for batch in batches)
-
-    def exclude(self, work: Callable[[], None]) -> None:
-        """Runs `work` without counting its time in this interval."""
-        before = time.monotonic()
-        work()
-        self.started += time.monotonic() - before
-
-    def record(self, world: World) -> dict[str, float]:
-        """Returns the metrics of the interval over all ranks, which must all call this method."""
-        loss, nll, norm, trained, updates = self.trained.tolist()
-        shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
-        loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
-        seconds = time.monotonic() - self.started  # the sums above have waited for the device
-        loss, nll = (total / trained if trained else math.nan for total in (loss, nll))
-        return {
-            "loss": loss,
-            "nll": nll,
-            "ppl": perplexity(nll),
-            "gradient_norm": norm / updates if updates else math.nan,
-            "skipped_updates": self.updates - int(updates),
-            "source_tokens_per_second": source / seconds,
-            "target_tokens_per_second": target / seconds,
-            "padding_share": 1 - (source + target) / positions,
-        }
 
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"

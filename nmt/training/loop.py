@@ -10,14 +10,13 @@ from nmt import console
 from nmt.checkpoint import save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import NmtError, StoppedError
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 from nmt.training.checkpoints import provenance_of, snapshot_of, training_state_of
 from nmt.training.clock import Clock
-from nmt.training.log import Interval, TrainingLog
+from nmt.training.log import TrainingLog
 from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, options_of, write_config
-from nmt.training.skipped import SkippedUpdates
 from nmt.training.state import Training
-from nmt.training.update import MemoryRanOutError, endless_updates, train_update
+from nmt.training.update import Interval, MemoryRanOutError, SkippedUpdates, endless_updates, train_update
 from nmt.training.validation import validate
 
 

@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
+from nmt.model.device import product_dtype
 from nmt.model.masks import Mask, PackedMask
-from nmt.model.packing import compile_layers
-from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer, product_dtype
+from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer
 from nmt.text.subword import PAD
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     """Returns the logarithms of the first head's weights without dropout: BTS of all blocks, end to end."""
     assert isinstance(attention.function, DotProduct)
     assert not isinstance(mask, PackedMask)
-    d_k = attention.sizes[0] // attention.heads
+    d_k = attention.query.out_features // attention.heads
     q_M1K, k_N1K = (  # with an axis for one head
         F.linear(x_FD, layer.weight[:d_k], None if layer.bias is None else layer.bias[:d_k])[:, None]
         for layer, x_FD in ((attention.query, x_MD), (attention.key_value, encoded_ND))
@@ -147,12 +147,7 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
         self.criterion = criterion
-        self._nll_on_gpu: _Nll = _nll_on_gpu
-
-    def compile_parts(self) -> None:
-        """Makes torch compile the model's layers and the loss when they are first used."""
-        compile_layers(self.model)
-        self._nll_on_gpu = torch.compile(_nll_on_gpu)
+        self.nll_on_gpu: _Nll = _nll_on_gpu
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
@@ -175,10 +170,12 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self._nll_on_gpu
+            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
             options = dtype, torch.is_grad_enabled(), nll_of_rows
             loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
         if self.criterion:
+            # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
+            # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
             loss = self._own_loss(self.criterion, hidden_MD[real_M].to(dtype), labels_M[real_M]) + 0 * nll
         elif self.label_smoothing:
             # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row

@@ -1,32 +1,13 @@
-"""Adam (paper §5.3) and Muon, learning-rate schedules, clipping of gradients, and the loss scale of fp16."""
+"""Adam (paper §5.3) and Muon, clipping of gradients, the loss scale of fp16, and the moving average of the weights."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from nmt.config import TrainConfig
-
-
-def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
-    """Returns the learning rate of update 1, 2, … by --lr-schedule.
-
-    The paper's is scale · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5). The others rise linearly to --lr in
-    the warm-up. Then they fall with update^-0.5, fall linearly to 0 at the last update, or stay.
-    """
-    warmup = config.warmup_updates
-    if config.lr_schedule == "paper":
-        return config.lr_scale * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5)
-    assert config.lr is not None  # TrainConfig checks this
-    if update <= warmup:
-        return config.lr * update / warmup
-    if config.lr_schedule == "inverse-sqrt":
-        return config.lr * (warmup / update) ** 0.5
-    if config.lr_schedule == "linear":
-        return config.lr * max(0.0, (config.max_updates - update) / (config.max_updates - warmup))
-    return config.lr  # constant
-
 
 # The momentum of Muon, and the coefficients of Newton and Schulz's iteration (Jordan et al. 2024).
 _MOMENTUM = 0.95
@@ -181,3 +162,42 @@ class Optimizer:
             else:
                 state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
+
+
+class MovingAverage:
+    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
+
+    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
+    initial weights for a long time. If `decay` is None, there is no average.
+    """
+
+    def __init__(self, model: nn.Module, decay: float | None) -> None:
+        self._weights, self.decay = dict(model.named_parameters()), decay
+        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
+
+    def add(self, update: int) -> None:
+        """Adds the weights after an update, counted from 1."""
+        if self.decay is None:
+            return
+        weights = [weight.detach() for weight in self._weights.values()]
+        if not self.averages:
+            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
+        decay = min(self.decay, (1 + update) / (10 + update))
+        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Gives the model the average, if there is one, in place of its weights until the block ends."""
+        weights = {name: self._weights[name].data for name in self.averages}
+        try:
+            for name, average in self.averages.items():
+                self._weights[name].data = average
+            yield
+        finally:
+            for name, weight in weights.items():
+                self._weights[name].data = weight
+
+    def load(self, averages: Mapping[str, Tensor]) -> None:
+        """Continues from these averages. If there are none, the next update begins a new average."""
+        weights = self._weights if averages and self.decay is not None else {}
+        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}

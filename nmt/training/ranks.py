@@ -138,15 +138,20 @@ def is_launched() -> bool:
     return _LAUNCHED in os.environ
 
 
+# The group of all ranks, the runtime of this rank, and the signals that ask it to stop.
+Ranks = tuple[World, Runtime, StopSignals]
+
+
 @contextmanager
-def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runtime, StopSignals]]:
-    """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
+def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
+    """Joins the other ranks.
 
     If a rank fails, all ranks end, and the error is shown once.
 
     Args:
-        stopping: what is logged when a signal asks to stop.
+        saves: whether the state is saved before a signal ends the work.
     """
+    stopping = "stopping as soon as the state is saved" if saves else "stopping; nothing is saved"
     signals = StopSignals(lambda: console.info(f"{stopping}; a second signal stops at once"))
     if not is_rank():
         with signals as stop:

@@ -1,11 +1,8 @@
 """A training: its data, options and machine, and what every update changes."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,54 +11,14 @@ from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, is_native
-from nmt.model.packing import obstacle_to_compiling, obstacle_to_packing
-from nmt.model.transformer import MultiHeadAttention
-from nmt.signals import StopSignals
+from nmt.model.cpu_kernels import Linear
+from nmt.model.device import is_native
+from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import Optimizer
-from nmt.training.ranks import World
+from nmt.training.optimizer import MovingAverage, Optimizer
+from nmt.training.ranks import Ranks
 from nmt.training.records import Scores, ranked, without_improvement
-
-
-class MovingAverage:
-    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
-
-    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average.
-    """
-
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights, self.decay = dict(model.named_parameters()), decay
-        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
-
-    def add(self, update: int) -> None:
-        """Adds the weights after an update, counted from 1."""
-        if self.decay is None:
-            return
-        weights = [weight.detach() for weight in self._weights.values()]
-        if not self.averages:
-            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Gives the model the average, if there is one, in place of its weights until the block ends."""
-        weights = {name: self._weights[name].data for name in self.averages}
-        try:
-            for name, average in self.averages.items():
-                self._weights[name].data = average
-            yield
-        finally:
-            for name, weight in weights.items():
-                self._weights[name].data = weight
-
-    def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages and self.decay is not None else {}
-        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
 
 @dataclass
@@ -82,20 +39,6 @@ class Counters:
     seconds: float = 0.0
     flops: float = 0.0
     device_tokens: int | None = None
-
-
-class UpdateResult(NamedTuple):
-    """The result of an update; all tensors stay on the device.
-
-    Attributes:
-        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
-        norm: the gradient's norm before clipping.
-        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
-    """
-
-    losses: Tensor
-    norm: Tensor
-    skipped: Tensor
 
 
 # The beginnings of the names of the weights in each group of --freeze.
@@ -122,17 +65,9 @@ class Training:
         counters, validations: the progress, and the scores of all validations.
     """
 
-    def __init__(
-        self,
-        data: DataFolder,
-        model_config: ModelConfig,
-        config: TrainConfig,
-        world: World,
-        runtime: Runtime,
-        stop: StopSignals,
-    ) -> None:
+    def __init__(self, data: DataFolder, model_config: ModelConfig, config: TrainConfig, ranks: Ranks) -> None:
         self.data, self.model_config, self.config = data, model_config, config
-        self.world, self.runtime, self.stop = world, runtime, stop
+        self.world, self.runtime, self.stop = world, runtime, _ = ranks
         self.counters, self.validations = Counters(), list[Scores]()
         obstacle = obstacle_to_packing(model_config, runtime)
         self.packs = obstacle is None
@@ -152,7 +87,8 @@ class Training:
                 console.warn(f"--compile has no effect here: {obstacle}")
             else:
                 torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
-                self.loss.compile_parts()
+                compile_layers(model)
+                self.loss.nll_on_gpu = torch.compile(self.loss.nll_on_gpu)
                 self.hardware += ", compiled layers"
         self.optimizer = Optimizer(
             (weight for weight in self.loss.parameters() if weight.requires_grad),
@@ -165,11 +101,6 @@ class Training:
         graphed = self.packs and runtime.device.type == "cuda" and self.parallel is self.loss and criterion is None
         self.graphs = GraphedPass(self.loss, runtime.device) if graphed else None
         self.average = MovingAverage(model, config.ema)
-
-    def seed_dropout(self, update: int, micro_batch: int) -> None:
-        """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
-        sequence = np.random.SeedSequence((self.config.seed, update, self.world.rank, micro_batch))
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
     @property
     def device_tokens(self) -> int:
@@ -208,10 +139,8 @@ class Training:
     @property
     def out_of_patience(self) -> bool:
         """Whether --patience ends the training."""
-        config = self.config
-        if config.patience is None:
-            return False
-        return without_improvement(self.validations, config.valid_metric, config.min_delta) >= config.patience
+        patience, metrics, min_delta = self.config.patience, self.config.valid_metric, self.config.min_delta
+        return patience is not None and without_improvement(self.validations, metrics, min_delta) >= patience
 
     @property
     def best_first(self) -> list[Scores]:
@@ -226,8 +155,6 @@ class Training:
 
 def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
-    for module in model.modules():
-        for name, layer in module.named_children():
-            if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
-                joint = module.joint if isinstance(module, MultiHeadAttention) else {}
-                yield layer.weight, joint.get(name, (layer.out_features,))
+    for layer in model.modules():
+        if isinstance(layer, Linear) and layer.weight.requires_grad:
+            yield layer.weight, layer.rows

@@ -1,12 +1,16 @@
-"""The updates of a training: the stream of their batches, their gradients, and the step of the optimiser."""
+"""The updates of a training: their stream, gradients and steps, sums of their results, and those that are skipped."""
 
-from collections.abc import Generator
+import math
+import time
+from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from nmt import console
 from nmt.data.arrays import TokenArray
@@ -15,21 +19,23 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
-from nmt.model.out_of_memory import is_out_of_memory
+from nmt.model.device import is_out_of_memory, moved
 from nmt.text.subword import EOS
-from nmt.training.optimizer import learning_rate
-from nmt.training.state import Training, UpdateResult
+from nmt.training.learning_rate import learning_rate
+from nmt.training.ranks import World
+from nmt.training.records import perplexity
+from nmt.training.state import Training
 
 
 def plan_epoch(training: Training) -> UpdatePlan:
     """Returns the update plan of the epoch that the training is in."""
-    c, epoch = training.config, training.counters.epoch
-    split = training.data.split("train").in_epoch(c.seed, epoch)
+    config, epoch = training.config, training.counters.epoch
+    split = training.data.split("train").in_epoch(config.seed, epoch)
     lengths = split.source.lengths, split.target.lengths
     drawn = training.world.broadcast(
-        lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
+        lambda: draw_epoch(*lengths, config.batch_tokens, config.batch_groups, config.seed, epoch)
     )
-    return UpdatePlan(*lengths, drawn, c.batch_groups)
+    return UpdatePlan(*lengths, drawn, config.batch_groups)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
@@ -61,6 +67,20 @@ class MemoryRanOutError(NmtError):
     """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
+class UpdateResult(NamedTuple):
+    """The result of an update; all tensors stay on the device.
+
+    Attributes:
+        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
+        norm: the gradient's norm before clipping.
+        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
+    """
+
+    losses: Tensor
+    norm: Tensor
+    skipped: Tensor
+
+
 def train_update(training: Training, update: Update) -> UpdateResult | None:
     """Takes one optimiser step on the mean loss of the update's target tokens.
 
@@ -76,7 +96,7 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     losses = torch.zeros(2, device=training.runtime.device)
     for index, batch in enumerate(update.batches):
         training.world.end_together(training.stop.received)
-        training.seed_dropout(counters.update + 1, index)
+        _seed_dropout(training, counters.update + 1, index)
         is_last = index == len(update.batches) - 1
         try:
             batch_losses = add_gradient(training, batch, 1 / update.target_tokens, last=is_last)
@@ -97,6 +117,12 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     flops = training_flops(training.model_config, len(training.data.codec.target), *tokens)
     counters.flops += flops + training.optimizer.flops
     return UpdateResult(losses, norm, skipped)
+
+
+def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:
+    """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
+    sequence = np.random.SeedSequence((training.config.seed, update, training.world.rank, micro_batch))
+    torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
 
 def add_gradient(training: Training, batch: MicroBatch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
@@ -124,7 +150,7 @@ def add_gradient(training: Training, batch: MicroBatch, weight: float, *, last: 
     # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
     unsynchronised = nullcontext if last else getattr(training.parallel, "no_sync", nullcontext)
     with unsynchronised():
-        return forward_and_backward(batch.to(training.runtime.device), weight)
+        return forward_and_backward(moved(batch, training.runtime.device), weight)
 
 
 def _make_room(training: Training, batch: MicroBatch) -> None:
@@ -193,3 +219,153 @@ def _fits(training: Training, plan: UpdatePlan, device_tokens: int) -> bool:
         finally:
             training.loss.zero_grad(set_to_none=False)
     return True
+
+
+@dataclass
+class Interval:
+    """Sums over the updates since the last log line.
+
+    Sums of losses and tokens cover this rank's share of the updates. Tensors stay on the device until they are read.
+
+    Attributes:
+        updates: the number of updates.
+        trained: sums over the updates that were not skipped: loss, nll, gradient norm, target tokens, updates; [5].
+        source_tokens, target_tokens: sums over all updates, padding left out.
+        positions: the positions of both sides in all updates, padding included.
+        started: the monotonic time at which the interval began, plus the time of excluded work.
+    """
+
+    updates: int = 0
+    trained: Tensor = field(default_factory=lambda: torch.zeros(()))
+    source_tokens: int = 0
+    target_tokens: int = 0
+    positions: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def add(self, batches: list[MicroBatch], result: UpdateResult) -> None:
+        """Adds an update."""
+        self.updates += 1
+        tokens, norm = sum(batch.target_tokens for batch in batches), result.norm
+        sums = torch.stack([*result.losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(result.skipped > 0, 0.0, sums)
+        self.target_tokens += tokens
+        self.source_tokens += sum(batch.source_tokens for batch in batches)
+        self.positions += sum(batch.positions for batch in batches)
+
+    def exclude(self, work: Callable[[], None]) -> None:
+        """Runs `work` without counting its time in this interval."""
+        before = time.monotonic()
+        work()
+        self.started += time.monotonic() - before
+
+    def record(self, world: World) -> dict[str, float]:
+        """Returns the metrics of the interval over all ranks, which must all call this method."""
+        loss, nll, norm, trained, updates = self.trained.tolist()
+        shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
+        loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
+        seconds = time.monotonic() - self.started  # the sums above have waited for the device
+        loss, nll = (total / trained if trained else math.nan for total in (loss, nll))
+        return {
+            "loss": loss,
+            "nll": nll,
+            "ppl": perplexity(nll),
+            "gradient_norm": norm / updates if updates else math.nan,
+            "skipped_updates": self.updates - int(updates),
+            "source_tokens_per_second": source / seconds,
+            "target_tokens_per_second": target / seconds,
+            "padding_share": 1 - (source + target) / positions,
+        }
+
+
+class SkippedUpdates:
+    """Counts skipped updates, and ends training when too many follow each other.
+
+    Whether an update was skipped is read from the device one update later, so that the device stays busy.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.in_a_row = 0
+        self._last: tuple[int, list[MicroBatch]] = 0, []
+        self._was_skipped: Callable[[], bool] | None = None  # None once the last update is counted
+
+    def note(self, update: int, batches: list[MicroBatch], skipped: Tensor) -> None:
+        """Records an update that the device is computing, and checks the update before it. Raises as `check` does."""
+        self.check()
+        self._last, self._was_skipped = (update, batches), _readable_later(skipped)
+
+    def check(self) -> None:
+        """Ends training that has diverged; all ranks must call this method."""
+        limit = self.training.config.max_skipped_updates
+        if self.last_was_skipped() and self.in_a_row >= limit:
+            update, batches = self._last
+            causes = self.training.world.gather(_cause(self.training, update, batches))
+            raise NmtError(
+                f"training diverged: --max-skipped-updates {limit} in a row were skipped up to update {update:,}, "
+                f"where {next(filter(None, causes), 'the gradient')} is not finite; resume from an earlier training "
+                f"state with a lower learning rate (--lr-scale or --lr) or more --warmup-updates"
+            )
+
+    def last_was_skipped(self) -> bool:
+        """Waits for the last update, and returns whether it was skipped.
+
+        Saving after a skipped update could replace good training states by bad ones.
+        """
+        if self._was_skipped:
+            self.in_a_row = self.in_a_row + 1 if self._was_skipped() else 0
+            self._was_skipped = None
+            if self.in_a_row:
+                console.warn(
+                    f"update {self._last[0]:,} was skipped: its loss or gradient is not finite "
+                    f"({self.in_a_row} in a row)"
+                )
+        return self.in_a_row > 0
+
+
+def _readable_later(flag: Tensor) -> Callable[[], bool]:
+    """Returns a function that reads the flag without waiting for work that the device receives later."""
+    if flag.device.type != "cuda":
+        return lambda: bool(flag)
+    copy = torch.empty_like(flag, device="cpu", pin_memory=True).copy_(flag, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def read() -> bool:
+        arrived.synchronize()
+        return bool(copy)
+
+    return read
+
+
+def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | None:
+    """Names the first parameter, activation or gradient that is not finite in an update of this rank's batches.
+
+    Returns None if all are finite, or if memory runs out.
+    """
+    causes = [f"parameter {name}" for name, weight in training.loss.named_parameters() if not weight.isfinite().all()]
+    modules = {module: name for name, module in training.loss.named_modules()}
+    trained = {name: weight for name, weight in training.loss.named_parameters() if weight.requires_grad}
+
+    def check(module: nn.Module, _: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        # A loss of the user may call modules that are not part of the model.
+        if module in modules and not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
+            causes.append(f"the output of {modules[module] or 'the loss'}")
+
+    try:
+        # Compiled layers hide their activations.
+        with torch.compiler.set_stance("force_eager"), register_module_forward_hook(check):
+            for index, batch in enumerate(batches):
+                if causes:
+                    break
+                _seed_dropout(training, update, index)
+                with training.runtime.autocast():
+                    loss, _ = training.loss(moved(batch, training.runtime.device))
+                gradients = torch.autograd.grad(loss, list(trained.values()))
+                named = zip(trained, gradients, strict=True)
+                causes += [f"the gradient of {name}" for name, gradient in named if not gradient.isfinite().all()]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None  # the message about the divergence matters more
+    return causes[0] if causes else None

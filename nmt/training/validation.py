@@ -10,6 +10,7 @@ from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.errors import StoppedError
+from nmt.model.device import moved
 from nmt.scoring import corpus_scores
 from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
@@ -67,7 +68,7 @@ def _nll(training: Training) -> tuple[float, int]:
             training.stop.check()
             for batch in update.batches:
                 with training.runtime.autocast():
-                    _, nll = training.loss(batch.to(training.runtime.device))
+                    _, nll = training.loss(moved(batch, training.runtime.device))
                 total += float(nll)
                 tokens += batch.target_tokens
             progress.advance(1)

@@ -16,13 +16,12 @@ import torch
 
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
-from nmt.model.attention_weights import recording
-from nmt.model.device import Runtime
-from nmt.model.out_of_memory import in_halves
+from nmt.model.attention import recording
+from nmt.model.device import Runtime, in_halves, moved
 from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords
-from nmt.translate.units import longest_first
+from nmt.translate.units import in_batches
 
 # Padded tokens of source and target that are read at once.
 PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}
@@ -54,20 +53,22 @@ def align(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[Sente
             f"of {len(pair.target):,}; leave out --alignments or use a machine with more memory"
         )
 
-    alignments: list[list[AlignedWords]] = [[] for _ in pairs]
+    def aligned(batch: Sequence[SentencePair]) -> list[list[AlignedWords]]:
+        weights = in_halves(lambda half: _weights(models, runtime, half), batch, too_large)
+        return [
+            alignment_of(weights_TS, pair.source_words, pair.target_words)
+            for weights_TS, pair in zip(weights, batch, strict=True)
+        ]
+
     with runtime.autocast():
-        for batch in longest_first([pair.tokens for pair in pairs], PADDED_TOKENS[runtime.device.type]):
-            weights = in_halves(lambda some: _weights(models, runtime, some), [pairs[i] for i in batch], too_large)
-            for i, weights_TS in zip(batch, weights, strict=True):
-                alignments[i] = alignment_of(weights_TS, pairs[i].source_words, pairs[i].target_words)
-    return alignments
+        return in_batches(aligned, pairs, [pair.tokens for pair in pairs], PADDED_TOKENS[runtime.device.type])
 
 
 @torch.no_grad()
 def _weights(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
     """Returns the attention of each pair's target pieces to its source pieces."""
-    source = make_side([[with_eos(pair.source) for pair in pairs]]).to(runtime.device)
-    target = make_side([[with_bos(pair.target) for pair in pairs]]).to(runtime.device)
+    source = moved(make_side([[with_eos(pair.source) for pair in pairs]]), runtime.device)
+    target = moved(make_side([[with_bos(pair.target) for pair in pairs]]), runtime.device)
     of_models = []
     for model in models:
         guided = model.config.guided_alignment

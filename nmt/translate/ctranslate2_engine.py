@@ -19,13 +19,12 @@ from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
-from nmt.search.beam import length_penalty
+from nmt.search.length_penalty import length_penalty
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
-from nmt.translate.pairs import EncodedPair
-from nmt.translate.records import Score, Translation
-from nmt.translate.units import EncodedSentence
+from nmt.translate.pairs import EncodedPair, Score
+from nmt.translate.units import EncodedSentence, Translation
 
 _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
@@ -60,7 +59,7 @@ _SCORED_TOKENS = 4096
 
 
 class CTranslate2Engine:
-    """A model in CTranslate2; a `nmt.translate.engine.Engine`."""
+    """A model in CTranslate2; its methods are those of `nmt.translate.pytorch_engine.PyTorchEngine`."""
 
     def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
         if runtime.precision != "auto":
@@ -205,7 +204,7 @@ class CTranslate2Engine:
             positions = 1 + max(len(pair.source), *map(len, pair.targets))
             if positions > self._longest:
                 raise NmtError(
-                    f"line {pair.number} has {positions:,} positions, but the exported model of {self.path} has "
+                    f"line {pair.line} has {positions:,} positions, but the exported model of {self.path} has "
                     f"{self._longest:,}; remove the line"
                 )
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in pair.targets] for pair in pairs]

@@ -1,31 +1,84 @@
-"""Translation and rescoring as jobs: what workers do with the units of files, and what output depends on."""
+"""Translation as a job: lines become units with their sentences, and the translations of these become lines."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from nmt import __version__
 from nmt.checkpoint_file import read_codec
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 from nmt.files import digest_of, refuse_inputs
-from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
-from nmt.jobs.stream import Batch, Chunk, Place, Result
+from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
-from nmt.translate.alignment import PADDED_TOKENS
-from nmt.translate.engine import Engine, load_engine
-from nmt.translate.lines import LineFormat, Pair, PairFormat
-from nmt.translate.pairs import EncodedPair, encode_pairs
-from nmt.translate.records import Score, ScoredLine, TranslatedLine, Translation
-from nmt.translate.units import EncodedSentence, Sentence, Unit, by_sentence, encode, longest_first
+from nmt.text.icu import is_icu
+from nmt.text.protected import Protected
+from nmt.text.words import AlignedWords, pharaoh
+from nmt.translate.pytorch_engine import PyTorchEngine
+from nmt.translate.units import EncodedSentence, Sentence, Translation, Unit, by_sentence, encode, longest_first
+
+if TYPE_CHECKING:
+    from nmt.translate.ctranslate2_engine import CTranslate2Engine
+
+# What translates and scores with a loaded model. Both have the same methods, which `PyTorchEngine` describes.
+Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
+
+
+def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
+    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
+    engine = _loaded(checkpoints, config, runtime, process)
+    engine.codec.protected = Protected(config.keep)
+    return engine
+
+
+def _loaded(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int) -> Engine:
+    if config.engine == "pytorch":
+        return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process, vocabulary_map=config.vocabulary_map)
+    from nmt.translate.ctranslate2_engine import CTranslate2Engine
+
+    if len(checkpoints) > 1:
+        raise NmtError(
+            f"--engine ctranslate2 has no ensembles, but there are {len(checkpoints)} checkpoints; give one, "
+            f"or use --engine pytorch"
+        )
+    return CTranslate2Engine(checkpoints[0], config, runtime, process)
+
+
+@lru_cache(maxsize=1)
+def _codec(checkpoint: str, keep: tuple[str, ...]) -> TextCodec:
+    """Returns the text processing of a checkpoint, which cuts all lines of a job into sentences."""
+    return read_codec(checkpoint, keep)
+
+
+class TranslatedLine(NamedTuple):
+    """The translations of a line, best first, or its samples.
+
+    Attributes:
+        place: what messages call the line.
+        source: the raw line; empty for text, like the fields.
+        fields: the JSON object of the line.
+    """
+
+    place: str
+    source: str
+    fields: dict[str, Any]
+    translations: list[Translation]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """Returns the record whose JSON values these are."""
+        place, source, fields, translations = values
+        return cls(place, source, fields, [Translation(*translation) for translation in translations])
 
 
 @dataclass(frozen=True)
-class _ModelJob:
+class ModelJob:
     """Work of a model, or of an ensemble of several."""
 
     models: tuple[str, ...]
@@ -44,30 +97,60 @@ class _ModelJob:
 
 
 @dataclass(frozen=True)
-class TranslationJob(_ModelJob):
-    """Which model translates, how it searches, the form of its lines, and its glossary."""
+class TranslationJob(ModelJob):
+    """Which model translates, how it searches, its glossary, and how lines are written.
+
+    Attributes:
+        input: `sentence` is a sentence of a document, followed by the places of what stays, such as `4-9`.
+        prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
+        split_sentences: whether the sentences of lines are translated one by one.
+    """
 
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
-    format: LineFormat = field(default_factory=LineFormat)
     glossary: Glossary | None = None
+    input: Literal["text", "jsonl", "html", "sentence"] = "text"
+    output: Literal["text", "jsonl"] = "text"
+    prefixes: bool = False
+    constraints: bool = False
+    split_sentences: bool = False
 
-    def unit(self, row: Row, place: Place) -> Unit:
-        return self.format.unit(row, place)
-
-    def _cut(self, codec: TextCodec, chunk: Chunk) -> list[tuple[Unit, list[Sentence]]]:
-        return [(unit, unit.sentences(codec, "lines" if unit.markup else "unit")) for unit in chunk.units]
+    def unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
+        """Returns the unit in a row of the input, and its sentences."""
+        line, name = row[0], str(place)
+        cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
+        if self.input == "html" or (self.input == "text" and self.search.outputs == 1 and is_icu(line)):
+            unit = Unit(line, "html" if self.input == "html" else "icu", place=name)
+            with naming(name):
+                return unit, unit.sentences(cutting)
+        if self.input == "jsonl":
+            fields = parsed_object(line, name)
+            line, prefix, constraints = fields["source"], fields.get("prefix") or "", fields.get("constraints") or []
+            if not isinstance(prefix, str):
+                raise NmtError(f'{name}: "prefix" must be text, but is {prefix!r:.40}')
+            if not isinstance(constraints, list) or not all(
+                isinstance(phrase, str) for c in constraints for phrase in (c if isinstance(c, list) else [c])
+            ):
+                raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
+            unit = Unit(line, prefix=prefix, constraints=tuple(constraints), place=name, fields=fields)
+        elif self.input == "sentence":
+            kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
+            return Unit(line, place=f"the sentence {line:.80}"), [Sentence(0, line, kept)]
+        else:
+            phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
+            unit = Unit(line, prefix=row[1] if self.prefixes else "", constraints=phrases, place=name)
+        return unit, unit.sentences(cutting) if cutting else [Sentence(0, line)]
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
-        sentences = encode(codec, self._cut(codec, chunk), self.search, self.glossary, chunk.first)
+        sentences = encode(codec, chunk.units, self.search, self.glossary, chunk.first)
         budget = self.search.tokens_at_once(device_type(self.runtime))
         for batch in longest_first([sentence.width for sentence in sentences], budget):
             yield Batch([sentences[i].key.unit for i in batch], [sentences[i] for i in batch])
 
     def compute(self, engine: Engine, sentences: Sequence[EncodedSentence]) -> list[list[Translation]]:
         """Returns the translations of each sentence of a batch."""
-        return engine.translate(sentences, self.search, log_probs=self.format.output == "jsonl")
+        return engine.translate(sentences, self.search, log_probs=self.output == "jsonl")
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedLine` for each unit of a chunk. Only JSON gets the source and the other fields."""
@@ -76,60 +159,45 @@ class TranslationJob(_ModelJob):
             for batch, results in done
             for sentence, ranked in zip(batch.work, results, strict=True)
         }
-        units = self._cut(codec, chunk)
-        of_units = by_sentence(codec, units, translations, aligned=self.search.alignments, first=chunk.first)
-        is_json = self.format.output == "jsonl"
+        of_units = by_sentence(codec, chunk.units, translations, aligned=self.search.alignments, first=chunk.first)
         lines = []
-        for (unit, sentences), of_sentences in zip(units, of_units, strict=True):
-            if unit.markup:
-                best = [ranked[0] for ranked in of_sentences]
-                unmet = any(translation.unmet for translation in best)
-                of_unit = [Translation(unit.translated(sentences, best, codec), 0.0, [], [], unmet)]
+        for (unit, sentences), of_sentences in zip(chunk.units, of_units, strict=True):
+            if unit.markup or self.split_sentences:
+                of_unit = [unit.translation(sentences, [ranked[0] for ranked in of_sentences], codec)]
             else:
                 (of_unit,) = of_sentences
-            source, fields = (unit.source, dict(unit.fields)) if is_json else ("", {})
+            source, fields = (unit.source, dict(unit.fields)) if self.output == "jsonl" else ("", {})
             lines.append(TranslatedLine(unit.place, source, fields, of_unit))
         return Result(lines)
 
+    def text(self, line: TranslatedLine) -> str:
+        """Returns the output for a line.
 
-@dataclass(frozen=True)
-class RescoringJob(_ModelJob):
-    """Which model scores given translations, and where it runs."""
-
-    batch_tokens: int | None = None
-    alignments: bool = False
-    format: PairFormat = field(default_factory=PairFormat)
-
-    def unit(self, row: Row, place: Place) -> Pair:
-        return self.format.pair(row, place)
-
-    def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
-        """Yields the batches of a chunk of pairs, longest first. The translations of a line share a batch."""
-        pairs = encode_pairs(codec, chunk.units, chunk.first)
-        budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
-        for batch in longest_first([pair.tokens for pair in pairs], budget):
-            yield Batch([pairs[i].number for i in batch], [pairs[i] for i in batch])
-
-    def compute(self, engine: Engine, pairs: Sequence[EncodedPair]) -> list[list[Score]]:
-        """Returns the scores of the translations of each line of a batch."""
-        return engine.score(pairs, alignments=self.alignments)
-
-    def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:  # noqa: ARG002
-        """Returns a record for each pair of a chunk."""
-        scores = {
-            pair.number: of_pair for batch, results in done for pair, of_pair in zip(batch.work, results, strict=True)
-        }
-        return Result([self.record(pair, scores[number]) for number, pair in enumerate(chunk.units, chunk.first)])
-
-    def record(self, pair: Pair, scores: list[Score]) -> Any:
-        """Returns a `ScoredLine`. Only JSON gets the text, the pieces and the other fields."""
-        if self.format.output == "jsonl":
-            return ScoredLine(pair.source, [target.text for target in pair.targets], dict(pair.fields), scores)
-        return ScoredLine("", [], {}, [score._replace(pieces=[], log_probs=[]) for score in scores])
+        The output is one JSON object with the fields of the input and the hypotheses, or a line of text for each
+        translation that was asked for, which is blank if there are fewer.
+        """
+        if self.output == "jsonl":
+            hypotheses = [translation.fields() for translation in line.translations]
+            fields = {**line.fields, "source": line.source, "hypotheses": hypotheses}
+            return json.dumps(fields, ensure_ascii=False) + "\n"
+        texts = [with_alignment(translation.text, translation.alignment) for translation in line.translations]
+        return "".join(text + "\n" for text in texts + [""] * (self.search.outputs - len(texts)))
 
 
-# Options that change the speed, but not the output.
-_SPEED = {"batch_tokens"}
+def parsed_object(line: str, place: str) -> dict[str, Any]:
+    """Returns the JSON object of a line, which has a source."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{place} is not JSON ({error}); give one object on each line") from error
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
+        raise NmtError(f'{place} has no text as its "source"; give objects such as {{"source": "…"}}')
+    return value
+
+
+def with_alignment(text: str, alignment: Sequence[AlignedWords] | None) -> str:
+    """Returns text with the alignment behind it, if there is one."""
+    return text if alignment is None else f"{text} ||| {pharaoh(alignment)}"
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
@@ -145,9 +213,8 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
         raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
     here = replace(runtime, device="cpu") if options.cluster else runtime
     precision = precision_of(here) if engine == "pytorch" else runtime.precision
-    return RuntimeConfig.from_dict(
-        {**here.to_dict(), "device": device_type(here), "precision": precision}, "this machine"
-    )
+    values = {**here.to_dict(), "device": device_type(here), "precision": precision}
+    return RuntimeConfig.from_dict(values, "this machine")
 
 
 def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, options: JobConfig) -> dict[str, str]:
@@ -166,7 +233,8 @@ def _content_of(path: str) -> str:
 
 def settings_of(*configs: Config) -> dict[str, Any]:
     """Returns what output depends on: the version, and options by flag."""
-    options = {name: value for config in configs for name, value in config.to_dict().items() if name not in _SPEED}
+    options = {name: value for config in configs for name, value in config.to_dict().items()}
+    options.pop("batch_tokens", None)  # changes the speed alone
     if path := options.get("user_module"):
         options["user_module"] = _content_of(path)
     return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}

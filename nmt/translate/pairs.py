@@ -1,25 +1,74 @@
-"""Pairs of a source line and given translations, as ids."""
+"""Pairs of a source line and given translations: as text, as ids, and their scores."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD
+from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair
-from nmt.translate.lines import Pair, Target
+
+
+class Target(NamedTuple):
+    """A given translation: raw text, and its pieces if they are given too."""
+
+    text: str
+    pieces: tuple[str, ...] | None = None
+
+
+class Pair(NamedTuple):
+    """A source line and its given translations.
+
+    Attributes:
+        fields: the JSON object that the pair is from; empty if it is from text.
+    """
+
+    source: str
+    targets: tuple[Target, ...]
+    fields: Mapping[str, Any] = {}
+
+
+class Score(NamedTuple):
+    """How probable a given translation is.
+
+    Attributes:
+        log_prob: natural log P of the translation.
+        tokens: the number of its pieces and EOS.
+        pieces: the pieces of the translation.
+        log_probs: natural log P of each piece and, last, of EOS.
+        alignment: between words of both raw lines; None if it was not asked for.
+    """
+
+    log_prob: float
+    tokens: int
+    pieces: list[str]
+    log_probs: list[float]
+    alignment: Sequence[AlignedWords] | None = None
+
+    @classmethod
+    def of_pieces(
+        cls, pieces: list[str], log_probs: list[float], alignment: Sequence[AlignedWords] | None = None
+    ) -> Self:
+        """Returns the score of a translation with these pieces and their log P."""
+        return cls(sum(log_probs), len(log_probs), pieces, log_probs, alignment)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the score as the fields of a JSON object."""
+        fields = {"log_prob": self.log_prob, "pieces": self.pieces, "log_probs": self.log_probs}
+        return fields | ({} if self.alignment is None else {"alignment": pharaoh(self.alignment)})
 
 
 class EncodedPair(NamedTuple):
     """A source line and its translations: raw text, and ids without EOS.
 
     Attributes:
-        number: of the line, from 1.
+        line: its number, from 1.
     """
 
-    number: int
+    line: int
     source_text: str
     target_texts: tuple[str, ...]
     source: np.ndarray
@@ -51,17 +100,17 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     targets = iter(codec.encode_target(texts))
     return [
         EncodedPair(
-            number,
+            line,
             pair.source,
             tuple(target.text for target in pair.targets),
             np.array(source),
-            tuple(_ids(codec, target, next(targets), number) for target in pair.targets),
+            tuple(_ids(codec, target, next(targets), line) for target in pair.targets),
         )
-        for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
+        for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
     ]
 
 
-def _ids(codec: TextCodec, target: Target, encoded: list[int], number: int) -> np.ndarray:
+def _ids(codec: TextCodec, target: Target, encoded: list[int], line: int) -> np.ndarray:
     """Returns the ids of a translation's given pieces, or those of its text."""
     if target.pieces is None:
         return np.array(encoded)
@@ -69,7 +118,7 @@ def _ids(codec: TextCodec, target: Target, encoded: list[int], number: int) -> n
     for i, piece, known in zip(ids, target.pieces, codec.target.pieces(ids), strict=True):
         if piece != known or i in (PAD, BOS, EOS):  # UNK itself may be in a translation
             raise NmtError(
-                f"line {number}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
+                f"line {line}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
                 f"text anew"
             )
     return np.array(ids)

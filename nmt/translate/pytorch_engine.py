@@ -1,38 +1,100 @@
-"""The engine that computes with PyTorch: from encoded sentences to translations, and from pairs to scores."""
+"""The engine that computes with PyTorch: from encoded sentences to translations, and from pairs to scores.
+
+Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
+"""
 
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nmt import console, extensions
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
-from nmt.model.device import Runtime, set_up
-from nmt.model.out_of_memory import in_halves
-from nmt.model.transformer import Transformer
+from nmt.model.cache import DecoderCache
+from nmt.model.device import Runtime, in_halves, moved, set_up
+from nmt.model.masks import bound_on
+from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, start
+from nmt.model.transformer import step as step_model
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
-from nmt.text.subword import BOS, EOS, PAD, UNK
+from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
-from nmt.translate.ensemble import Ensemble, EnsembleCache
-from nmt.translate.pairs import EncodedPair
-from nmt.translate.records import Score, Translation
-from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, longest_first
+from nmt.translate.pairs import EncodedPair, Score
+from nmt.translate.units import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, Translation, in_batches
+
+# The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
+# bf16 products for every new number of rows.
+_POSITIONS = 64
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The tokens that translate the sentences of a batch. Search numbers them from 0, in the order of their ids.
+
+    Attributes:
+        ids_V: the candidates of any sentence.
+        bias_BV: -inf where a token is no candidate of a sentence, so that its translation does not depend on the batch.
+        outputs: what computes the logits of the candidates, for each model.
+    """
+
+    ids_V: Tensor
+    bias_BV: Tensor
+    outputs: tuple[OutputLayer, ...]
+
+    def tokens(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Returns the numbers of candidates with these ids. Other ids are left out."""
+        wanted = torch.tensor(ids, dtype=torch.long, device=self.ids_V.device)
+        return tuple(torch.searchsorted(self.ids_V, wanted[torch.isin(wanted, self.ids_V)]).tolist())
+
+    def restricted(self, batch: SearchBatch) -> SearchBatch:
+        """Returns the batch with numbers of candidates in place of ids."""
+        required = [
+            Required(self.tokens(r.prefix), tuple(tuple(map(self.tokens, phrases)) for phrases in r.constraints))
+            for r in batch.required
+        ]
+        (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
+        borders_V = None if batch.borders_V is None else batch.borders_V[self.ids_V]
+        return replace(batch, bos=bos, eos=eos, never=never, required=required, borders_V=borders_V)
+
+
+@dataclass(frozen=True)
+class EnsembleCache:
+    """The state of each model, and with --vocabulary-map the candidates."""
+
+    caches: tuple[DecoderCache, ...]
+    candidates: Candidates | None
+
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "EnsembleCache":
+        candidates = self.candidates
+        if candidates is not None and sentences_B is not None:
+            candidates = replace(candidates, bias_BV=candidates.bias_BV.index_select(0, sentences_B))
+        return EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches), candidates)
+
+    def join(self, others: "EnsembleCache", places_X: Tensor) -> "EnsembleCache":
+        caches = zip(self.caches, others.caches, strict=True)
+        return replace(self, caches=tuple(cache.join(other, places_X) for cache, other in caches))
 
 
 class PyTorchEngine:
-    """The engine of this toolkit; see `nmt.translate.engine.Engine`."""
+    """The engine of this toolkit; a loaded model that translates and scores.
+
+    Attributes:
+        models: one, or several that average their probabilities.
+        vocabulary_map: restricts the pieces that a sentence is translated with, if there is one.
+    """
 
     def __init__(
         self,
@@ -41,8 +103,10 @@ class PyTorchEngine:
         runtime: Runtime,
         vocabulary_map: VocabularyMap | None = None,
     ) -> None:
-        self.ensemble = Ensemble(models, runtime, vocabulary_map, codec.borders())
-        self.codec, self.runtime = codec, runtime
+        self.models = [model.to(runtime.device).eval() for model in models]
+        self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
+        borders = codec.borders()
+        self._borders_V = None if borders is None else torch.tensor(borders, device=runtime.device)
         self._scorers: dict[str, Scorer] = {}
 
     @classmethod
@@ -79,24 +143,44 @@ class PyTorchEngine:
 
     @property
     def device(self) -> str:
+        """`cuda` or `cpu`."""
         return self.runtime.device.type
 
     def session(self) -> AbstractContextManager[object]:
-        is_converted = self.ensemble.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
+        """Returns a context for many calls, within which autocast converts each weight only once."""
+        is_converted = self.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
         return nullcontext() if is_converted else self.runtime.autocast()
 
     @torch.no_grad()
     def translate(
         self, sentences: Sequence[EncodedSentence], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Translation]]:
-        if search.scorer and self.ensemble.vocabulary_map:
+        """Returns the translations of each sentence of a batch, best first, or its samples.
+
+        Args:
+            log_probs: whether pieces and their log P are needed.
+
+        Raises:
+            NmtError: the engine cannot do what a sentence or the search asks for.
+        """
+        if search.scorer and self.vocabulary_map:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
-        for model in self.ensemble.models:
+        for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTH_MULTIPLE),
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )
+
+        def searched(batch: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
+            order = sorted(range(len(batch)), key=lambda i: batch[i].width)
+            cache, search_batch = self.start([batch[i] for i in order], search)
+            hypotheses = search_for(self.step, cache, search_batch)  # type: ignore[arg-type]
+            if cache.candidates:
+                ids = cache.candidates.ids_V.tolist()
+                hypotheses = [[replace(h, tokens=[ids[i] for i in h.tokens]) for h in each] for each in hypotheses]
+            by_index = dict(zip(order, hypotheses, strict=True))
+            return [by_index[i] for i in range(len(batch))]
 
         def too_large(sentence: EncodedSentence) -> NmtError:
             return NmtError(
@@ -107,34 +191,75 @@ class PyTorchEngine:
         def warn(count: int) -> None:
             console.warn(f"memory ran out with {count:,} sentences at once, which are now translated in two halves")
 
-        by_index: dict[int, list[TokenHypothesis]] = {}
         with self.session():
-            # Batches of the service, and alternatives, may hold more tokens than are computed at once.
-            for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.device)):
-                chosen = [sentences[i] for i in batch]
-                hypotheses = in_halves(lambda half: self._search(half, search), chosen, too_large, warn)
-                by_index |= zip(batch, hypotheses, strict=True)
-        in_order = [by_index[i] for i in range(len(sentences))]
-        return self.translations(sentences, in_order, search, log_probs=log_probs)
-
-    def _search(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches all sentences together."""
-        order = sorted(range(len(sentences)), key=lambda i: sentences[i].width)
-        cache, batch = self.start([sentences[i] for i in order], search)
-        of_order = search_for(self.ensemble.step, cache, batch)  # type: ignore[arg-type]
-        if cache.candidates:
-            ids = cache.candidates.ids_V.tolist()
-            of_order = [[replace(h, tokens=[ids[token] for token in h.tokens]) for h in each] for each in of_order]
-        return [of_sentence for _, of_sentence in sorted(zip(order, of_order, strict=True), key=lambda pair: pair[0])]
+            hypotheses = in_halves(searched, sentences, too_large, warn)
+        return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[EnsembleCache, SearchBatch]:
-        """Encodes sentences in the order of their widths, and returns what search begins with."""
-        cache, batch = self.ensemble.start(sentences, search)
-        if search.scorer is None:
-            return cache, batch
-        if search.scorer not in self._scorers:
-            self._scorers[search.scorer] = extensions.scorer(search.scorer)(self.codec)
-        return cache, replace(batch, scorer=self._scorers[search.scorer])
+        """Encodes sentences in the order of their widths, and returns what search begins with.
+
+        On a CPU, their sources lie in blocks of one padded width each, so none is padded to the width of another. On a
+        GPU, the calls for so many blocks would take longer than computing the padding.
+        """
+        on_cpu = self.runtime.device.type == "cpu"
+        widths = [s.width if on_cpu else bound_on(s.width) for s in sentences]
+        in_blocks = groupby(zip(widths, sentences, strict=True), key=lambda pair: pair[0])
+        blocks = [[with_eos(s.ids) for _, s in block] for _, block in in_blocks]
+        learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
+        side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
+        states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
+        batch = SearchBatch(
+            max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
+            bos=BOS,
+            eos=EOS,
+            # A line that has words never gets an empty translation.
+            config=replace(search, min_length=max(1, search.min_length)),
+            required=[s.required for s in sentences],
+            streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
+            never=NEVER,
+            borders_V=self._borders_V,
+            scorer=self._scorer(search.scorer) if search.scorer else None,
+        )
+        if self.vocabulary_map is None:
+            return EnsembleCache(states, None), batch
+        candidates = self._candidates(sentences, self.vocabulary_map)
+        return EnsembleCache(states, candidates), candidates.restricted(batch)
+
+    def _candidates(self, sentences: Sequence[EncodedSentence], vocabulary_map: VocabularyMap) -> Candidates:
+        """Returns the candidates of sentences: those of the map, and what their translations must contain."""
+        allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
+        for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
+            phrases = chain.from_iterable(sentence.required.constraints)
+            allowed_V[[*sentence.required.prefix, *chain.from_iterable(phrases)]] = True
+        ids_V = allowed_BV.any(0).nonzero()[:, 0]
+        ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
+        outputs = tuple(model.output_layer(ids_V) for model in self.models)
+        bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
+        return Candidates(ids_V, bias_BV, outputs)
+
+    def _scorer(self, name: str) -> Scorer:
+        if name not in self._scorers:
+            self._scorers[name] = extensions.scorer(name)(self.codec)
+        return self._scorers[name]
+
+    def step(self, tokens_R: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:
+        """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities.
+
+        Search normalises them, so that the sum becomes the average.
+        """
+        candidates = cache.candidates
+        ids_R = candidates.ids_V[tokens_R] if candidates else tokens_R
+        layers = candidates.outputs if candidates else [None] * len(self.models)
+        states = zip(self.models, cache.caches, layers, strict=True)
+        outputs = [step_model(model, ids_R, state, layer) for model, state, layer in states]
+        caches = replace(cache, caches=tuple(state for _, state in outputs))
+        logits = [logits_RV.float() for logits_RV, _ in outputs]
+        if candidates:
+            for logits_RV in logits:  # in bf16, a CPU takes several times as long
+                logits_RV.unflatten(0, (len(candidates.bias_BV), -1)).add_(candidates.bias_BV[:, None])
+        if len(logits) == 1:
+            return logits[0], caches
+        return torch.stack([logits_RV.log_softmax(-1) for logits_RV in logits]).logsumexp(0), caches
 
     def translations(
         self,
@@ -149,47 +274,40 @@ class PyTorchEngine:
             if search.scorer:
                 raise NmtError(f"--scorer {search.scorer} leaves no piece that may be next; correct it")
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
-        flat = [(s, h) for s, of_sentence in zip(sentences, hypotheses, strict=True) for h in of_sentence]
-        texts = [
-            # Prefixes and constraints as they were given
-            self.codec.target_with(text, sentence.given._replace(constraints=()) if h.unmet else sentence.given)
-            for text, (sentence, h) in zip(self.codec.decode_target([h.tokens for _, h in flat]), flat, strict=True)
-        ]
-        pairs = [
-            SentencePair(sentence.ids, sentence.words, h.tokens, self.codec.words("target", text, h.tokens))
-            for text, (sentence, h) in zip(texts, flat, strict=True)
-            if sentence.words
-        ]
-        aligned = iter(align(self.ensemble.models, self.runtime, pairs) if pairs else ())
-        records = iter(
-            Translation(
-                text,
-                h.score,
-                self.codec.target.pieces(h.tokens) if log_probs else [],
-                h.log_probs if log_probs else [],
-                h.unmet,
-                tuple(next(aligned)) if sentence.words else () if search.alignments else None,
-            )
-            for text, (sentence, h) in zip(texts, flat, strict=True)
-        )
-        for sentence, of_sentence in zip(sentences, hypotheses, strict=True):
+        decoded = iter(self.codec.decode_target([h.tokens for of_sentence in hypotheses for h in of_sentence]))
+        translations: list[list[Translation]] = [[] for _ in sentences]
+        pairs: list[SentencePair] = []
+        for sentence, of_sentence, ranked in zip(sentences, hypotheses, translations, strict=True):
             if any(h.unmet for h in of_sentence):
                 console.warn(
                     f"{sentence.place}: a translation lacks some of its constraints, because they do not fit into "
                     f"the maximum length; raise --max-length-offset or leave some out"
                 )
-        return [[next(records) for _ in of_sentence] for of_sentence in hypotheses]
+            for h in of_sentence:
+                given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
+                text = self.codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
+                pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
+                ranked.append(Translation(text, h.score, pieces, values, h.unmet))
+                if sentence.words:
+                    words = self.codec.words("target", text, h.tokens)
+                    pairs.append(SentencePair(sentence.ids, sentence.words, h.tokens, words))
+        alignments = map(tuple, align(self.models, self.runtime, pairs) if pairs else ())
+        return [
+            [t._replace(alignment=next(alignments)) for t in ranked] if sentence.words else ranked
+            for sentence, ranked in zip(sentences, translations, strict=True)
+        ]
 
     @torch.no_grad()
     def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:
+        """Returns the scores of the given translations of each line, with alignments if they are needed."""
         flat = [(pair, target) for pair in pairs for target in pair.targets]
 
         def log_probs(some: Sequence[tuple[EncodedPair, np.ndarray]]) -> list[list[float]]:
             for pair, ids in some:
-                for model in self.ensemble.models:
+                for model in self.models:
                     needed = 1 + max(len(pair.source), len(ids))
-                    model.config.check_positions(needed, f"line {pair.number} has", "take it out")
-            values = self.ensemble.log_probs([pair.source for pair, _ in some], [ids for _, ids in some])
+                    model.config.check_positions(needed, f"line {pair.line} has", "take it out")
+            values = self._log_probs([pair.source for pair, _ in some], [ids for _, ids in some])
             if any(map(math.isnan, chain.from_iterable(values))):
                 raise NmtError("the model gives NaN probabilities; use another checkpoint")
             return values
@@ -197,14 +315,14 @@ class PyTorchEngine:
         def too_large(pair_and_ids: tuple[EncodedPair, np.ndarray]) -> NmtError:
             pair, ids = pair_and_ids
             return NmtError(
-                f"memory ran out for line {pair.number} ({len(pair.source):,} source pieces, "
+                f"memory ran out for line {pair.line} ({len(pair.source):,} source pieces, "
                 f"{len(ids):,} target pieces); take it out or use a machine with more memory"
             )
 
         with self.session():
             values = iter(in_halves(log_probs, flat, too_large) if flat else [])
             words = [pair.words(self.codec) for pair in pairs] if alignments else []
-            aligned = iter(align(self.ensemble.models, self.runtime, list(chain.from_iterable(words))))
+            aligned = iter(align(self.models, self.runtime, list(chain.from_iterable(words))))
         return [
             [
                 Score.of_pieces(self.codec.target.pieces(ids.tolist()), next(values), next(aligned, None))
@@ -215,10 +333,50 @@ class PyTorchEngine:
 
     @torch.no_grad()
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
+        """Returns translations that continue the prefix with different pieces, the most probable piece first.
+
+        Args:
+            search: greedy search, with which each piece is continued.
+        """
         prefix = sentence.required.prefix
         with self.session():
-            probabilities_V = self.ensemble.next_probabilities(sentence.ids, prefix)
+            probabilities_V = self._next_probabilities(sentence.ids, prefix)
         probabilities_V[[PAD, UNK, BOS, EOS]] = -1
         pieces = probabilities_V.topk(min(count, len(probabilities_V) - 4)).indices.tolist()
         continued = [replace(sentence, required=Required((*prefix, piece))) for piece in pieces]
-        return [translations[0] for translations in self.translate(continued, search, log_probs=True)]
+        translations = in_batches(
+            lambda batch: self.translate(batch, search, log_probs=True),
+            continued,
+            [each.width for each in continued],
+            search.tokens_at_once(self.device),
+        )
+        return [best for best, *_ in translations]
+
+    def _decoded(self, source: Sequence[np.ndarray], target: Sequence[Sequence[int] | np.ndarray]) -> list[Tensor]:
+        """Returns the decoder output of each model for pairs of ids, padded to one width; [M, D]."""
+        sources = moved(make_side([list(map(with_eos, source))]), self.runtime.device)
+        targets = moved(make_side([list(map(with_bos, target))]), self.runtime.device)
+        return [
+            model.decode(targets.ids_F, targets.layout, model.encode(sources.ids_F, sources.layout), sources.layout)
+            for model in self.models
+        ]
+
+    def _next_probabilities(self, source: np.ndarray, prefix: Sequence[int]) -> Tensor:
+        """Returns the probability of each piece behind the prefix, summed over the models; [V]."""
+        decoded = zip(self.models, self._decoded([source], [prefix]), strict=True)
+        return torch.stack([m.logits(x_MD)[len(prefix)].float().softmax(-1) for m, x_MD in decoded]).sum(0)
+
+    def _log_probs(self, source: Sequence[np.ndarray], target: Sequence[np.ndarray]) -> list[list[float]]:
+        """Returns log P of each piece of each target and, last, of EOS, with the models' probabilities averaged."""
+        decoded = self._decoded(source, target)
+        labels_M = moved(make_side([list(map(with_eos, target))]), self.runtime.device).ids_F
+        rows = LOGIT_ROWS[self.runtime.device.type]
+        log_probs = []
+        for labels_J, *decoded_JD in zip(labels_M.split(rows), *(x_MD.split(rows) for x_MD in decoded), strict=True):
+            of_models = [
+                model.logits(x_JD).float().log_softmax(-1).gather(1, labels_J[:, None])[:, 0]
+                for model, x_JD in zip(self.models, decoded_JD, strict=True)
+            ]
+            log_probs.append(torch.stack(of_models).logsumexp(0) - math.log(len(of_models)))
+        padded = torch.cat(log_probs).view(len(target), -1).tolist()
+        return [of_target[: len(ids) + 1] for of_target, ids in zip(padded, target, strict=True)]

@@ -8,8 +8,7 @@ from nmt.config import SearchConfig
 from nmt.search.api import Required, TokenHypothesis
 from nmt.search.beam import BeamSearch
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Translation
-from nmt.translate.units import EncodedSentence
+from nmt.translate.units import EncodedSentence, Translation
 
 # Sentences that are done leave a running search when they are this share of it. Until then, others can take their
 # places.
@@ -24,14 +23,14 @@ def can_join(sentence: EncodedSentence, search: SearchConfig) -> bool:
 class RunningSearch:
     """Beam search of sentences that join it at any time, and leave it when they are done.
 
-    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The
+    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.transformer.can_join`. The
     engine must not have a vocabulary map.
     """
 
     def __init__(self, engine: PyTorchEngine, search: SearchConfig, log_probs: bool) -> None:
         self._engine, self._config, self._log_probs = engine, search, log_probs
         self._search: BeamSearch | None = None
-        self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their numbers in the search
+        self._sentences: dict[int, tuple[Hashable, EncodedSentence]] = {}  # by their indices in the search
 
     @property
     def keys(self) -> list[Hashable]:
@@ -50,13 +49,12 @@ class RunningSearch:
                 if self._search:
                     self._search.join(*begun)
                 else:
-                    step = self._engine.ensemble.step
-                    self._search = BeamSearch(step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
+                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
                 self._sentences.update(enumerate(ordered, first))
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()
                 steps -= 1
-        done = [self._sentences.pop(number) for number in hypotheses]
+        done = [self._sentences.pop(index) for index in hypotheses]
         if not self._sentences:
             self._search = None
         translations = self._engine.translations(

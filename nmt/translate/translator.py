@@ -7,10 +7,8 @@ from typing import Self
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.jobs.stream import Chunk, compute
 from nmt.translate.job import TranslationJob
-from nmt.translate.lines import LineFormat
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.records import Translation
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Translator:
@@ -23,7 +21,7 @@ class Translator:
 
     def __init__(self, engine: PyTorchEngine) -> None:
         self.engine, self.codec = engine, engine.codec
-        self.models, self.runtime = engine.ensemble.models, engine.runtime
+        self.models, self.runtime = engine.models, engine.runtime
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:
@@ -62,9 +60,10 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
         units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
+        with_sentences = [(unit, [Sentence(0, unit.source)]) for unit in units]
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
-        job = TranslationJob((), runtime, search, format=LineFormat(output="jsonl"))
+        job = TranslationJob((), runtime, search, output="jsonl")
         with self.engine.session():
-            outcome = compute(job, self.engine, Chunk(1, units), advance)
+            outcome = compute(job, self.engine, Chunk(1, with_sentences), advance)
         assert outcome.result
         return [line.translations for line in outcome.result.values]

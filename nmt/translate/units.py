@@ -1,4 +1,4 @@
-"""Units: what a user gives to be translated as one thing, such as a line, a passage of a document, or a text.
+"""Units, which users give to be translated as one thing, such as a line or a passage; their sentences and translations.
 
 A unit knows its sentences, and how their translations become its own. `encode` turns the sentences of units into ids.
 What a translation must have, and which sentences are translated in parts, is decided here alone.
@@ -7,11 +7,12 @@ What a translation must have, and which sentences are translated in parts, is de
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, islice, pairwise, starmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,21 +22,55 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
+from nmt.text.icu import parse_icu
 from nmt.text.markup_reading import parse
 from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
-from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
-from nmt.translate.records import Translation
+from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank, pharaoh
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
 # Sums over fewer positions are rounded differently, so that other sentences would change a translation's log P.
 LEAST_WIDTH = 16
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
-# What of a unit is translated at once: the whole unit, each of its lines, or each sentence of its lines.
-Split = Literal["unit", "lines", "sentences"]
+
+class Translation(NamedTuple):
+    """A translation of a sentence or unit.
+
+    If a sentence was translated in parts, texts, pieces and their log P are joined, and scores are summed.
+
+    Attributes:
+        text: raw text.
+        score: log P over the length penalty.
+        pieces: the target pieces.
+        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Like the pieces, they
+            are empty if they were not asked for.
+        unmet: whether a constraint is missing.
+        alignment: between words of the raw source and of `text`; None if it was not asked for.
+    """
+
+    text: str
+    score: float
+    pieces: list[str]
+    log_probs: list[float]
+    unmet: bool = False
+    alignment: Sequence[AlignedWords] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the translation as the fields of a JSON object."""
+        fields = {
+            "text": self.text,
+            "score": self.score,
+            "log_prob": sum(self.log_probs),
+            "pieces": self.pieces,
+            "log_probs": self.log_probs,
+        }
+        aligned = {} if self.alignment is None else {"alignment": pharaoh(self.alignment)}
+        return fields | aligned | ({"unmet": True} if self.unmet else {})
 
 
 class Sentence(NamedTuple):
@@ -43,7 +78,7 @@ class Sentence(NamedTuple):
 
     Attributes:
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
-        kept: where its text without tags of languages has what stays as it is. Protected words stay, too.
+        kept: where its text without tags of languages has what stays as markup says. Protected words stay, too.
     """
 
     line: int
@@ -57,21 +92,19 @@ class Unit:
 
     Attributes:
         source: raw text.
-        markup: how the text is marked up; see `nmt.text.markup_reading.parse`.
+        markup: how the text is marked up; see `nmt.text.markup_reading.parse` and `nmt.text.icu.parse_icu`.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
-        kept: as for a sentence, if the unit is one.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
         lang: the language code of the text, if elements of HTML that name another one stay as they are.
     """
 
     source: str
-    markup: Literal["html", "xml"] | None = None
+    markup: Literal["html", "xml", "icu"] | None = None
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
-    kept: tuple[Span, ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     lang: str = ""
@@ -79,6 +112,8 @@ class Unit:
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
+        if self.markup == "icu":
+            return parse_icu(self.source) or [self.source]
         return parse(self.source, self.markup, lang=self.lang) if self.markup else []
 
     @property
@@ -91,17 +126,22 @@ class Unit:
         """The lines of plain text, or the marked texts without their markup."""
         return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
-    def sentences(self, codec: TextCodec, split: Split) -> list[Sentence]:
-        """Returns the sentences of the unit. Blank lines have none."""
-        if split == "unit":
-            return [Sentence(0, self.source, self.kept)]
+    def sentences(self, codec: TextCodec | None = None) -> list[Sentence]:
+        """Returns the sentences of the unit's lines. Blank lines have none.
+
+        Args:
+            codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
+        """
         kept = [text.kept for text in self.marked_texts] if self.markup else [list[Span]()] * len(self.lines)
         sentences: list[Sentence] = []
-        for number, (line, of_line) in enumerate(zip(self.lines, kept, strict=True)):
+        for number, (text, of_text) in enumerate(zip(self.lines, kept, strict=True)):
             start = 0
-            for part in line.split("\n"):  # a marked text can have several lines
-                sentences += _cut(number, part, _within(of_line, start, start + len(part)), codec, split)
-                start += len(part) + 1
+            for line in text.split("\n"):  # a marked text can have several lines
+                of_line = _within(of_text, start, start + len(line))
+                if not is_blank(line):
+                    whole = [Sentence(number, line, tuple(of_line))]
+                    sentences += _cut(number, line, of_line, codec) if codec else whole
+                start += len(line) + 1
         return sentences
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
@@ -109,12 +149,25 @@ class Unit:
         of_lines: list[list[tuple[str, Translation]]] = [[] for _ in self.lines]
         for sentence, translation in zip(sentences, translations, strict=True):
             of_lines[sentence.line].append((sentence.text, translation))
-        joined = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
+        lines = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
         if self.markup is None:
-            lines = zip(self.lines, joined, strict=True)
-            return "\n".join(_with_edges(line, text) for line, (text, _) in lines)
-        texts = iter(joined)
+            return "\n".join(starmap(_with_edges, zip(self.lines, lines, strict=True)))
+        texts = iter([(line.text, list(line.alignment or ())) for line in lines])
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
+
+    def translation(
+        self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec
+    ) -> Translation:
+        """Returns the translation of a unit that is a line of plain text, or with markup its text alone."""
+        if self.markup is None:
+            of_line = [(sentence.text, each) for sentence, each in zip(sentences, translations, strict=True)]
+            return _joined_line(self.source, of_line, codec)
+        unmet = any(translation.unmet for translation in translations)
+        return Translation(self.translated(sentences, translations, codec), 0.0, [], [], unmet)
+
+
+# Units with their sentences.
+Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 
 def _within(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
@@ -122,13 +175,10 @@ def _within(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
     return [(begin - start, end - start) for begin, end in spans if start <= begin and end <= stop]
 
 
-def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec, split: Split) -> Iterator[Sentence]:
-    """Yields the sentences of a line of plain text, or the line if it is not blank. Each has the tags of the line."""
+def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec) -> Iterator[Sentence]:
+    """Yields the sentences of a line of plain text. Each has the tags of the line."""
     tags, text = codec.config.split_tags(line)
     kept = _within(kept, len(line) - len(text), len(line))
-    if split == "lines":
-        yield from [] if is_blank(line) else [Sentence(number, line, tuple(kept))]
-        return
     for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, kept)):
         yield Sentence(number, " ".join([*tags, text[start:stop]]), tuple(_within(kept, start, stop)))
 
@@ -144,36 +194,50 @@ def _kept_words(codec: TextCodec, text: str, kept: Sequence[Span]) -> list[Span]
     return joined
 
 
-def _with_edges(line: str, translation: str) -> str:
+def _with_edges(line: str, translation: Translation) -> str:
     """Returns the translation of a line of plain text with the spaces around the line."""
     if is_blank(line):
         return line
-    return line[: len(line) - len(line.lstrip())] + translation + line[len(line.rstrip()) :]
+    return line[: len(line) - len(line.lstrip())] + translation.text + line[len(line.rstrip()) :]
 
 
-def _joined_line(
-    line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec
-) -> tuple[str, list[AlignedWords]]:
-    """Returns the translation of a line whose sentences were translated, and the alignment of its words."""
-    spans: list[Span] = []
-    alignment: list[AlignedWords] = []
+def _joined_line(line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec) -> Translation:
+    """Returns the translation of a line from those of its sentences."""
     is_aligned = any(translation.alignment for _, translation in of_line)
     starts = [match.start() for match in RAW_WORD.finditer(line)] if is_aligned else []
-    target_words = offset = 0
+    translations, spans, offset = [], list[Span](), 0
     for sentence, translation in of_line:
         tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
         offset = max(offset, line.find(text, offset))
-        gap = line[spans[-1][1] : offset] if spans and codec.has_spaces("target") else ""
-        target_words -= bool(gap) and RAW_WORD.fullmatch(gap) is not None  # a no-break space joins words
-        spans.append((offset, offset + len(text)))
         first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
-        for source, target in translation.alignment or ():
-            alignment.append((source if source < len(tags) else first + source, target_words + target))
+        links = [(i if i < len(tags) else first + i, j) for i, j in translation.alignment or ()]
+        translations.append(translation if translation.alignment is None else translation._replace(alignment=links))
+        spans.append((offset, offset + len(text)))
         offset += len(text)
-        target_words += codec.words_before(translation.text)
-    gaps = [*gaps_between(line, spans, spaces=codec.has_spaces("target")), ""]
-    texts = (translation.text for _, translation in of_line)
-    return "".join(chain.from_iterable(zip(texts, gaps, strict=False))), alignment
+    return _joined(codec, translations, gaps_between(line, spans, spaces=codec.has_spaces("target")))
+
+
+def _joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequence[str] = ()) -> Translation:
+    """Returns translations of consecutive text as one, whose alignment counts all its words.
+
+    Args:
+        gaps: what stands between them; by default a space, or nothing in languages without spaces.
+    """
+    gaps = gaps or [codec.join_target(["", ""])] * (len(translations) - 1)
+    alignment: list[AlignedWords] = []
+    words = 0
+    for translation, gap in zip(translations, [*gaps, " "], strict=False):
+        alignment += [(source, words + target) for source, target in translation.alignment or ()]
+        # A no-break space joins words.
+        words += codec.words_before(translation.text) - bool(RAW_WORD.fullmatch(gap))
+    return Translation(
+        "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
+        sum(translation.score for translation in translations),
+        [piece for translation in translations for piece in translation.pieces],
+        [log_prob for translation in translations for log_prob in translation.log_probs],
+        any(translation.unmet for translation in translations),
+        None if all(translation.alignment is None for translation in translations) else alignment,
+    )
 
 
 class Key(NamedTuple):
@@ -209,18 +273,9 @@ class EncodedSentence:
         """Its positions, EOS included, in a padded batch."""
         return max(LEAST_WIDTH, math.ceil((len(self.ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
-    @property
-    def stream(self) -> tuple[int, ...]:
-        """The numbers that its random numbers depend on."""
-        return self.key if any(self.key[1:]) else self.key[:1]
-
 
 def encode(
-    codec: TextCodec,
-    units: Sequence[tuple[Unit, Sequence[Sentence]]],
-    search: SearchConfig,
-    glossary: Glossary | None = None,
-    first: int = 1,
+    codec: TextCodec, units: Units, search: SearchConfig, glossary: Glossary | None = None, first: int = 1
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids. Those of which nothing is to be translated are left out.
 
@@ -232,29 +287,25 @@ def encode(
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
     keyed = [
-        (Key(number, i), unit, sentence)
-        for number, (unit, sentences) in enumerate(units, first)
+        (Key(n, i), unit, sentence)
+        for n, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
         if unit.prefix or unit.constraints or not _stays(codec, sentence)
     ]
-    ids = codec.encode_source([sentence.text for _, _, sentence in keyed])
-    constraints = [
-        _constraints(codec, unit, sentence, len(of_sentence) > search.max_source_length, glossary)
-        for (_, unit, sentence), of_sentence in zip(keyed, ids, strict=True)
-    ]
-    required = _required(codec, [(sentence.text, unit.prefix) for _, unit, sentence in keyed], constraints)
+    texts = [sentence.text for _, _, sentence in keyed]
+    longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence), of_sentence, (needed, given) in zip(keyed, ids, required, strict=True):
+    for (key, unit, sentence), ids in zip(keyed, codec.encode_source(texts), strict=True):
         place = unit.place or f"line {key.unit}"
-        tags = codec.tags_before(of_sentence)
-        parts = _parts(codec, of_sentence, tags, search.max_source_length, needed)
-        _check(parts, needed, place, search)
-        all_ids = list(chain.from_iterable(parts))
+        required, given = _required(codec, unit, sentence, glossary, is_long=len(ids) > longest)
+        parts = _parts(codec, ids, longest, required)
+        _check(parts, required, place, search)
         _, text = codec.config.split_tags(sentence.text)
         is_aligned = search.alignments or _kept_words(codec, text, sentence.kept)
+        all_ids = list(chain.from_iterable(parts))
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
-            EncodedSentence(key._replace(part=n), place, part, needed, given, list(islice(words, len(part))))
+            EncodedSentence(key._replace(part=n), place, part, required, given, list(islice(words, len(part))))
             for n, part in enumerate(parts)
         ]
     return encoded
@@ -270,67 +321,18 @@ def _stays(codec: TextCodec, sentence: Sentence) -> bool:
     return not any(map(str.isalpha, others))
 
 
-def _constraints(
-    codec: TextCodec, unit: Unit, sentence: Sentence, is_long: bool, glossary: Glossary | None
-) -> list[Sequence[str]]:
-    """Returns the alternatives of each constraint of a sentence; only the user's if it is translated in parts."""
-    constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
-    if glossary is not None:
-        _, text = codec.config.split_tags(sentence.text)
-        terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
-        if terms and is_long:
-            advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
-            console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
-        else:
-            constraints += terms
-    return constraints
-
-
-def _required(
-    codec: TextCodec, sentences: Sequence[tuple[str, str]], constraints: Sequence[Sequence[Sequence[str]]]
-) -> list[tuple[Required, Given]]:
-    """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text.
-
-    Args:
-        sentences: the source and the prefix of each sentence.
-        constraints: the alternatives of each constraint of each sentence.
-    """
-    in_capitals = [codec.config.lowers(source) for source, _ in sentences]
-    if not any(prefix for _, prefix in sentences) and not any(constraints):
-        return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
-    texts = [
-        codec.config.cased_for(source, text)
-        for (source, prefix), of_sentence in zip(sentences, constraints, strict=True)
-        for text in (prefix, *chain.from_iterable(of_sentence))
-    ]
-    ids = iter(codec.encode_target(texts))
-    required = []
-    for (_, prefix), of_sentence, lowered in zip(sentences, constraints, in_capitals, strict=True):
-        prefix_ids = tuple(next(ids))
-        alternatives = []
-        for phrases in of_sentence:
-            visible = [(text, phrase) for text, phrase in ((text, tuple(next(ids))) for text in phrases) if phrase]
-            # Of the alternatives, those that the model can write, if there are any.
-            alternatives.append([(text, phrase) for text, phrase in visible if UNK not in phrase] or visible)
-        as_given = partial(codec.target_phrase, in_capitals=lowered)
-        shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
-        given = Given(as_given(prefix, prefix_ids), tuple(filter(None, shown)), lowered)
-        encoded = (tuple(phrase for _, phrase in each) for each in alternatives)
-        required.append((Required(prefix_ids, tuple(filter(None, encoded))), given))
-    return required
-
-
-# How a part of a long sentence may end, if possible.
+# How a part of a long sentence ends, if possible.
 _SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
 
 
-def _parts(codec: TextCodec, ids: Sequence[int], tags: int, longest: int, required: Required) -> list[np.ndarray]:
+def _parts(codec: TextCodec, ids: Sequence[int], longest: int, required: Required) -> list[np.ndarray]:
     """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
 
     A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
-    single word that is longer is cut anywhere. The first `tags` ids are tags, which each part gets. A blank sentence
-    has no parts, unless its translation must have something.
+    single word that is longer is cut anywhere. Each part gets the tags. A blank sentence has no parts, unless its
+    translation must have something.
     """
+    tags = codec.tags_before(ids)
     if len(ids) == tags:
         return [np.array(ids, np.int64)] if required != Required() else []
     room = max(1, longest - tags)
@@ -343,6 +345,43 @@ def _parts(codec: TextCodec, ids: Sequence[int], tags: int, longest: int, requir
         goal = start + math.ceil(left / math.ceil(left / room))
         cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
     return [np.array([*ids[:tags], *ids[a:b]], np.int64) for a, b in pairwise([*cuts, len(ids)])]
+
+
+def _required(
+    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, is_long: bool
+) -> tuple[Required, Given]:
+    """Returns the prefix and the constraints of a sentence, as ids and as text.
+
+    They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
+    """
+    constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
+    if glossary is not None:
+        _, text = codec.config.split_tags(sentence.text)
+        terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
+        if terms and is_long:
+            advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
+            console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
+        else:
+            constraints += terms
+    lowered = codec.config.lowers(sentence.text)
+    if not unit.prefix and not constraints:
+        return Required(), Given(in_capitals=lowered)
+
+    def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
+        ids = codec.encode_target([phrase.lower() if lowered else phrase for phrase in phrases])
+        return list(zip(phrases, map(tuple, ids), strict=True))
+
+    alternatives = []
+    for phrases in constraints:
+        visible = [(phrase, ids) for phrase, ids in encoded(phrases) if ids]
+        # Of the alternatives, those that the model can write, if there are any.
+        alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
+    ((_, prefix),) = encoded([unit.prefix])
+    as_given = partial(codec.target_phrase, in_capitals=lowered)
+    shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
+    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowered)
+    ids_of = (tuple(ids for _, ids in each) for each in alternatives)
+    return Required(prefix, tuple(filter(None, ids_of))), given
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
@@ -380,13 +419,18 @@ def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int
         yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
 
 
+def in_batches(
+    work: Callable[[list[_Item]], Iterable[_Result]], items: Sequence[_Item], tokens: Sequence[int], batch_tokens: int
+) -> list[_Result]:
+    """Returns the result of work for each item. Work gets the items of a batch; see `longest_first`."""
+    results: dict[int, _Result] = {}
+    for batch in longest_first(tokens, batch_tokens):
+        results |= zip(batch, work([items[i] for i in batch]), strict=True)
+    return [results[i] for i in range(len(items))]
+
+
 def by_sentence(
-    codec: TextCodec,
-    units: Sequence[tuple[Unit, Sequence[Sentence]]],
-    translations: Mapping[Key, Sequence[Translation]],
-    *,
-    aligned: bool,
-    first: int = 1,
+    codec: TextCodec, units: Units, translations: Mapping[Key, Sequence[Translation]], *, aligned: bool, first: int = 1
 ) -> list[list[list[Translation]]]:
     """Returns the translations of each sentence of each unit, best first.
 
@@ -395,57 +439,33 @@ def by_sentence(
         aligned: whether alignments were asked for.
         first: the number of the first unit.
     """
-    parts: dict[tuple[int, int], list[Sequence[Translation]]] = {}
+    parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
     for key in sorted(translations):
-        parts.setdefault(key[:2], []).append(translations[key])
+        parts[key[:2]].append(translations[key])
+
+    def joined(sentence: Sentence, of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
+        if len(of_parts) == 1:
+            ranked: Iterable[Translation] = of_parts[0]
+        elif of_parts:  # the n-th translation joins the n-th translation of every part
+            ranked = [_joined(codec, translations) for translations in zip(*of_parts, strict=False)]
+        else:  # nothing of the sentence is translated
+            tags, text = codec.config.split_tags(sentence.text)
+            words = range(len(RAW_WORD.findall(text)))
+            ranked = [Translation(text.strip(), 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
+        return [_with_kept_words(codec, sentence, translation, aligned=aligned) for translation in ranked]
+
     return [
-        [
-            [
-                _with_kept_words(codec, sentence, translation, aligned=aligned)
-                for translation in _joined_parts(codec, sentence, parts.get((number, i), []), aligned=aligned)
-            ]
-            for i, sentence in enumerate(sentences)
-        ]
-        for number, (_, sentences) in enumerate(units, first)
+        [joined(sentence, parts[n, i]) for i, sentence in enumerate(sentences)]
+        for n, (_, sentences) in enumerate(units, first)
     ]
 
 
 def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation, *, aligned: bool) -> Translation:
-    """Returns a translation of a sentence with the words that stay as they are."""
+    """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
     tags, text = codec.config.split_tags(sentence.text)
-    words = _kept_words(codec, text, sentence.kept)
-    if not words:
-        return translation
-    links = {target: source - len(tags) for source, target in translation.alignment or () if source >= len(tags)}
-    kept, links = with_protected(text, words, translation.text, links, spaces=codec.has_spaces("target"))
-    alignment = tuple(sorted((source + len(tags), target) for target, source in links.items()))
-    return translation._replace(text=kept, alignment=alignment if aligned else None)
-
-
-def _joined_parts(
-    codec: TextCodec, sentence: Sentence, parts: Sequence[Sequence[Translation]], *, aligned: bool
-) -> list[Translation]:
-    """Returns the translations of a sentence; the n-th joins the n-th translation of every part."""
-    if len(parts) == 1:
-        return list(parts[0])
-    if not parts:
-        tags, text = codec.config.split_tags(sentence.text)
-        words = tuple((i + len(tags), i) for i in range(len(RAW_WORD.findall(text))))
-        return [Translation(text.strip(), 0.0, [], [], alignment=words if aligned else None)]
-    joined = []
-    for ranked in zip(*parts, strict=False):
-        alignment: list[AlignedWords] = []
-        first_word = 0  # of the part in the joined text
-        for part in ranked:
-            alignment += [(source, first_word + target) for source, target in part.alignment or ()]
-            first_word += codec.words_before(part.text)
-        joined.append(
-            Translation(
-                codec.join_target(part.text for part in ranked),
-                sum(part.score for part in ranked),
-                [piece for part in ranked for piece in part.pieces],
-                [log_prob for part in ranked for log_prob in part.log_probs],
-                alignment=tuple(sorted(alignment)) if alignment or aligned else None,
-            )
-        )
-    return joined
+    kept, alignment = translation.text, translation.alignment or ()
+    if words := _kept_words(codec, text, sentence.kept):
+        links = {target: source - len(tags) for source, target in alignment if source >= len(tags)}
+        kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"))
+        alignment = [(source + len(tags), target) for target, source in links.items()]
+    return translation._replace(text=kept, alignment=tuple(sorted(alignment)) if aligned else None)

@@ -7,7 +7,7 @@
 # an update takes is measured in pairs of dry runs. A row is scored on the validation set and on 2,000 pairs that are
 # split off the training text; no test set is used. CORPUS=folder names the folder with the raw corpus, train.en.gz to
 # val.de.gz; the default is Multi30k. LANGUAGES='en ja' names other languages. RUN=folder receives everything.
-# HELD_OUT=N holds out N pairs. Start the recipe again to resume it.
+# HELD_OUT=N holds out N pairs. TOKENIZER=none leaves out Moses. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
@@ -34,6 +34,7 @@ done
 [ ${#rows[@]} -gt 0 ] || rows=(base muon linear muon_linear seed2 muon_seed2)
 run_dir=$(path_or "${RUN:-}" runs/ablation)
 corpus=$(path_or "${CORPUS:-${MULTI30K:-}}" runs/multi30k-corpus)
+choose_tokenization moses
 read -r source target <<< "${LANGUAGES:-en de}"
 set_up_environment
 [ -e "$corpus/train.$source.gz" ] ||
@@ -48,9 +49,10 @@ make_data() { # its arguments are for the record of unless_there
         gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
     done
     run nmt preprocess --source-lang "$source" --target-lang "$target" --train "$run_dir/train" \
-        --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
+        --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000 "${tokenization[@]}"
 }
-unless_there "$run_dir/data" make_data CORPUS="$corpus" LANGUAGES="$source $target" HELD_OUT="$HELD_OUT"
+unless_there "$run_dir/data" make_data CORPUS="$corpus" LANGUAGES="$source $target" HELD_OUT="$HELD_OUT" \
+    TOKENIZATION="${tokenization[*]}"
 
 # arguments_of ROW: sets `arguments`, the command without its length. Each length has its own run folder.
 arguments_of() {

@@ -150,7 +150,7 @@ def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Pa
 
     run("clean", *options("whole"), "--workers=2")
     expected = [(tmp_path / f"whole.{name}").read_bytes() for name in names]
-    death = forks.At("nmt.jobs.folder.JobFolder.add", call=3)
+    death = forks.At("nmt.jobs.run.JobFolder.add", call=3)
     forks.run("clean", *options("killed"), "--workers=1", before=death, code=-signal.SIGKILL)
     assert not (tmp_path / "killed.en").exists()
     said = run("clean", *options("killed"), "--workers=1").stderr
@@ -226,7 +226,7 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     run(*scored(corpus, tmp_path / "whole", models, "--keep=0.5"))
     command = scored(corpus, tmp_path / "killed", models, "--keep=0.5")
     for _ in range(2):  # in the first direction, and then in the second
-        forks.run(*command, before=forks.At("nmt.jobs.folder.JobFolder.add", call=2), code=-signal.SIGKILL)
+        forks.run(*command, before=forks.At("nmt.jobs.run.JobFolder.add", call=2), code=-signal.SIGKILL)
     run(*command)
     assert pairs_in(tmp_path / "killed") == pairs_in(tmp_path / "whole")
     assert not list(tmp_path.glob("*.unfinished"))

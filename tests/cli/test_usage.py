@@ -307,7 +307,7 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (DataConfig, {"train": ("a", 3)}, "--train must be text, but is 3"),
     (DataConfig, {"test": "test"}, "--test must be a list in brackets, but is 'test'"),
     (DataConfig, {"tokenizer": "none", "normalize_punctuation": "source"},
-     "--normalize-punctuation is source, but --tokenizer none"),
+     "--normalize-punctuation is source, but needs --tokenizer moses; add it"),
     (DataConfig, {"encodings": 3},
      "--encodings is 3, but needs --subword-dropout or --subword-alpha; add one"),
     (DataConfig, {"sampled_side": "source"}, "--sampled-side is source, but needs --subword-dropout or"),

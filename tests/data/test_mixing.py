@@ -10,10 +10,10 @@ from conftest import invented_pairs, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.data.arrays import MixedOrder, Mixture
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
-from nmt.data.mixture import MixedOrder, Mixture
 
 
 @given(

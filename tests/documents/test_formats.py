@@ -32,7 +32,7 @@ HTML = """<!DOCTYPE html>
 <pre title="stays">code</pre><!-- <b title="stays"> --><script>var s="<b title='stays'>";</script></body></html>
 """
 MARKDOWN = """---
-title: stays
+layout: stays
 ---
 
 # A heading with `code` and *stress* #
@@ -155,7 +155,7 @@ def capitals(text: str, *kept: str) -> str:
 
 
 def test_markdown_in_capitals() -> None:
-    kept = ["title: stays", "`code`", '(https://x.org/a_b "title")', "pic.png", "https://example.org/foo_bar~baz"]
+    kept = ["layout: stays", "`code`", '(https://x.org/a_b "title")', "pic.png", "https://example.org/foo_bar~baz"]
     kept += ["&amp;", "<b>", "</b>", "<br>", "<https://auto.link>", "[^1]", "    code block", "d` |"]
     kept += ['```python\ncode = "fence"\n```', '<div align="center">', "<p>", '<img src="x"></p>', "</div>"]
     kept += ["[shortcut]: http://x 'title'", "[ref]: http://x", "[ref]"]
@@ -307,6 +307,7 @@ def test_damaged_files_are_refused(form: str, text: str, said: str) -> None:
 
 @pytest.mark.parametrize("form, before, repeated", [
     ("txt", "a", " "), ("html", "<p>a %", "0"), ("html", "", "<?"), ("html", "<p>a", "<!"), ("md", "<div>\n", "<a"),
+    ("md", "", "{/* "), ("md", "", "\\[\n"), ("md", "", "[^a]: "),
     ("srt", "00:00:01,0 --> 00:00:02,0\n<", "a"),
 ])  # fmt: skip
 def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: str) -> None:

@@ -1,5 +1,6 @@
 """PO: which messages are translated, how they are written, and that damaged files give one sentence."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,7 +80,13 @@ msgstr[1] ""
 
 def test_messages_without_translation_are_translated_and_fuzzy() -> None:
     read = document(MESSAGES)
-    assert texts(read) == ['Open <x0 translate="no">%s</x0>', "One file", "%d files", "a dog", "dogs"]
+    assert texts(read) == [
+        'Open <x0 translate="no">%s</x0>',
+        "One file",
+        '<x0 translate="no">%d</x0> files',
+        "a dog",
+        "dogs",
+    ]
     assert read.skipped == {"translated already": 2}
     opened, closed, saved, files, dogs, gone = written(translated(read))
     assert (opened.msgstr, opened.flags) == ("OPEN %s", ["fuzzy", "c-format"])
@@ -105,6 +112,109 @@ def test_all_messages_can_be_translated_anew() -> None:
     assert [one.msgstr for one in found[:3]] == ["OPEN %s", "CLOSE", "SAVE"]
     assert found[4].msgstr_plural == {0: "A DOG", 1: "DOGS"}
     assert all(one.fuzzy for one in found[:5]) and not found[5].fuzzy
+
+
+UNUSUAL = r"""# of the translator, which is longer than the lines of most programs, so that others wrap it to two
+msgid   "kept"
+  msgstr "as it  is"
+
+#, c-format
+#| msgid "before"
+msgid "with two " "strings"
+msgstr ""
+
+#~| msgid "older"
+#~ msgid "gone"
+#~ msgstr "weg"
+
+msgid "unfinished
+msgstr ""
+
+msgctxt "x"
+msgid ""
+"First.\n"
+"Second.\n"
+msgstr ""
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_only_translations_are_written(newline: str) -> None:
+    data = (HEADER.replace("Plural-Forms", "Language: de\\nPlural-Forms") + UNUSUAL).replace("\n", newline).encode()
+    read = document(data)
+    assert read.skipped == {"translated already": 1, "damaged": 1}
+    expected = (
+        data.decode().replace("#, c-format", "#, fuzzy, c-format").replace("msgctxt", f"#, fuzzy{newline}msgctxt")
+    )
+    parts = re.split(r'(?<=strings")\r?\nmsgstr ""|(?<=Second\.\\n")\r?\nmsgstr ""', expected)
+    lines = ['msgstr "WITH TWO STRINGS"', newline.join(['msgstr ""', '"FIRST.\\n"', '"SECOND.\\n"'])]
+    assert translated(read).decode() == newline.join([parts[0], lines[0] + parts[1], lines[1] + parts[2]])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_stays(encoding: str) -> None:
+    data = (HEADER + entry("é")).encode(encoding)
+    assert translated(document(data))[:3] == data[:3]
+    assert 'msgstr "É"' in translated(document(data)).decode(encoding)
+
+
+def test_a_file_without_new_translations_stays() -> None:
+    data = b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a"\nmsgstr "b"'
+    assert translated(document(data)) == data
+
+
+@pytest.mark.parametrize("forms, expected", [
+    ('msgstr[0]\n""\nmsgstr[1] ""', 'msgstr[0] "ONE"\nmsgstr[1] "MANY"'),
+    ('msgstr[0]\n"eins"\nmsgstr[1] ""', 'msgstr[0]\n"eins"\nmsgstr[1] "MANY"'),
+    ('msgstr[0]\n"eins"\nmsgstr[1]\n"viele"', 'msgstr[0]\n"eins"\nmsgstr[1]\n"viele"'),
+    ('msgstr[0] ""', 'msgstr[0] "ONE"\nmsgstr[1] "MANY"'),
+    ('msgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""', 'msgstr[0] "ONE"\nmsgstr[1] "MANY"'),
+])  # fmt: skip
+def test_plural_forms_keep_their_lines(forms: str, expected: str) -> None:
+    message = 'msgid "one"\nmsgid_plural "many"\n'
+    found = translated(document(f"{message}{forms}\n")).decode()
+    assert found.endswith(f"{message}{expected}\n")
+
+
+def test_a_form_for_several_numbers_has_the_placeholders_of_the_plural() -> None:
+    header = HEADER.replace("nplurals=2; plural=(n != 1);", "")
+    message = 'msgid "One file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
+    for target, first in {"de": "ONE FILE", "fr": "%d FILES", "ru": "%d FILES"}.items():
+        assert written(translated(document(message, target, header=header)))[0].msgstr_plural[0] == first
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_long_translations_are_wrapped_where_the_file_does_so(width: int) -> None:
+    other = str(polib.POEntry(msgid="other words " * 20, msgstr="x")) if width == 60 else ""
+    other = other or f'msgid "{"other words " * 20}"\nmsgstr "x"\n'
+    long = "many words " * 15
+    found = translated(document(f'{other}\nmsgid "short"\nmsgstr ""\n'), plain=str.upper).decode()
+    assert 'msgstr "SHORT"' in found
+    found = document(f'{other}\nmsgid "short"\nmsgstr ""\n').write([long]).decode()
+    assert (f'msgstr "{long}"' in found) == (width == 200)
+    assert written(found.encode())[1].msgstr == long
+
+
+@pytest.mark.parametrize("target, expected", [
+    ("de", "{n, plural, one {# DOG} other {DOGS}} BARK"),
+    ("ja", "{n, plural, one {# DOG} other {DOGS}} BARK"),
+    ("pl", "{n, plural, one {# DOG} few {DOGS} many {DOGS} other {DOGS}} BARK"),
+])  # fmt: skip
+def test_messages_of_icu(target: str, expected: str) -> None:
+    read = document(entry("{n, plural, one {# dog} other {dogs}} bark"), target)
+    assert written(translated(read))[0].msgstr == expected
+
+
+@pytest.mark.parametrize("msgid", [
+    "a %(two  spaces)s b", "a %(two\nlines)s b", "a { name } b",
+    "a {\u00a0name\u00a0} b", "a {{ two\nlines }} b", "a {% if x %} b", "a %{user} b",
+    "a #{user} b", "a %lld b", "a $t(x.y) b", "a :name b", "a $NAME$ b", "a %name% b", "a __x__ b", "a @:key b",
+    "a <%= x %> b", "a [0,1] b|c", "a  b", "a %H:%M b", "One.  Two.",
+])  # fmt: skip
+def test_only_text_changes(msgid: str) -> None:
+    expected = re.sub(r"\b[abc]\b|One|Two", lambda word: word[0].upper(), msgid)
+    assert result(msgid) == expected
+    assert written(copied(document(entry(msgid))))[0].msgstr == msgid
 
 
 def test_everything_else_stays() -> None:
@@ -145,16 +255,20 @@ def test_the_header_names_the_language_and_the_encoding(old: str, target: str, n
     assert found["Content-Type"] == "text/plain; charset=UTF-8"
 
 
-def test_other_encodings_become_utf_8() -> None:
-    data = (HEADER.replace("UTF-8", "ISO-8859-1") + entry("a café")).encode("iso-8859-1")
-    assert written(translated(document(data)))[0].msgstr == "A CAFÉ"
+@pytest.mark.parametrize("translation, encoding", [("CAFÉ", "ISO-8859-1"), ("カフェ", "UTF-8")])
+def test_the_encoding_stays_if_it_has_the_characters(translation: str, encoding: str) -> None:
+    data = (HEADER.replace("UTF-8", "ISO-8859-1") + "# é\n" + entry("a café")).encode("iso-8859-1")
+    found = document(data).write([translation]).decode(encoding)
+    assert f"charset={encoding}" in found and "# é\n" in found and f'msgstr "{translation}"' in found
 
 
 @pytest.mark.parametrize("msgid, flags, passages", [
-    ("Read %(n)s of {m} at 5 %", "", ["Read %(n)s of {m} at 5 %"]),
+    ("Read %(n)s of {m} at 5 %", "", [
+        'Read <x0 translate="no">%(n)s</x0> of <x1 translate="no">{m}</x1> at 5 %'
+    ]),
     ("%ld of 100%%", "c-format", ['<x0 translate="no">%ld</x0> of 100<x1 translate="no">%%</x1>']),
     ("{n:{w}} 5%d", "python-brace-format", ['<x0 translate="no">{n:{w}}</x0> 5%d']),
-    ("%ld is no format", "no-c-format", ["%ld is no format"]),
+    ("%-5d of %ld", "no-c-format", ['<x0 translate="no">%-5d</x0> of <x1 translate="no">%ld</x1>']),
     ("Copy %1 to %n", "qt-format", ['Copy <x0 translate="no">%1</x0> to <x1 translate="no">%n</x1>']),
     ("a <b>big</b> dog", "", ["a <g0>big</g0> dog"]),
     ("in <file> &amp; x < y", "", [
@@ -167,9 +281,19 @@ def test_other_encodings_become_utf_8() -> None:
         'See <x0 translate="no">``a b``</x0> and <x1 translate="no">:ref:`x`</x1>'
     ]),
     ("\n one\n two.\n\nThree\n", "", ["one<x0/> two.", "Three"]),
-    ("Usage:\n -a  does it\n -b  is it", "", ["Usage:", "-a  does it", "-b  is it"]),
+    ("Usage:\n -a  does it\n -b  is it", "", ["Usage:", "-a<x0/> does it", "-b<x0/> is it"]),
     ("one\n\ntwo", "", ["one", "two"]),
-    ("bell\x07 rings", "", ["bell<x0/> rings"]),
+    ("form\x0c feed", "", ["form<x0/> feed"]),
+    ("a\tb", "", ["a", "b"]),
+    ("<0>big</0> dog", "", ["<g0>big</g0> dog"]),
+    ("See https://x.org/a_(b) and a@b.org", "", [
+        'See <x0 translate="no">https://x.org/a_(b)</x0> and <x1 translate="no">a@b.org</x1>'
+    ]),
+    ("<a>Home</a><a href='x'>About us</a>", "", ["Home", "About us"]),
+    ("the <p><a>Home</a><a>About us</a></p>", "", ["the ", "Home", "About us"]),
+    ("in <m><a>Home</a><a>About us</a></m>", "", ["in <g0><g1>Home</g1><x2/> <g3>About us</g3></g0>"]),
+    ("s<em>an</em><b>d</b>", "", ["s<g0>an</g0><g1>d</g1>"]),
+    ("a <!-- b --> c", "", ["a <x0/> c"]),
     ("%d%%", "c-format", []),
 ])  # fmt: skip
 def test_placeholders_tags_and_lines(msgid: str, flags: str, passages: list[str]) -> None:
@@ -208,14 +332,20 @@ def test_placeholders_without_a_name_keep_their_order() -> None:
     assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"
 
 
+def test_tags_with_placeholders_are_written_once() -> None:
+    for tag, count in {"<a href='%s'>": 1, "<b>": 2}.items():
+        read = document(entry(f"{tag}one two{'</a>' if '%' in tag else '</b>'} three", "c-format"))
+        assert written(read.write(["<g0>eins</g0> drei <g0>zwei</g0>"]))[0].msgstr.count(tag) == count
+
+
 def test_tags_follow_their_words() -> None:
     assert result("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
 
 
 @pytest.mark.parametrize("data, message", [
     (b"", "x.po has no messages; is it a PO file?"),
-    (b"msgid \"a\nmsgstr \"\"\nfoo", "x.po is not a PO file (Syntax error in po file (line 3))"),
-    (b'msgid "a" "b"\nmsgstr ""\n', "x.po is not a PO file (Syntax error in po file (line 1)"),
+    (b"msgid \"a\nmsgstr \"\"\nfoo", "x.po is not a PO file (line 1 is damaged); correct it"),
+    (b'msgid "a"\nmsgstr ""\n\nfoo', "x.po is not a PO file (line 4 is damaged); correct it"),
     (HEADER.encode() + b'msgid "caf\xe9"\nmsgstr ""\n', "x.po is not in UTF-8, as its header says"),
     (b"\xde\x12\x04\x95" + bytes(40), "x.po is not in utf-8"),
 ])  # fmt: skip
@@ -227,7 +357,7 @@ def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
 
 def test_the_name_of_another_file_is_no_po_file(tmp_path: Path) -> None:
     (tmp_path / "other.po").write_text(HEADER + MESSAGES, encoding="utf-8")
-    with pytest.raises(NmtError, match=r"^x.po is not a PO file \(Syntax error in po file \(line 1\)\)"):
+    with pytest.raises(NmtError, match=r"^x.po is not a PO file \(line 1 is damaged\)"):
         document(f"{tmp_path}/other.po".encode())
 
 
@@ -258,7 +388,7 @@ def test_random_damage_gives_messages_or_one_sentence(damages: Any, stop: int) -
     except NmtError as error:
         assert "\n" not in str(error)
         return
-    written(translated(read))
+    translated(read)
 
 
 @pytest.mark.skipif(not shutil.which("msgfmt"), reason="msgfmt of gettext is not installed")

@@ -104,7 +104,7 @@ def test_files_that_cannot_be_translated_do_not_stop_the_others(command: Words, 
 def test_an_interrupted_job_resumes(command: Words, tmp_path: Path) -> None:
     run(*command[:-1], tmp_path / "expected")
     out = tmp_path / "out"
-    forks.run(*command, before=At("nmt.jobs.folder.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
+    forks.run(*command, before=At("nmt.jobs.run.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
     assert not out.exists()
     forks.run(*command, before=At("nmt.documents.translation.output_file", call=2), code=-signal.SIGKILL)
     assert list(tree(out)) == ["inner/two.TXT"]
@@ -124,7 +124,7 @@ def test_parts_of_a_job_are_merged(command: Words, tmp_path: Path) -> None:
 
 
 def test_a_changed_document_is_not_mixed_with_finished_work(command: Words, site: Path, tmp_path: Path) -> None:
-    forks.run(*command, before=At("nmt.jobs.folder.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
+    forks.run(*command, before=At("nmt.jobs.run.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
     before = (site / "one.txt").read_text()
     (site / "one.txt").write_text("other words")
     said = failed(*command)

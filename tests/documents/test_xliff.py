@@ -1,5 +1,6 @@
-"""XLIFF 1.2: which units get a target, how inline elements travel, and that damaged files give one sentence."""
+"""XLIFF 1 and 2: which units get a target, how inline elements travel, and that damaged files give one sentence."""
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -37,6 +38,11 @@ def targets(data: bytes) -> list[str]:
         text = etree.tostring(target, with_tail=False, encoding="unicode").replace(f' xmlns="{NAMESPACE}"', "")
         found.append(text.partition(">")[2].removesuffix("</target>") if "</target>" in text else "")
     return found
+
+
+def raw_targets(data: bytes) -> list[str]:
+    """Returns the content of each target, as the file writes it."""
+    return [part.partition("</target>")[0] for part in re.split(r"<target[^>]*>", data.decode())[1:]]
 
 
 def result(source: str, rest: str = "", translation: Any = None) -> str:
@@ -135,6 +141,177 @@ def test_units_that_are_not_to_be_translated_stay() -> None:
         assert read.skipped == {"not to be translated": 2}
 
 
+@pytest.mark.parametrize("attributes, source, expected", [
+    (' its:translate="no"', "dog", []),
+    ("", 'a <mrk mtype="x" its:translate="no">Foo Bar</mrk> b', ['a <x0 translate="no">Foo Bar</x0> b']),
+    ("", 'a <g id="1" translate="no">Foo <x id="2"/>Bar</g> b', ['a <x0 translate="no">Foo Bar</x0> b']),
+    ("", 'a <mrk mtype="x-its-translate-no">Foo</mrk> b', ['a <x0 translate="no">Foo</x0> b']),
+])  # fmt: skip
+def test_its_translate(attributes: str, source: str, expected: list[str]) -> None:
+    data = xliff(unit(source, attributes=attributes), ' xmlns:its="http://www.w3.org/2005/11/its"')
+    assert texts(read := document(data)) == expected
+    assert targets(copied(read)) == ([source] if expected else [])
+
+
+HTML = [
+    ("&lt;b&gt;big&lt;/b&gt; dog", ["<g0>big</g0> dog"]),
+    ('&lt;p&gt;A &lt;a href="x"&gt;dog&lt;/a&gt;.&lt;/p&gt;&lt;p&gt;B&lt;/p&gt;', ["A <g0>dog</g0>.", "B"]),
+    ("a &amp;amp; b&amp;nbsp;c", ['a <x0 translate="no">&amp;</x0> b<x1 translate="no">&nbsp;</x1>c']),
+    ("x &lt; y &quot;z&quot; &#233;", ["x &lt; y &quot;z&quot; &#233;"]),
+    ("<![CDATA[<p>A <b>big</b> & dog</p>]]>", ["A <g0>big</g0> &amp; dog"]),
+    ("One <![CDATA[<i>two</i> & three]]>", ["One <g0><g1>two</g1> &amp; three</g0>"]),
+    ("&lt;!-- note --&gt;dog", ["dog"]),
+    ("a &lt;b&gt;&lt;i&gt;&lt;/i&gt;&lt;/b&gt; dog", ["a <x0/> dog"]),
+    ('a <g id="1"><x id="2"/></g> dog', ["a <x0/> dog"]),
+    ('a <bpt id="1">&lt;i&gt;</bpt><ept id="1">&lt;/i&gt;</ept> dog', ["a <x0/> dog"]),
+    ("one&lt;br/&gt;two", ["one<x0/> two"]),
+    ('&lt;b&gt;one <x id="1"/>&lt;/b&gt; two', ["<g0>one <x1/></g0> two"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source, passages", HTML)
+def test_html_that_is_written_as_text(source: str, passages: list[str]) -> None:
+    read = document(xliff(unit(source)))
+    assert texts(read) == passages
+    assert raw_targets(copied(read)) == [source]
+
+
+def test_only_text_of_html_changes() -> None:
+    source = '&lt;p&gt;one &lt;b class="x"&gt;two&lt;/b&gt; &amp;amp; &amp;nbsp;three &lt;br/&gt;four&lt;/p&gt;'
+    for plain in (source, f"<![CDATA[{source.replace('&lt;', '<').replace('&gt;', '>').replace('&amp;', '&')}]]>"):
+        expected = plain
+        for word in ("one", "two", "three", "four"):
+            expected = expected.replace(word, word.upper())
+        assert raw_targets(translated(document(xliff(unit(plain))))) == [expected]
+
+
+def test_a_translation_cannot_end_a_cdata_section() -> None:
+    found = document(xliff(unit("<![CDATA[dog]]>"))).write(["]]&gt;&lt;x&gt;"])
+    assert etree.fromstring(found).findtext(".//{*}target") == "]]><x>"
+
+
+@pytest.mark.parametrize("target, expected", [
+    ("<target/>", "ONE.|TWO."),
+    ('<target><mrk mtype="seg" mid="1"/><mrk mtype="seg" mid="2"/></target>', "ONE.|TWO."),
+    ('<target><mrk mtype="seg" mid="1"> </mrk><mrk mtype="seg" mid="2"><x id="1"/></mrk></target>', "ONE.|TWO."),
+    ('<target><mrk mtype="seg" mid="1">Eins &amp;</mrk> <mrk mtype="seg" mid="2"/></target>', "Eins &|TWO."),
+    ('<target><mrk mtype="seg" mid="1">Eins.</mrk> <mrk mtype="seg" mid="2">Zwei.</mrk></target>', "Eins.|Zwei."),
+])  # fmt: skip
+def test_segments_without_text_are_translated(target: str, expected: str) -> None:
+    segments = '<mrk mtype="seg" mid="1">One.</mrk> <mrk mtype="seg" mid="2">Two.</mrk>'
+    data = xliff(unit("One. Two.", f"<seg-source>{segments}</seg-source>{target}"))
+    marks = etree.fromstring(translated(document(data))).find(".//{*}target").iter("{*}mrk")
+    assert "|".join(mark.text for mark in marks) == expected
+
+
+DECLARATIONS = ["", "<?xml version='1.0'?>\r\n", '<?xml version="1.0" encoding="{}" standalone="yes"?>\n<!-- a -->\n']
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
+def test_all_other_bytes_stay(declaration: str, encoding: str, end: str) -> None:
+    name = encoding.removesuffix("-sig").upper()
+    if encoding == "iso-8859-1" and "{}" not in declaration:
+        declaration = DECLARATIONS[-1]
+    body = xliff(unit("a&#x20;café  ’".replace("’", "&#8217;"), "  <note></note>\r\n", " xml:space='preserve'"))
+    text = declaration.format(name) + body.decode().partition("\n")[2].strip() + end
+    found = copied(document(text.encode(encoding), "de")).decode(encoding)
+    source = text.partition("<source>")[2].partition("</source>")[0]
+    target = f'\n  <target state="needs-review-translation">{source}</target>'
+    expected = text.replace("</source>", f"</source>{target}").replace('"html"', '"html" target-language="de"')
+    assert found == expected
+
+
+def test_a_file_without_new_translations_stays() -> None:
+    data = xliff(unit("dog", "<target   state='final' >Hund</target >")).replace(b"\n", b"\r\n")
+    assert translated(document(data)) == data
+
+
+def test_prefixes_of_names_stay() -> None:
+    data = xliff(unit("dog")).replace(b"<", b"<a:").replace(b"<a:/", b"</a:").replace(b"xmlns=", b"xmlns:a=")
+    assert b'<a:target state="needs-review-translation">DOG</a:target>' in translated(
+        document(data.replace(b"<a:?", b"<?"))
+    )
+
+
+@pytest.mark.parametrize("target, added", [("de", ""), ("ru", "few {# DOGS} many {# DOGS} ")])
+def test_messages_of_icu(target: str, added: str) -> None:
+    number = '<x id="INTERPOLATION" equiv-text="{{ n }}"/>'
+    source = f"{{VAR_PLURAL, plural, =0 {{none}} one {{{number} dog}} other {{# dogs}}}}"
+    found = targets(translated(document(xliff(unit(source)), target)))[0]
+    assert found == f"{{VAR_PLURAL, plural, =0 {{NONE}} one {{{number} DOG}} {added}other {{# DOGS}}}}"
+
+
+def test_plurals_of_symfony() -> None:
+    source = "It has {{ limit }} dog.|It has {{ limit }} dogs."
+    read = document(xliff(unit(source)))
+    assert len(texts(read)) == 2
+    assert targets(copied(read)) == [source]
+
+
+def xliff_2(units: str, attributes: str = ' trgLang="de"', version: str = "2.0") -> bytes:
+    start = f'<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="{version}" srcLang="en"{attributes}>'
+    return f'<?xml version="1.0"?>\n{start}<file id="f">{units}</file></xliff>\n'.encode()
+
+
+RICH_2 = (
+    'A <pc id="1" type="fmt">big <ph id="2"/>dog</pc> <mrk id="m1" translate="no">Foo Bar</mrk>, <sc id="3"/>it'
+    '<ec startRef="3"/> <sm id="m2" translate="no"/>stays <ph id="4"/>here<em startRef="m2"/><cp hex="0007"/> end.'
+)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_segments_of_xliff_2(version: str) -> None:
+    segment = '<unit id="u">\n  <segment id="s"{}>\n    <source>{}</source>{}\n  </segment>{}</unit>'
+    ignorable = "<ignorable><source> </source></ignorable>"
+    data = xliff_2(segment.format(' state="initial" subState="a:b"', RICH_2, "", ignorable), version=version)
+    read = document(data)
+    assert texts(read) == [
+        'A <g0>big <x1/>dog</g0> <x2 translate="no">Foo Bar</x2>, <g3>it</g3> <x4 translate="no">stays here</x4>'
+        "<x5/> end."
+    ]
+    target = f"\n    <target>{RICH_2}</target>"
+    expected = xliff_2(segment.format(' state="translated"', RICH_2, target, ignorable), version=version)
+    assert copied(read) == expected
+    capitals = RICH_2.replace("big", "BIG").replace(">dog", ">DOG").replace(">it<", ">IT<").replace("end.", "END.")
+    assert raw_targets(translated(read)) == [capitals]
+
+
+@pytest.mark.parametrize("attributes, target, is_translated", [
+    ("", "", True), ("", "<target/>", True), (' state="initial"', "<target>dog</target>", True),
+    ("", "<target>Hund</target>", False), (' state="final"', "<target>Hund</target>", False),
+])  # fmt: skip
+def test_segments_of_xliff_2_with_a_translation_stay(attributes: str, target: str, is_translated: bool) -> None:
+    data = xliff_2(f'<unit id="u"><segment{attributes}><source>dog</source>{target}</segment></unit>')
+    found = translated(read := document(data))
+    assert bool(read.passages) == is_translated
+    assert (raw_targets(found) == ["DOG"] and b'state="translated"' in found) if is_translated else found == data
+
+
+def test_units_of_xliff_2_that_are_not_to_be_translated_stay() -> None:
+    inner = "<segment><source>{}</source></segment>"
+    data = xliff_2(
+        f'<unit id="u" translate="no">{inner.format("a")}</unit>'
+        f'<group id="g" translate="no"><unit id="v">{inner.format("b")}</unit>'
+        f'<unit id="w" translate="yes">{inner.format("c")}</unit></group>'
+    )
+    read = document(data)
+    assert (texts(read), read.skipped) == (["c"], {"not to be translated": 2})
+
+
+def test_xliff_2_names_the_target_language() -> None:
+    data = xliff_2('<unit id="u"><segment><source>dog</source></segment></unit>', "")
+    assert etree.fromstring(translated(document(data, "pt_BR"))).get("trgLang") == "pt-BR"
+
+
+def test_a_repeated_element_of_xliff_2_has_an_identifier_of_its_own() -> None:
+    source = '<pc id="1">one two</pc> three'
+    data = xliff_2(f'<unit id="u"><segment><source>{source}</source></segment></unit>')
+    found = document(data).write(["<g0>eins</g0> drei <g0>zwei</g0>"])
+    assert raw_targets(found) == ['<pc id="1">eins</pc> drei <pc id="1-2">zwei</pc>']
+
+
 def test_the_target_keeps_its_attributes_and_its_place() -> None:
     old = '<target xml:lang="de" state="new" state-qualifier="x" phase-name="p"/>'
     rest = f"{old}\n  <alt-trans><target>Katze</target></alt-trans>"
@@ -157,7 +334,9 @@ def test_the_file_names_the_target_language(attributes: str, target: str, langua
 
 def test_line_breaks_stay_where_spaces_are_preserved() -> None:
     source = "One\n  two.\nThree"
-    assert result(source) == "ONE TWO. THREE"
+    assert texts(document(xliff(unit(source)))) == ["One<x0/> two.", "Three"]
+    assert result(source) == "ONE\n  TWO.\nTHREE"
+    assert texts(document(xliff(unit("One\n  Two")))) == ["One<x0/> Two"]
     data = xliff(unit(source, attributes=' xml:space="preserve"'))
     assert texts(document(data)) == ["One<x0/> two.", "Three"]
     assert targets(translated(document(data))) == ["ONE\n  TWO.\nTHREE"]
@@ -180,8 +359,8 @@ def test_a_unit_without_words_gets_a_copy() -> None:
     (xliff("<trans-unit>"), "x.xlf is not well-formed XML"),
     (xliff(unit("dog"))[:-20], "x.xlf is not well-formed XML"),
     (xliff(unit("a&e;"), before='<!DOCTYPE xliff [<!ENTITY e "x">]>'), "x.xlf has a document type declaration"),
-    (xliff("", version="2.0"), "x.xlf has XLIFF 2.0, not XLIFF 1.2; convert it to XLIFF 1.2"),
-    (b"<html/>", "x.xlf has the element html, not XLIFF 1.2; convert it to XLIFF 1.2"),
+    (xliff("", version="3.0"), "x.xlf has XLIFF 3.0, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0"),
+    (b"<html/>", "x.xlf has the element html, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0"),
     (b"<a>" * 300 + b"</a>" * 300, "x.xlf is not well-formed XML"),
 ])  # fmt: skip
 def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:

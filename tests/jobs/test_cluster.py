@@ -25,9 +25,8 @@ from test_jobs import finished_shards
 from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, StoppedError
-from nmt.jobs.folder import Preparation, job_folder
 from nmt.jobs.ray import Worker, connected, on_cluster
-from nmt.jobs.run import finish_shards
+from nmt.jobs.run import job_folder
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.translate.job import placed
@@ -146,12 +145,12 @@ def double(
     (folder / "deaths").touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     source = Files([[str(folder / "numbers")]], ["--input"])
-    begin = Preparation(source=source, shard_rows=rows, settings={})
     config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
-    with job_folder(str(folder / "out"), "--output", begin, config) as job, progress:
+    job_of = partial(job_folder, str(folder / "out"), "--output", source, config)
+    with job_of(shard_rows=rows, settings={}) as job, progress:
         progress.describe = Mock()  # type: ignore[method-assign]
         doubling = Doubling(folder / "deaths", survives, device=device)
-        finish_shards(doubling, source, job, Execution(config, workers, partial(on_cluster, config)), progress)
+        job.finish_shards(doubling, Execution(config, workers, partial(on_cluster, config)), progress)
         numbers = [number for _, result in job.results() for number in result.values]
         job.finish()
     assert progress.completed == 20

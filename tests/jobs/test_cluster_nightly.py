@@ -18,7 +18,7 @@ from nmt.errors import NmtError
 from nmt.jobs.ray import connected
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("cluster")]
-ADD = "nmt.jobs.folder.JobFolder.add"  # is called for each finished shard
+ADD = "nmt.jobs.run.JobFolder.add"  # is called for each finished shard
 GENERATE = "generate run/best.safetensors --input=valid.en --max-length-offset=3 --device=cpu --shard-lines=2"
 PREPROCESS = "preprocess --source-lang=en --target-lang=de --train=train --valid=valid --vocab-size=330 --shard-lines=1"
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +30,8 @@ from tasks import Doubling
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError, StoppedError
-from nmt.jobs.folder import Preparation, job_folder
-from nmt.jobs.plan import make_plan
-from nmt.jobs.run import Run
-from nmt.jobs.source import ArrivingChunks, Files
+from nmt.jobs.run import JobFolder, Run, job_folder
+from nmt.jobs.source import ArrivingChunks, Files, make_plan
 from nmt.jobs.stream import Execution, Result
 from nmt.text.corpus import read_rows
 
@@ -117,7 +116,7 @@ def expected(command: Words, tmp_path: Path) -> bytes:
     return (tmp_path / "undisturbed").read_bytes()
 
 
-ADD, REPLACE = "nmt.jobs.folder.JobFolder.add", "pathlib.Path.replace"
+ADD, REPLACE = "nmt.jobs.run.JobFolder.add", "pathlib.Path.replace"
 
 
 def test_a_job_that_is_killed_anywhere_resumes(command: Words, expected: bytes, tmp_path: Path) -> None:
@@ -126,13 +125,13 @@ def test_a_job_that_is_killed_anywhere_resumes(command: Words, expected: bytes, 
         (At(REPLACE, matching="manifest.json"), 0),
         (At(REPLACE, matching="shards/", call=3), 2),
         (At(ADD, call=2, after=True), 4),
-        (At("nmt.jobs.folder.JobFolder.results"), 7),  # when the output is put together
+        (At("nmt.jobs.run.JobFolder.results"), 7),  # when the output is put together
         (At(REPLACE, matching="/.out.partial"), 7),
     ):
         forks.run(*command, before=death, code=-signal.SIGKILL)
         assert finished_shards(kept) == shards
         assert not (tmp_path / "out").exists()
-    forks.run(*command, before=At("nmt.jobs.folder._remove_work"), code=-signal.SIGKILL)
+    forks.run(*command, before=At("nmt.jobs.run._remove_work"), code=-signal.SIGKILL)
     for _ in range(2):  # what has been left does not keep the same command from making the output again
         assert (tmp_path / "out").read_bytes() == expected
         run(*command)
@@ -282,22 +281,22 @@ def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: byte
 
 @pytest.mark.parametrize("step", ["_remove_work", "remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
-    said = forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM)).errors
+    said = forks.run(*interrupted, before=At(f"nmt.jobs.run.{step}", do=signal.SIGTERM)).errors
     assert "rescore: 51 lines in" in said
     assert "61 lines, " in said
     assert (tmp_path / "out").exists()
     assert not (tmp_path / "out.unfinished").exists()
 
 
-def preparation(source: Path, shard_rows: int = 10) -> Preparation:
-    return Preparation(source=Files([[str(source)]], ["--input"]), shard_rows=shard_rows, settings={"a": (1, 2)})
+def opened(source: Path, dest: Path, shard_rows: int = 10) -> AbstractContextManager[JobFolder]:
+    files = Files([[str(source)]], ["--input"])
+    return job_folder(str(dest), "--output", files, JobConfig(), shard_rows=shard_rows, settings={"a": (1, 2)})
 
 
 def test_two_processes_do_not_write_one_output(source: Path, tmp_path: Path) -> None:
-    job = str(tmp_path / "out"), "--output", preparation(source), JobConfig()
-    with job_folder(*job) as folder:
+    with opened(source, tmp_path / "out") as folder:
         folder.add(folder.plan.shards[0], Result([]))
-        with pytest.raises(NmtError, match="is in use by another process"), job_folder(*job):
+        with pytest.raises(NmtError, match="is in use by another process"), opened(source, tmp_path / "out"):
             pass
     assert (tmp_path / "out.unfinished").exists()
 
@@ -309,14 +308,14 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("job")
     source = folder / "source"
     source.write_text("x\n" * data.draw(st.integers(1, 30)))
-    dest, begin = str(folder / "out"), preparation(source, data.draw(st.integers(1, 8)))
-    with pytest.raises(StoppedError), job_folder(dest, "--output", begin, JobConfig()) as job:
+    dest, shard_rows = folder / "out", data.draw(st.integers(1, 8))
+    with pytest.raises(StoppedError), opened(source, dest, shard_rows) as job:
         results = [Result([f"shard {i} ä\n", {"n": i}], {"x": np.arange(i)}) for i in range(len(job.plan.shards))]
         order = data.draw(st.permutations(range(len(results))))
         for number in order[: data.draw(st.integers(1, len(order)))]:
             job.add(job.plan.shards[number], results[number])
         raise SystemExit(143)
-    with job_folder(dest, "--output", begin, JobConfig()) as job:
+    with opened(source, dest, shard_rows) as job:
         for shard in job.todo():
             job.add(shard, results[shard.number])
         for (_, kept), expected in zip(job.results(), results, strict=True):
@@ -351,7 +350,7 @@ def test_parts_of_a_job_may_begin_at_the_same_time(command: Words, expected: byt
     """The first part prepares the job, and goes on when the second one has said that it waits for that."""
     reports = tasks.Reports()
     wait = partial(tasks.report_and_wait, reports.port)
-    first = forks.start(*command, "--shard=1/2", before=At("nmt.jobs.folder._opened", do=wait))
+    first = forks.start(*command, "--shard=1/2", before=At("nmt.jobs.run._opened", do=wait))
     preparing, _ = reports.next()
     says = At("nmt.console.info", matching="waiting for another process, which prepares", after=True, do=wait)
     second = forks.start(*command, "--shard=2/2", before=says)
@@ -393,9 +392,9 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
         segments.append(paths)
         expected += list(read_rows(*paths))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nmt.jobs.plan._BLOCK", data.draw(st.sampled_from([1, 3, 100])))
+        patch.setattr("nmt.jobs.source._BLOCK", data.draw(st.sampled_from([1, 3, 100])))
         most = data.draw(st.sampled_from([1, 10]))
-        patch.setattr("nmt.jobs.plan.MOST_SHARDS", most)
+        patch.setattr("nmt.jobs.source.MOST_SHARDS", most)
         plan = make_plan(segments, data.draw(st.integers(1, 5)))
     assert len(plan.shards) <= max(most, len(segments))
     files = Files(segments)
@@ -444,7 +443,7 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"])
     execution = Execution(JobConfig(shard_lines=6), 2)
     with Progress("double", None, "number") as progress:
-        Run.of_files(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
+        Run(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
 
 
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:

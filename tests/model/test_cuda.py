@@ -12,7 +12,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import MicroBatch, make_update
-from nmt.model.device import Runtime
+from nmt.model.device import Runtime, moved
 from nmt.model.packing import compile_layers, kernel_works, obstacle_to_packing
 from nmt.training.loss import TrainingLoss
 
@@ -119,7 +119,7 @@ def test_an_update_does_not_wait_for_the_gpu(trained: Path, packs: bool) -> None
     torch.cuda.set_sync_debug_mode("error")
     try:
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=packs):
-            loss, _ = model(batch.to(torch.device("cuda")))
+            loss, _ = model(moved(batch, torch.device("cuda")))
         loss.backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -20,16 +20,9 @@ from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops, weight_shapes
 from nmt.model.attention import Additive, DotProduct, attend
 from nmt.model.cpu_kernels import Dropout, linear, random_mask
-from nmt.model.incremental import start, step
 from nmt.model.masks import Block, Layout, self_attention_mask
-from nmt.model.transformer import (
-    DecoderLayer,
-    EncoderLayer,
-    LearnedPositions,
-    MultiHeadAttention,
-    SinusoidalPositions,
-    Transformer,
-)
+from nmt.model.positions import LearnedPositions, SinusoidalPositions
+from nmt.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer, start, step
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
 VOCABULARY = 50

@@ -98,7 +98,7 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     checkpoint, source, target = trained / "run" / "average.safetensors", "Ba de ki.", "ik ed ab !"
     found = attention_of(str(checkpoint), source, target)
     engine = PyTorchEngine.load(checkpoint, runtime=FP32)
-    model, codec = engine.ensemble.models[0], engine.codec
+    model, codec = engine.models[0], engine.codec
     ((source_ids,), (target_ids,)) = codec.encode_source([source]), codec.encode_target([target])
     taken: dict[str, tuple] = {}
     for name, module in model.named_modules():

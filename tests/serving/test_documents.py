@@ -26,7 +26,7 @@ from nmt.serving.guard import Guard
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import Service, load_models
-from nmt.translate.records import Translation
+from nmt.translate.units import Translation
 
 OPTIONS = ["--device=cpu", "--precision=fp32"]
 TEXT = "Some words. A few more!\n\n  pieces to learn\nSome words.\n"

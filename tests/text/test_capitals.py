@@ -18,7 +18,7 @@ from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
-from nmt.translate.units import Unit, encode
+from nmt.translate.units import Sentence, Unit, encode
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 LOWERED = dataclasses.replace(TEXT_CONFIG, lower_capitals=True, tags=("<bt>",))
@@ -78,7 +78,7 @@ def test_a_prefix_and_phrases_are_lowered_and_written_as_given() -> None:
         Unit("mulo", prefix="BA KI", constraints=("BAKI KILO",)),
         Unit("MULO BAKI"),
     ]
-    cut = [(unit, unit.sentences(codec(), "unit")) for unit in units]
+    cut = [(unit, [Sentence(0, unit.source)]) for unit in units]
     first, second, third = encode(codec(), cut, SearchConfig())
     lower, as_given = (
         codec().target.encode([f(t) for t in ("BA KI", "BAKI KILO", "iPhone")]) for f in (str.lower, str)

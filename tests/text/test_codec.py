@@ -8,13 +8,11 @@ from checkpoints import TEXT_CONFIG, change
 from conftest import invented_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sacremoses.corpus import NonbreakingPrefixes
 
 from nmt.config import DataConfig
 from nmt.data.corpora import text_config
 from nmt.errors import NmtError
-from nmt.text.codec import Moses, TextCodec
-from nmt.text.languages import MOSES, WITHOUT_SPACES
+from nmt.text.codec import WHOLE, Moses, TextCodec
 from nmt.text.subword import Subword
 from nmt.text.words import Given, is_blank
 
@@ -168,27 +166,21 @@ def test_parts_of_a_line_are_joined_as_the_language_is_written() -> None:
 
 
 @pytest.mark.parametrize("source, target, options, tokenizers", [
-    ("zh_TW", "en-GB", {}, ("none", "moses-en")),
-    ("deu_Latn", "jpn_Jpan", {}, ("moses-de", "none")),
-    ("hi", "words", {}, ("none", "none")),
-    ("en", "zh", {"tokenizer": "moses"}, ("moses-en", "moses-zh")),
-    ("en", "zh", {"tokenizer": "none"}, ("none", "none")),
+    ("en", "de", {}, ("none", "none")),
+    ("deu_Latn", "fr-CA", {"tokenizer": "moses"}, ("moses-de", "moses-fr")),
+    ("en", "zh_TW", {"tokenizer": "moses"}, ("moses-en", "moses-zh")),
 ])  # fmt: skip
-def test_the_tokeniser_is_chosen_for_each_language(
+def test_text_is_raw_unless_moses_is_chosen(
     source: str, target: str, options: dict[str, str], tokenizers: tuple[str, str]
 ) -> None:
     config = text_config(data_config(source_lang=source, target_lang=target, **options))
     assert (config.source_tokenizer, config.target_tokenizer) == tokenizers
-
-
-def test_moses_is_chosen_only_where_it_has_rules() -> None:
-    assert NonbreakingPrefixes().available_langs.keys() >= MOSES
-    assert not MOSES & WITHOUT_SPACES
+    assert config.normalize_punctuation == "none"
 
 
 ENGLISH = "“It’s late — don’t,” she said; ‘go’."
 GERMAN = "„Wie geht’s?“, sagte sie – »gut«, rief er … na ja… (am 3. Mai)."
-PLAIN_GERMAN = '"Wie geht\'s?", sagte sie - "gut", rief er... na ja... (am 3. Mai).'
+PLAIN_GERMAN = '"Wie geht\'s?", sagte sie - "gut", rief er ... na ja... (am 3. Mai).'
 
 
 @pytest.mark.parametrize("sides, target", [("both", PLAIN_GERMAN), ("source", GERMAN), ("none", GERMAN)])
@@ -211,7 +203,7 @@ moses = cache(Moses)
     ("en", "Dr. Lamb doesn't know (yet), does he?", "Dr. Lamb doesn 't know ( yet ) , does he ?"),
     ("en", "“AT&T’s” <b> costs (1,250.50 | [x]).", "\" AT&T's \" <b> costs ( 1,250.50 | [ x ] ) ."),
     ("en", "ꙮ and/or 6/7, ꙮ.", "ꙮ and/or 6/7 , ꙮ."),
-    ("en", "“Quoted” – it’s …", '" Quoted " - it \'s ...'),
+    ("en", "“Quoted” – it’s…", '" Quoted " - it \'s ...'),
     ("de", "Das ist z.B. die Ost-West-Achse, ca. 3,5 km.", "Das ist z.B. die Ost-West-Achse , ca. 3,5 km ."),
     ("fr", "L'homme n'a qu'un « chien » !", 'L\' homme n\' a qu\' un " chien " !'),
     ("en", "  spread \t out\u2028 text\x1c here ", "spread out text here"),
@@ -240,6 +232,88 @@ def test_text_is_split_into_the_right_tokens(lang: str, text: str, tokens: str) 
 def test_ordinary_text_is_restored(lang: str, text: str) -> None:
     with_ascii_quotes = text.replace("„", '"').replace("“", '"')
     assert moses(lang).detokenize(moses(lang).tokenize(text)) == with_ascii_quotes
+
+
+TRICKY = [
+    # numbers
+    "10 000 people", "10,000 or 10.000", "1 234 567,89 €", "+1 (555) 123-4567", "0049 (0)30 1234-56", "5 % of 20%",
+    'a 19" monitor', "He is 5'10\" tall.", "3'20'' N", "1:30 and 16 : 9", "$ 5 or 5 $, 5 $ each", "2. 3. 4 . 5",
+    # brackets
+    "26(1)(c)", "Person(en) and f(x)=y", "https://de.wikipedia.org/wiki/Python_(Sprache)", "( a ) (b )( c)",
+    "a[0][1] {x}",
+    # quotes and apostrophes
+    'He said "no".', '"no," he said', '"a". "b", "c"', "Run `nmt` or ``x``.", "un po' di pane", "Hans' Haus",
+    "goin' home", "rock 'n' roll in the '90s", "'tis", "l'\"a\" et la \"b\"", "''bold'' and '''more'''",
+    "\" x \" ' y '",
+    # punctuation and spaces around it
+    "le mot; la suite: oui? Non! 5%", "le mot ; la suite : oui ? Non ! 5 %", "one , two .", "wait...what ... ..",
+    "a--b - c -d", "a/b\\c & d &amp; e", '<a href="x">b</a>', "¿Qué? ¡No!", "你好 吗 a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("lang", ["en", "de", "fr", "it", "es", "cs", "fi", "zh"])
+def test_what_the_scripts_cannot_restore_is_not_touched(lang: str, normalize: bool) -> None:
+    script = moses(lang, normalize)
+    assert [script.detokenize(script.tokenize(text)) for text in TRICKY] == TRICKY
+
+
+@pytest.mark.parametrize("lang", ["en", "de", "fr"])
+@pytest.mark.parametrize("text, ascii_text", [
+    ("10\u00a0000\u202fm, 5\u00a0%\u2009!", "10 000 m, 5 % !"),
+    ("„a“ “b”, »c« «d» «\u00a0e\u202f»; ’’f’’ ‘g’ l’été", '"a" "b", "c" "d" "e"; "f" \'g\' l\'été'),
+    ("dit « oui ». 1990–95 a—b — c … d…", 'dit "oui". 1990-95 a - b - c ... d...'),
+    ("»a« und »b«", '"a" und "b"'),
+])  # fmt: skip
+def test_normalisation_changes_what_it_names_and_no_more(lang: str, text: str, ascii_text: str) -> None:
+    assert moses(lang).detokenize(moses(lang).tokenize(text)) == ascii_text
+    assert moses(lang, False).detokenize(moses(lang, False).tokenize(text)) == text
+
+
+CHARACTERS = st.one_of(
+    st.sampled_from("abé aB1 5,.;:!?%$€ \"'`´’„“«»–—… ()[]{}<>/&@#_-=+* "), st.characters(exclude_categories=["Cs"])
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(["en", "de", "fr", "it", "es", "cs", "fi", "ko", "zh"]), st.text(CHARACTERS, max_size=60))
+def test_moses_restores_any_text(lang: str, text: str) -> None:
+    script = moses(lang, False)
+    assert script.detokenize(script.tokenize(text)) == " ".join(filter(None, text.split(" ")))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(["en", "de", "fr", "it", "es", "cs"]), st.text(CHARACTERS, max_size=60))
+def test_normalising_and_moses_restore_any_ascii_text(lang: str, text: str) -> None:
+    ascii_text = " ".join(text.encode("ascii", "ignore").decode().split())
+    assert moses(lang).detokenize(moses(lang).tokenize(ascii_text)) == ascii_text
+
+
+@given(st.text(CHARACTERS, max_size=60))
+def test_any_text_survives_without_a_tokeniser(text: str) -> None:
+    raw = codec(source_tokenizer="none", target_tokenizer="none")
+    text = " ".join(filter(None, text.replace("▁", " ").replace("\n", " ").split(" "))) if text.strip() else ""
+    assert raw.decode_target(raw.encode_target([text])) == [text]
+    assert raw.target.decode(raw.encode_source([text])) == [text]
+
+
+@pytest.mark.parametrize("space", "\u00a0\u202f\u2009\u3000\t\u2028\x85")
+@pytest.mark.parametrize("tokenizer", ["none", "moses-fr"])
+def test_other_spaces_within_a_line_stay(tokenizer: str, space: str) -> None:
+    made = codec(target_tokenizer=tokenizer, normalize_punctuation="source")
+    lines = [f"10{space}000 ba{space}; ki {space} lo", f"ba{space}{space}ki."]
+    assert made.decode_target(made.encode_target(lines)) == lines
+
+
+def test_a_normalising_model_has_plain_spaces_only() -> None:
+    assert moses("fr").detokenize("10\u2028000 l' ami\u00a0!") == "10 000 l'ami !"
+
+
+def test_a_model_that_does_not_know_the_mark_of_words_does_not_get_it() -> None:
+    spaced = codec(source_tokenizer="moses-en")
+    assert WHOLE in moses("en").tokenize("ba , ki")
+    assert spaced.encode_source(["ba , ki"]) == spaced.encode_source(["ba, ki"])
+    assert spaced.decode_target(spaced.encode_target(["ba , ki"])) == ["ba , ki"]
 
 
 def test_html_entities_are_ordinary_text() -> None:

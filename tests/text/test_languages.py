@@ -70,8 +70,9 @@ def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Pat
         (tmp_path / f"{name}.en").write_bytes("".join(f"({' '.join(text)}).\n" for text in texts).encode())
     corpora = [f"--{name}={tmp_path / name}" for name in ("train", "valid")]
     options = ["--source-lang=en", "--target-lang=zh", "--vocab-size=310", "--workers=1"]
+    options += ["--tokenizer=moses", "--normalize-punctuation=source"]
     log = run("preprocess", *options, *corpora, f"--dest={tmp_path / 'data'}").stderr
-    assert "tokenisation: en moses-en, zh none; --normalize-punctuation both" in log
+    assert "tokenisation: en moses-en, zh moses-zh; --normalize-punctuation source" in log
 
     train(tmp_path / "data", tmp_path / "run", "--max-updates=20")
     (valid,) = records(tmp_path / "run", "valid")

@@ -32,7 +32,7 @@ LAST = "snapshot-00000020.safetensors"
 
 
 def beginning(data: DataFolder, world: World) -> Training:
-    return Training(data, MODEL, TrainConfig(save_dir="run"), world, RUNTIME, StopSignals(lambda: None))
+    return Training(data, MODEL, TrainConfig(save_dir="run"), (world, RUNTIME, StopSignals(lambda: None)))
 
 
 def fail() -> NoReturn:

@@ -12,7 +12,7 @@ from conftest import invented_pairs, token_arrays
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import make_micro_batch
 from nmt.model.architectures import model_config
-from nmt.model.attention_weights import recording
+from nmt.model.attention import recording
 from nmt.model.transformer import Transformer
 from nmt.training.loss import TrainingLoss
 

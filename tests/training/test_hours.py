@@ -25,7 +25,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import clock as clock_module
 from nmt.training import hours, loop
-from nmt.training.clock import Choice, Corpus, Pace, schedule
+from nmt.training.clock import Choice, Corpus, choose_by_updates
 from nmt.training.hours import choose
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Training
@@ -75,7 +75,8 @@ def test_validations_and_saves_take_a_tenth_of_the_time(
     updates: int, seconds: float, validation: float, save: float
 ) -> None:
     """The validation and the save at the end are always made."""
-    options = {name: choice.value for name, choice in schedule(updates, Pace(seconds, validation, save), {}).items()}
+    choices = choose_by_updates(updates, {}, seconds, validation, save)
+    options = {name: choice.value for name, choice in choices.items()}
     total = updates * seconds
     for cost, every in ((validation, options["valid_updates"]), (save, options["save_updates"])):
         assert (updates // every) * cost <= total / 30 * 1.001

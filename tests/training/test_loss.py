@@ -15,8 +15,8 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.transformer import Transformer
+from nmt.training.learning_rate import learning_rate
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import learning_rate
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2, d_k=8, d_v=8, dropout=0.0)
 

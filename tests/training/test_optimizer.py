@@ -20,7 +20,8 @@ from nmt.model import device
 from nmt.model.device import set_up
 from nmt.model.transformer import Transformer
 from nmt.training import optimizer as optimizer_module
-from nmt.training.optimizer import Optimizer, learning_rate
+from nmt.training.learning_rate import learning_rate
+from nmt.training.optimizer import Optimizer
 from nmt.training.state import matrices
 from nmt.training.train import train as train_model
 

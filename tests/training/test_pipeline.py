@@ -20,11 +20,11 @@ from conftest import invented_pairs
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import MicroBatch
-from nmt.model import incremental
-from nmt.model.incremental import DecoderCache
+from nmt.model import transformer
+from nmt.model.cache import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
-from nmt.training import dry_run, loop
+from nmt.training import loop
 from nmt.training import update as update_module
 from nmt.training.state import Training
 
@@ -94,7 +94,7 @@ def test_a_dry_run_says_how_long_an_update_takes(
         stream, count = arguments[1:3]
         return None, seconds * sum(len(update.batches) for update in islice(stream, count))
 
-    monkeypatch.setattr(dry_run, "timed_updates", timed)
+    monkeypatch.setattr("nmt.training.train.timed_updates", timed)
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--device-tokens=500"
     for seconds in (0.5, 60.0):
         log = run(*command, "--dry-run").stderr
@@ -131,7 +131,7 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(
         return value
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * minutes[0]))
-    monkeypatch.setattr("nmt.training.skipped._readable_later", lambda flag: lambda: taking(1, bool(flag)))
+    monkeypatch.setattr("nmt.training.update._readable_later", lambda flag: lambda: taking(1, bool(flag)))
     monkeypatch.setattr(loop, "validate", lambda *arguments: taking(60, validate(*arguments)))
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=10", "--precision=bf16", "--save-minutes=2", "--valid-metric=nll", "--valid-updates=5"]
@@ -205,10 +205,10 @@ def test_batches_are_halved_if_memory_runs_out(
         sizes.append(len(source.lengths_B))
         if sizes[-1] > room:
             raise torch.OutOfMemoryError("CUDA out of memory (not really)")
-        return incremental.start(model, ids_N, source, beam)
+        return transformer.start(model, ids_N, source, beam)
 
     room = 1
-    monkeypatch.setattr("nmt.translate.ensemble.start", start)
+    monkeypatch.setattr("nmt.translate.pytorch_engine.start", start)
     assert translator.translate(lines) == expected
     assert max(sizes) > 1
     assert "sentences at once, which are now translated in two halves" in capfd.readouterr().err

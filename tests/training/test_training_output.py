@@ -152,7 +152,7 @@ def test_the_help_shows_required_options_first_and_examples_last() -> None:
 
 def test_ctrl_c_in_a_dry_run_says_that_nothing_is_saved(trained: Path, tmp_path: Path) -> None:
     options = [*TRAIN, *SMALL, "--save-dir", tmp_path / "run", "--dry-run"]
-    ctrl_c = forks.At("nmt.training.dry_run.train_update", 2, forks.Interrupt(signal.SIGINT))
+    ctrl_c = forks.At("nmt.training.train.train_update", 2, forks.Interrupt(signal.SIGINT))
     ended = forks.run("train", trained / "data", *options, code=75, before=ctrl_c)
     assert "stopping; nothing is saved; a second signal stops at once" in ended.errors
     assert not (tmp_path / "run").exists()

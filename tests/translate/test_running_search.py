@@ -9,10 +9,9 @@ import pytest
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.ensemble import Ensemble
-from nmt.translate.records import Translation
+from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import EncodedSentence, Unit, encode
+from nmt.translate.units import EncodedSentence, Sentence, Translation, Unit, encode
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
 
@@ -26,7 +25,7 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
     draw = random.Random(search.beam)
     lines = [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 9, 30]))) for _ in range(40)]
     alone = [translator.hypotheses([line], search)[0] for line in lines]
-    units = [(unit, unit.sentences(translator.codec, "unit")) for unit in map(Unit, lines)]
+    units = [(unit, [Sentence(0, unit.source)]) for unit in map(Unit, lines)]
     waiting = dict(enumerate(encode(translator.codec, units, search)))
     running = RunningSearch(translator.engine, search, log_probs=True)
     found = dict[int, list[Translation]]()
@@ -45,13 +44,13 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
 
 
 def test_parts_of_a_long_line_are_searched_in_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, start = [], Ensemble.start
+    sizes, start = [], PyTorchEngine.start
 
-    def counted(self: Ensemble, sentences: Sequence[EncodedSentence], search: SearchConfig) -> Any:
+    def counted(self: PyTorchEngine, sentences: Sequence[EncodedSentence], search: SearchConfig) -> Any:
         sizes.append(len(sentences))
         return start(self, sentences, search)
 
-    monkeypatch.setattr(Ensemble, "start", counted)
+    monkeypatch.setattr(PyTorchEngine, "start", counted)
     search = SearchConfig(max_source_length=15, batch_tokens=3 * 16, max_length_offset=0)
     line = " ".join(WORDS * 30)
     alone = translator.translate([line], replace(search, batch_tokens=1))

@@ -183,7 +183,7 @@ def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], op
     search = replace(options, max_length_offset=8)
     path = written(tmp_path / "map", entries)
     found = translator_with(path, *paths).hypotheses(LINES, search)
-    models = [model.double() for model in PyTorchEngine.load(*paths, runtime=FP32).ensemble.models]
+    models = [model.double() for model in PyTorchEngine.load(*paths, runtime=FP32).models]
     for line, (hypothesis,) in zip(LINES, found, strict=True):
         pieces = source_pieces(line)
         allowed = sorted(PIECES.index(piece) for piece in candidates(entries, pieces))

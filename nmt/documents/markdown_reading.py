@@ -1,0 +1,310 @@
+"""Reads Markdown: its blocks, and the parts of inline content, with the marks of extensions.
+
+The parser is markdown-it. What its rules do not know is added: lines that are marks of GitHub, MkDocs, Docusaurus,
+VitePress and MDX, definitions, footnotes, math, and what stays in text.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from nmt.errors import importing
+from nmt.text.protected import Protected, Span
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.ruler import RuleOptionsType
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
+_UNTRANSLATED = re.compile(
+    r"""<(?:(?:code|kbd|pre|samp|script|style|var)[\s>]|.*\s(?:translate=["']?no\b|class=["']?[^"'>]*\bnotranslate\b))""",
+    re.IGNORECASE | re.DOTALL,
+)
+# The attributes of a tag of JSX, with expressions.
+_JSX = r"""(?:[^<>{}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*+"""
+_ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
+_ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+{_ATTRIBUTE})*+[ \t]*\}}"
+# What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
+_KEPT = re.compile(
+    rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
+    r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`\n]+)\$\$)"
+    r"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)"
+)
+_MATH = re.compile(r"[a-zA-Z]|(?!\d[\d.,]*\s)(?=.*[\\^_={}<>+]).*")
+SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
+# Protected words like this are left to the parser.
+_PARSED = re.compile(r"[`*_~&\[]|<[a-zA-Z/!?]|.*(?:`|\]\()", re.DOTALL)
+# Lines that are marks of extensions, and the titles in them. The text that belongs to a mark may be indented.
+_MARK = re.compile(
+    r":{3,}[ \t]*(?:\{[^{}]*\}|[\w./-]+)?[ \t\[]*(?P<a>[^\[\]{}]*).*|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
+    r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?|\*\[[^\]]+\]:[ \t]*(?P<d>.*)"
+    r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
+    r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
+)
+_CODE = re.compile(
+    r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])"
+)
+# Several lines that stay: math, comments of MDX, and tags of components. None reaches over another beginning, so that
+# the time is linear.
+_REGION = re.compile(
+    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:(?!\\\[)[\s\S])*?\\\]"
+    rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
+    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
+)
+# What the text behind it is indented to: a definition, and a footnote.
+_ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
+
+
+class Piece(NamedTuple):
+    """A part of inline content.
+
+    Attributes:
+        kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup),
+            kept (what stays in text), open or close (the ends of a pair), or end (of a line, which separates texts).
+        shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
+        label: the label of a link or image that is found by its text.
+    """
+
+    kind: Literal["text", "char", "space", "image", "leaf", "kept", "open", "close", "end"]
+    raw: str
+    shown: str = ""
+    label: str | None = None
+
+    @property
+    def whole(self) -> str:
+        """The markup with the label of a link or image, which stays if its text is translated."""
+        return self.raw if self.label is None else f"{self.raw.removesuffix('[]')}[{self.label}]"
+
+
+class MarkdownReader:
+    """Reads a file: first its blocks, and then their inline content."""
+
+    def __init__(self, protected: Protected) -> None:
+        self._parser, self._protected = _parser(), protected
+        self._definitions = dict[str, Any]()  # of references
+
+    def blocks(self, source: str) -> "list[Token]":
+        """Returns the tokens of the blocks in a file, and notes its reference definitions."""
+        tokens: list[Token] = []
+        self._parser.block.parse(source, self._parser, self._definitions, tokens)
+        return tokens
+
+    def text(self, content: str) -> str:
+        """Returns the text that readers see."""
+        return "".join(
+            piece.raw if piece.kind == "text" else piece.shown
+            for piece in self.pieces(content)
+            if piece.kind in ("text", "char", "leaf", "kept")
+        )
+
+    def is_paragraph(self, lines: Iterable[str]) -> bool:
+        """Returns whether lines are one paragraph, also beside others."""
+        tokens: list[Token] = []
+        self._parser.block.parse("\n".join(lines), self._parser, {}, tokens)
+        return [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+
+    def pieces(self, content: str) -> Iterator[Piece]:
+        """Yields the parts of inline content."""
+        pieces, position, unclosed = list(self._all_pieces(content)), 0, set[str]()
+        while position < len(pieces):
+            piece = pieces[position]
+            position += 1
+            if piece.kind == "open" and piece.shown not in unclosed and _UNTRANSLATED.match(piece.raw):
+                depths = accumulate(
+                    _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
+                )
+                end = next((i for i, depth in enumerate(depths, position + 1) if depth < 0), None)
+                if end is None:
+                    unclosed.add(piece.shown)
+                else:
+                    inside = pieces[position:end]
+                    shown = "".join(other.shown or other.raw for other in inside if other.kind not in _DEPTH)
+                    piece, position = Piece("leaf", piece.raw + "".join(other.raw for other in inside), shown), end
+            has_attributes = piece.kind in ("close", "leaf", "image", "kept") and piece.label is None
+            if has_attributes and position < len(pieces) and re.fullmatch(_ATTRIBUTES, pieces[position].raw):
+                piece = piece._replace(raw=piece.raw + pieces[position].raw)
+                position += 1
+            yield piece
+
+    def _all_pieces(self, content: str) -> Iterator[Piece]:
+        spans = self._kept_spans(content)
+        masked = content
+        for start, stop in spans:  # so that the parser sees text
+            masked = masked[:start] + SPECIAL.sub("x", content[start:stop]) + masked[stop:]
+        tokens: list[Token] = []
+        self._parser.inline.parse(masked, self._parser, self._definitions, tokens)
+        end, labels = 0, list[int]()
+        for token in tokens:
+            start, stop = token.meta.get("span", (0, 0))
+            start -= token.type == "strong_open"  # the recorded span covers only one of the two characters
+            stop += token.type == "strong_close"
+            if stop <= end or token.type in ("text", "softbreak"):
+                continue
+            if token.type == "hardbreak":
+                start = end + len(content[end:start].rstrip(" "))
+            yield from _text_pieces(content, end, start, spans)
+            if token.type == "link_open":
+                labels.append(stop)
+            label = content[labels.pop() : start] if token.type == "link_close" else ""
+            if token.type == "image":
+                label = content[start + 2 : start + 2 + len(token.content)]
+            yield _piece(token, content[start:stop], label)
+            end = stop
+        yield from _text_pieces(content, end, len(content), spans)
+
+    def _kept_spans(self, content: str) -> list[Span]:
+        """Returns what stays in text, as far as it is no markup."""
+        spans = [span for span in self._protected.spans(content) if not _PARSED.match(content[slice(*span)])]
+        for match in _KEPT.finditer(content):
+            math = next((inside for inside in match.group(*"abc") if inside is not None), None)
+            spans += [match.span()] if math is None or _MATH.fullmatch(math) else []
+        kept: list[Span] = []
+        for start, stop in sorted(spans):
+            if not kept or start >= kept[-1][1]:
+                kept.append((start, stop))
+        return kept
+
+
+_DEPTH = {"open": 1, "close": -1}
+
+
+def _text_pieces(content: str, start: int, stop: int, spans: Iterable[Span]) -> Iterator[Piece]:
+    for begin, end in [*spans, (stop, stop)]:
+        if start <= begin and end <= stop:
+            yield from [Piece("text", content[start:begin])] if start < begin else []
+            raw = content[begin:end]
+            if raw:
+                yield Piece("kept", raw, "" if re.fullmatch(_ATTRIBUTES, raw) else raw)
+            start = end
+
+
+def _piece(token: "Token", raw: str, label: str) -> Piece:
+    is_shortcut = raw.removeprefix(f"![{label}") in ("]", "][]")
+    name = " ".join(label.split()) if is_shortcut else None  # line breaks in a label do not matter
+    match token.type:
+        case "html_inline":
+            tag = TAG.fullmatch(raw)
+            if not tag or tag[2].lower() == "br":
+                return Piece("end" if tag else "leaf", raw)
+            return Piece("close" if tag[1] else "open", raw, tag[2])
+        case "text_special" if token.content in "\n\r\t":
+            return Piece("end", raw)
+        case "text_special" if token.content.isspace():
+            return Piece("space", raw)
+        case "text_special":
+            return Piece("char" if len(token.content) == 1 else "leaf", raw, token.content)
+        case "image":
+            return Piece("image", raw, label, name)
+        case "link_close":
+            return Piece("close", raw, token.tag, name)
+        case "link_open" if token.markup == "autolink":
+            return Piece("leaf", raw, raw[1:-1])
+        case "hardbreak":
+            return Piece("end", raw)
+        case "code_inline":
+            return Piece("leaf", raw, " ".join(raw.strip("`").split()))
+    return Piece("open" if token.nesting > 0 else "close", raw, token.tag)
+
+
+def _parser() -> "MarkdownIt":
+    """Returns a parser whose inline tokens have the span in the text that they are from as `meta["span"]`."""
+    with importing("markdown_it", "Markdown", "markdown-it-py"):
+        from markdown_it import MarkdownIt
+        from markdown_it.rules_block import reference
+
+    def definition(state: Any, line: int, last: int, silent: bool) -> bool:
+        is_footnote = state.src.startswith("[^", state.bMarks[line] + state.tShift[line])
+        return not is_footnote and reference(state, line, last, silent)
+
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.block.ruler.at("reference", definition)
+    inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.block.ruler.before("table", "mark", _mark, inside)
+    parser.block.ruler.before("table", "item", _item, inside)
+    parser.inline.ruler2.disable("fragments_join")
+    for rule in parser.inline.ruler.__rules__:
+        if rule.enabled:
+            parser.inline.ruler.at(rule.name, _recording(rule.name, rule.fn))
+    return parser
+
+
+def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
+    """Reads lines that are no text: marks of extensions, math, and code of MDX."""
+    if state.is_code_block(line):
+        return False
+    start, stop = state.bMarks[line] + state.tShift[line], state.eMarks[line]
+    text = state.src[start:stop]
+    region, mark, code = (
+        _REGION.match(state.src, start, state.eMarks[last - 1]),
+        _MARK.fullmatch(text),
+        _CODE.match(text),
+    )
+    if not (region or mark or code):
+        return False
+    if silent:
+        return True
+    state.line = line + 1
+    if region:
+        while state.line < last and state.bMarks[state.line] < region.end():
+            state.line += 1
+    elif code:
+        while state.line < last and not state.isEmpty(state.line):
+            state.line += 1
+    elif mark:
+        title = next(filter(None, (mark[name] for name in "abcdef")), "").strip()
+        state.push("title_open", "", 1)
+        token = state.push("inline", "", 0)
+        token.content, token.map, token.children = title, [line, line + 1], []
+        if mark["indents"]:
+            _read_indented(state, line + 1, last, state.sCount[line] + 4)
+    return True
+
+
+def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
+    """Reads a definition of a term, or a footnote."""
+    start = state.bMarks[line] + state.tShift[line]
+    item = None if state.is_code_block(line) else _ITEM.match(state.src, start, state.eMarks[line])
+    if not item:
+        return False
+    if not silent:
+        indent = state.sCount[line] + (2 if item[0].startswith(": ") else 4)
+        state.tShift[line] += len(item[0])
+        state.sCount[line] = max(indent, state.sCount[line] + len(item[0]))
+        _read_indented(state, line, last, indent)
+    return True
+
+
+def _read_indented(state: "StateBlock", line: int, last: int, indent: int) -> None:
+    """Reads the blocks that begins here and are indented like this."""
+    outer, state.blkIndent = state.blkIndent, indent
+    state.level += 1  # which has a limit
+    state.md.block.tokenize(state, line, last)
+    state.blkIndent = outer
+    state.level -= 1
+
+
+def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:
+    """Returns a rule of the parser that also notes the spans of its tokens."""
+
+    def run(state: "StateInline", silent: bool) -> bool:
+        start, known, has_text = state.pos, len(state.tokens), bool(state.pending)
+        if not rule(state, silent):
+            return False
+        added = state.tokens[known:]
+        if has_text and added and added[0].type == "text":  # the text before the markup
+            del added[0]
+        if name == "link" and added:
+            middle = state.md.helpers.parseLinkLabel(state, start, True)
+            added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
+            return True
+        for token in added:
+            stop = start + len(token.content) if name in ("emphasis", "strikethrough") else state.pos
+            token.meta["span"] = (start, stop)
+            start = stop if name in ("emphasis", "strikethrough") else start
+        return True
+
+    return run

@@ -1,0 +1,94 @@
+"""JSON: the strings that programs show are translated, and what programs read stays."""
+
+import json
+
+import pytest
+import translations
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.documents.document import ReadOptions
+from nmt.documents.formats import read_document
+from nmt.text.protected import Protected
+
+OPTIONS = ReadOptions("the file", "en", "de")
+
+
+def translated(
+    value: object, options: ReadOptions = OPTIONS, translate: translations.Translate = translations.upper
+) -> object:
+    return json.loads(translations.translated(read_document(json.dumps(value).encode(), "json", options), translate))
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("Terms &amp; rules &copy; 2024, 1 &lt; 2", "TERMS &amp; RULES &copy; 2024, 1 &lt; 2"),
+    ("A <b>bold</b> &nbsp;word & more", "A <b>BOLD</b> &nbsp;WORD & MORE"),
+    ("Click <a href=\"x?a=1&b=2\">here", "CLICK <a href=\"x?a=1&b=2\">HERE"),
+    ("end</b> and <0>link</0> or <Icon/> x", "END</b> AND <0>LINK</0> OR <Icon/> X"),
+    ("1 < 2 and 3 > 2", "1 < 2 AND 3 > 2"),
+    ("Hi {{name}}, {count} of %d or %(x)s at https://x.org/a", "HI {{name}}, {count} OF %d OR %(x)s AT https://x.org/a"),
+    ("two\n  lines\r\n\tand more", "TWO\n  LINES\r\n\tAND MORE"),
+    ("{n, plural, one {# <b>dog</b>} other {dogs &amp; it''s}} a",
+     "{n, plural, one {# <b>DOG</b>} other {DOGS &amp; IT''S}} A"),
+    ("  {a}  two  spaces ", "  {a} TWO SPACES "),
+])  # fmt: skip
+def test_what_a_program_needs_stays(text: str, expected: str) -> None:
+    assert translated({"a": text}) == {"a": expected}
+    assert translated({"a": text}, translate=translations.word_by_word(str)) == {"a": text}
+
+
+def test_plurals_of_messages() -> None:
+    message = "{n, plural, one {# dog} other {# dogs}}"
+    expected = "{n, plural, one {# DOG} few {# DOGS} many {# DOGS} other {# DOGS}}"
+    assert translated([message], OPTIONS._replace(target_lang="uk")) == [expected]
+
+
+def test_what_a_user_keeps_stays() -> None:
+    assert translated(["a word"], OPTIONS._replace(protected=Protected(["word"]))) == ["A word"]
+
+
+VALUES = {
+    "id": "intro", "type": "text", "title": "a",
+    "body": {"type": "a text", "id": 7, "parts": [{"text": "b", "alt": "c"}]},
+    "@title": {"description": "d"}, "@@locale": "en", "$schema": "e", "a.b": "f", "type.x": {"on": "g"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keys, kept", [
+    (None, ["intro", "text", "d", "en", "e"]),
+    ("title,body.*", ["intro", "text", "d", "en", "e", "f", "g"]),
+    ("!title, !parts", ["intro", "text", "a", "b", "c", "d", "en", "e"]),
+    ("parts.text", ["intro", "text", "a text", "a", "c", "d", "en", "e", "f", "g"]),
+    ("body,!alt", ["intro", "text", "a", "c", "d", "en", "e", "f", "g"]),
+    ("*", []), ("a.b", ["intro", "text", "a text", "a", "b", "c", "d", "en", "e", "g"]), ("*,!@*", ["d", "en"]),
+])  # fmt: skip
+def test_keys_choose_values(keys: str | None, kept: list[str]) -> None:
+    options = OPTIONS._replace(keys=keys)
+    output = json.dumps(translated(VALUES, options))
+    lower = {text for text in ("intro", "text", "a text", *"abcdefg", "en") if f': "{text}"' in output}
+    assert lower == set(kept)
+    document = read_document(json.dumps(VALUES).encode(), "json", options)
+    assert document.skipped == ({"with keys that are left out": len(kept)} if kept else {})
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from(["a", "{n, plural, other {a b}}"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+)
+
+
+@given(value=JSON, indent=st.none() | st.integers(0, 2), ascii=st.booleans())
+def test_any_json_comes_back(value: object, indent: int | None, ascii: bool) -> None:
+    data = json.dumps(value, indent=indent, ensure_ascii=ascii).encode(errors="replace")
+    document = read_document(data, "json", OPTIONS._replace(keys="*"))
+    assert translations.translated(document, translations.word_by_word(str)) == data
+    assert translations.copied(document) == data
+
+
+def test_arb_is_json() -> None:
+    data = b'{"@@locale": "en", "hi": "Hi {name}", "@hi": {"description": "A greeting"}}'
+    assert translations.translated(read_document(data, "arb", OPTIONS)) == data.replace(b"Hi {", b"HI {")

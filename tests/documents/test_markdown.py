@@ -1,0 +1,241 @@
+"""Markdown and its extensions: only text changes, and what is written renders with the same structure."""
+
+import re
+import string
+
+import pytest
+import translations
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from nmt.documents.document import ReadOptions
+from nmt.documents.formats import read_document
+from nmt.text.protected import Protected
+
+OPTIONS = ReadOptions("the file", "en", "de")
+
+
+def translated(text: str, translate: translations.Translate = translations.upper) -> str:
+    return translations.translated(read_document(text.encode(), "md", OPTIONS), translate).decode()
+
+
+# What is written in capitals is marked as ‹text›.
+SAMPLES = {
+    "alerts": "> [!NOTE]\n> ‹Text here›\n> ‹more text›\n\n> [!TIP]- ‹Own title›\n> - ‹one›\n",
+    "containers": """::: note
+‹text›
+:::
+
+:::tip ‹My title›
+
+‹Text›
+
+:::
+
+:::note[‹My› *‹title›*]{id=x}
+‹text›
+:::
+
+:::: {.columns}
+‹Text›
+::::
+
+::: details ‹Click me›
+:::
+
+:::{note} ‹Title›
+:::
+""",
+    "admonitions": """!!! note "‹A title›"
+    ‹Body text.›
+
+    ‹More› *‹text›*
+
+        code
+
+    - ‹item›
+
+‹After›
+
+???+ tip inline end
+
+    ‹Body.›
+
+!!! warning ""
+    ‹Body.›
+
+=== "‹Tab one›"
+
+    ‹Text.›
+
+    ```py
+    code = 1
+    ```
+
+1. ‹step›
+
+    !!! note
+        ‹Body›
+""",
+    "blocks": (
+        "/// note | ‹A title›\n‹body›\n///\n\n//// details\n    type: warning\n\n‹body›\n////\n\n"
+        "/// html | div.a\n///\n"
+    ),
+    "math": "‹Text›\n$$\na_b + c = d\n$$\n‹more›\n\n"
+    "> \\[\n> x\n> \\]\n\n\\begin{align}\na = b\n\\end{align}\n\n$$x = y$$\n",
+    "inline math": "‹The› $a_b + c_d$ ‹and› $x$ ‹and› $5x + 3$ ‹and› $$x = y$$ ‹and› \\(e^{i\\pi}\\) ‹here›\n",
+    "no math": "‹It costs› $‹5 and› $‹6 or› 7$, ‹set› $‹HOME/ab or› $‹A=›$‹B, see› \\(‹this›\\)\n",
+    "attributes": """# ‹Heading› {#my-id}
+
+‹Text› {: .c }
+
+‹See› [‹link›](u.md){ .md-button target=_blank } ‹and› `code`{.py} ‹or› ![‹Alt›](a_b.png){ width="300" } ‹more›
+{: #id .cls key="a b" }
+
+{:toc}
+""",
+    "definitions": """‹term›
+: ‹The definition›
+‹goes on›
+
+‹Other term›
+:   ‹Definition one›
+    ‹goes on›
+
+    ‹Second paragraph›
+""",
+    "MDX": """import Tabs from '@theme/Tabs';
+
+export const y = {
+  a: "text"
+}
+
+<Tabs>
+<TabItem value="a" label={t('x')}>
+
+‹Some text›
+
+</TabItem>
+</Tabs>
+
+<Foo
+  bar={{a: 1}}
+  onClick={() => <b>no</b>}
+/>
+
+{/* a comment
+here */}
+
+‹Text› <Bar a={x > 1}>‹inner›</Bar> ‹end› {/* comment */}
+
+<Card title='x'>
+  ‹Text›
+</Card>
+""",
+    "untranslated elements": (
+        "‹Press› <kbd>Ctrl</kbd>+<kbd>C</kbd> ‹now,› <code>some code</code> ‹or› <span translate=\"no\">A <b>brand</b>"
+        " name</span> ‹and› <b class='x notranslate'>Keep *me*</b>.\n"
+    ),
+    "PHP": "<?php echo 'hello world>'; ?>\n\n‹Text› <?php echo $a->b ?> ‹more›\n\n"
+    "<?php\n\n  echo '>';\n\n?>\n‹okay›\n",
+    "HTML": """<details>
+<summary>‹Click› <b>‹me›</b></summary>
+
+‹Text›
+
+</details>
+
+<div align=center>
+‹One› <i>‹two›</i><br>
+<img src="a.png">
+
+‹Text›
+
+</div>
+
+<!-- a <b> comment -->
+""",
+    "protected words": (
+        "‹Mail› first_last@example.org ‹or› %(user_name)s ‹and› https://x.org/a_(b)_c ‹see› {a_b} *‹em›*"
+        " ‹and› https://x.org/x_y_ ‹or› ~~https://x.org/a_b~~.\n"
+    ),
+    "footnotes": "‹A sentence.›[^1] ‹Next.›[^long_name]\n\n[^1]: ‹Note text.›\n    ‹More.›\n\n"
+    "    ‹Second paragraph.›\n",
+    "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
+    "  title: stays\n---\n‹Text›\n",
+    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n  folded\n---\n\n---\n"
+    "‹title: no front matter›\n---\n",
+    "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
+    "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n"
+    "--8<-- \"file.md\"\n\n[TOC]\n",
+    "abbreviations": "*[HTML]: ‹Hyper Text›\n\n‹HTML text›\n",
+    "emphasis in words": "‹foo›**‹bar›**‹baz› *‹a›*‹b›\n",
+    "references to spaces": "‹Ten›&nbsp;‹Mbit and›&#10;‹more› &nbsp; **‹x›**\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_text_is_translated(name: str, end: str) -> None:
+    sample = SAMPLES[name].replace("\n", end)
+    source = re.sub("[‹›]", "", sample)
+    assert translated(source) == re.sub("‹([^›]*)›", lambda text: text[1].upper(), sample)
+    assert translated(source, translations.word_by_word(str)) == source
+
+
+def test_what_a_user_keeps_stays() -> None:
+    options = OPTIONS._replace(protected=Protected([r"snake_\w+_"]))
+    document = read_document(b"a snake_case_ and *x*\n", "md", options)
+    assert translations.translated(document) == b"A snake_case_ AND *X*\n"
+
+
+def test_values_of_front_matter_get_the_quotes_that_they_need() -> None:
+    for text, written in {"a: b": '"a: b"', "yes": '"yes"', "a #b": '"a #b"', "Grün": "Grün", "'n": '"\'n"'}.items():
+        assert translated("---\ntitle: word\n---\n", lambda _, t=text: (t, [])) == f"---\ntitle: {written}\n---\n"
+    assert translated("---\ntitle: 'word'\n---\n", lambda _: ("l'a", [])) == '---\ntitle: "l\'a"\n---\n'
+
+
+def test_headings_keep_the_anchors_that_links_name() -> None:
+    source = (
+        "# One part\n\n[a](#one-part) [b](#two--parts) [c](#two-parts_1) [d][x]\n\n## Two & parts\n\nTwo & parts\n---\n"
+    )
+    source += "\n### None\n\n### `Code` x\n\n[x]: #code-x\n"
+    output = translated(
+        source, lambda unit: ("Neu " + unit.source, [(i, i + 1) for i in range(4)][: len(unit.source.split())])
+    )
+    headings = [line for line in output.split("\n") if line.startswith(("#", "<a"))]
+    assert headings == [
+        '# <a id="one-part"></a>Neu One part', '## <a id="two--parts"></a>Neu Two & parts',
+        '<a id="two-parts_1"></a>Neu Two & parts', "### Neu None", '### <a id="code-x"></a>Neu `Code` x',
+    ]  # fmt: skip
+    assert "<a" not in translated(source)  # in capitals, the anchors are the same
+
+
+def test_a_paragraph_stays_one() -> None:
+    """Words at the beginning of a line that would begin another block."""
+    assert translated("``` a ```\nb\n", translations.backwards) == "b ``` a ```\n"
+    for word in ("<div>", ":::", "$$", "!!! note", "[a]: /b", "import 'x'", "> a", "1. a", "===", "{: .c}", "    a"):
+        for source in ("word\n", "word\nand word\n", "# word\n", "word\n===\n", "- word\n", "> word\n"):
+            output = translated(source, lambda unit, w=word: (unit.source.replace("word", w), []))
+            assert _structure(output) == _structure(source), (source, word)
+
+
+def _structure(text: str) -> list[str]:
+    blocks = re.findall(r"</?(?:p|h\d|ul|li|pre|blockquote|table|div)\b", MarkdownIt("commonmark").render(text))
+    return [block for block in blocks if block]
+
+
+WORDS = st.sampled_from([
+    "word", "Word.", "*a*", "**b**", "`c_d`", "[t](u_v)", "![i](j)", "<kbd>k</kbd>", "$x_1$", "{a_b}", "a_b@c.org", "$",
+    "https://x.y/z_", "&amp;", "&nbsp;", "<b>", "</b>", "[^1]", "\\*", "*", "_", "~~s~~", "{.c}", "<br>", "{{x}}", "%s",
+    "#", "1.", "-", "+", ">", "|", "[", "]", "!", ":", ":::", "---", "===", "```", "$$", "<!-- -->", "<A b={c}>", "<?",
+    "\n", "\n\n", "\n>",
+])  # fmt: skip
+
+
+@given(words=st.lists(WORDS | st.text("".join(set(string.printable) - set("&<")), max_size=3), max_size=15))
+def test_any_markdown_keeps_its_structure(words: list[str]) -> None:
+    source = " ".join(words).replace("\r", "").replace("\f", "").replace("\v", "")
+    assert translated(source, translations.word_by_word(str)) == source
+    assert _structure(translated(source)) == _structure(source)
