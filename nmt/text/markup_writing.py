@@ -186,7 +186,7 @@ class _Projection:
             for match in re.finditer(re.escape(phrase), self.target) if phrase.strip() else ():
                 target_word = self._word(1, match.start())
                 shift = match.start() - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
-                in_word = any(_IN_WORD.match(self.target, edge) for edge in match.span())
+                in_word = shift != 0 and any(_IN_WORD.match(self.target, edge) for edge in match.span())
                 ranked.append((links.get(target_word) != word, in_word, abs(shift), leaf, *match.span()))
         leaves: dict[int, int] = {}
         taken = set[int]()
