@@ -183,11 +183,14 @@ class _Projection:
         for leaf, node in enumerate(self.nodes):
             phrase = self.source[node.begin : node.end] if node.is_leaf else ""
             word = self._word(0, node.begin)
-            for match in re.finditer(re.escape(phrase), self.target) if phrase.strip() else ():
-                target_word = self._word(1, match.start())
-                shift = match.start() - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
-                in_word = shift != 0 and any(_IN_WORD.match(self.target, edge) for edge in match.span())
-                ranked.append((links.get(target_word) != word, in_word, abs(shift), leaf, *match.span()))
+            for match in re.finditer(f"(?={re.escape(phrase)})", self.target) if phrase.strip() else ():
+                span = match.start(), match.start() + len(phrase)
+                target_word = self._word(1, span[0])
+                shift = span[0] - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
+                is_linked = links.get(target_word) == word
+                is_moved = not is_linked or shift != 0
+                in_word = is_moved and any(_IN_WORD.match(self.target, edge) for edge in span)
+                ranked.append((not is_linked, in_word, abs(shift), leaf, *span))
         leaves: dict[int, int] = {}
         taken = set[int]()
         for *_, leaf, start, stop in sorted(ranked):
