@@ -1,7 +1,6 @@
 """Translations of documents without a model: each sentence in upper case, or with its words in another order."""
 
 import random
-import re
 from collections.abc import Callable, Sequence
 
 from nmt.documents.document import Document
@@ -16,9 +15,10 @@ def word_by_word(translate: Callable[[str], str]) -> Callable[[MarkedText], Tran
     """Returns a translation of all text but what the translation must contain, without another order of words."""
 
     def translation(unit: MarkedText) -> Translation:
-        kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or r"(?!)"
-        parts = re.split(f"({kept})", unit.source)
-        text = "".join(part if i % 2 else translate(part) for i, part in enumerate(parts))
+        source, text, end = unit.source, "", 0
+        for start, stop in [*unit.kept, (len(source), len(source))]:
+            text += translate(source[end:start]) + source[start:stop]
+            end = stop
         return text, [(i, i) for i in range(min(len(text.split()), len(unit.source.split())))]
 
     return translation

@@ -13,7 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup_reading import with_attributes
-from nmt.text.protected import Protected
+from nmt.text.protected import Protected, Span
 from nmt.translate.units import Sentence, Translation, Unit
 
 
@@ -22,15 +22,17 @@ class Passage(NamedTuple):
 
     Attributes:
         markup: None for plain text.
+        lang: as for `Unit`.
     """
 
     text: str
     markup: Literal["html"] | None = None
+    lang: str = ""
 
     @property
     def unit(self) -> Unit:
         """What is translated."""
-        return Unit(self.text, self.markup)
+        return Unit(self.text, self.markup, lang=self.lang)
 
 
 def literal(text: str) -> Passage:
@@ -46,7 +48,7 @@ def has_letters(text: str) -> bool:
 def is_sound(html: str) -> bool:
     """Returns whether HTML needs no repair."""
     try:
-        return with_attributes(html, lambda _, __, value: value) == html
+        return with_attributes(html, lambda _, values: values) == html
     except NmtError:  # a comment does not end
         return False
 
@@ -125,8 +127,8 @@ def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
     return "".join([*result, text[end:]])
 
 
-# The text of a sentence, and the phrases that its translation must contain.
-SentenceKey = tuple[str, tuple[str, ...]]
+# The text of a sentence, and where it has what stays as it is.
+SentenceKey = tuple[str, tuple[Span, ...]]
 
 
 class Sentences:
@@ -137,7 +139,7 @@ class Sentences:
         target: the text processing of the translation.
 
     Attributes:
-        keys: the text and the phrases of each sentence.
+        keys: each sentence.
         has_markup: whether a passage is marked up.
     """
 
@@ -152,7 +154,7 @@ class Sentences:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
         sentences = [sentence for passage in document.passages for sentence in self._of(passage.unit)]
         self.has_markup |= any(passage.markup is not None for passage in document.passages)
-        self.keys |= {(sentence.text, sentence.phrases): None for sentence in sentences}
+        self.keys |= {(sentence.text, sentence.kept): None for sentence in sentences}
         return len(sentences)
 
     def translate(self, key: SentenceKey, translation: Translation) -> None:
@@ -171,7 +173,7 @@ class Sentences:
             sentences = self._of(unit)
             translations = []
             for sentence in sentences:
-                text, alignment = self._translations[sentence.text, sentence.phrases]
+                text, alignment = self._translations[sentence.text, sentence.kept]
                 words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
                 translations.append(Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words]))
             passages.append(unit.translated(sentences, translations, self._target))

@@ -180,13 +180,13 @@ class DocumentStore:
             what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
             raise NmtError(f"{document.name} has {what}, which needs a single model, but {names} translate in turn")
         # Similar lengths are translated together.
-        keys = sorted(sentences.keys, key=lambda key: len(key[0]) + sum(map(len, key[1])), reverse=True)
+        keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
         document.state, document.sentences = "translating", len(keys)
         document.characters = sum(len(text) for text, _ in keys)
         document.started = asyncio.get_running_loop().time()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
-            units = [(Unit(text), [Sentence(0, text, phrases)]) for text, phrases in waiting]
+            units = [(Unit(text), [Sentence(0, text, kept)]) for text, kept in waiting]
             try:
                 translations = await self._service.translations(path, units, search, glossary, pieces=False)
             except HTTPException:  # the queue is full

@@ -1,5 +1,6 @@
 """Cuts lines into sentences, and puts the translations of sentences together with the spaces of the source."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,7 +20,8 @@ def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span
     language = base_language(lang)
     has_spaces = language not in WITHOUT_SPACES
     spans, start, position = list[Span](), 0, 0
-    for segment in sentencex.segment(language, line):
+    # sentencex fails where a no-break space stands between a capital and a full stop.
+    for segment in sentencex.segment(language, re.sub(r"[^\S ](?=\.)", " ", line)):
         position += len(segment)
         last = line[position - 1 : position]
         is_edge = last.isspace() or not (has_spaces or last.isascii())

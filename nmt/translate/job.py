@@ -101,7 +101,7 @@ class TranslationJob(ModelJob):
     """Which model translates, how it searches, its glossary, and how lines are written.
 
     Attributes:
-        input: `sentence` is a sentence of a document, followed by the phrases that its translation must contain.
+        input: `sentence` is a sentence of a document, followed by the places of what stays, such as `4-9`.
         prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
         split_sentences: whether the sentences of lines are translated one by one.
     """
@@ -134,7 +134,8 @@ class TranslationJob(ModelJob):
                 raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
             unit = Unit(line, prefix=prefix, constraints=tuple(constraints), place=name, fields=fields)
         elif self.input == "sentence":
-            return Unit(line, place=f"the sentence {line:.80}"), [Sentence(0, line, row[1:])]
+            kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
+            return Unit(line, place=f"the sentence {line:.80}"), [Sentence(0, line, kept)]
         else:
             phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
             unit = Unit(line, prefix=row[1] if self.prefixes else "", constraints=phrases, place=name)

@@ -78,12 +78,12 @@ class Sentence(NamedTuple):
 
     Attributes:
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
-        phrases: what stays as it is because markup says so. Protected words stay, too.
+        kept: where its text without tags of languages has what stays as markup says. Protected words stay, too.
     """
 
     line: int
     text: str
-    phrases: tuple[str, ...] = ()
+    kept: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Unit:
             alternatives, one of which must occur.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
+        lang: the language code of the text, if elements of HTML that name another one stay as they are.
     """
 
     source: str
@@ -106,13 +107,14 @@ class Unit:
     constraints: tuple[str | Sequence[str], ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    lang: str = ""
 
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
         if self.markup == "icu":
             return parse_icu(self.source) or [self.source]
-        return parse(self.source, self.markup) if self.markup else []
+        return parse(self.source, self.markup, lang=self.lang) if self.markup else []
 
     @property
     def marked_texts(self) -> list[MarkedText]:
@@ -130,15 +132,17 @@ class Unit:
         Args:
             codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
         """
-        empty: tuple[str, ...] = ()
-        phrases = [text.phrases for text in self.marked_texts] if self.markup else [empty] * len(self.lines)
-        return [
-            Sentence(index, sentence, tuple(phrase for phrase in of_line if phrase in sentence))
-            for index, (text, of_line) in enumerate(zip(self.lines, phrases, strict=True))
-            for line in text.split("\n")  # a marked text can have several lines
-            if not is_blank(line)
-            for sentence in (_sentences_of(line, of_line, codec) if codec else [line])
-        ]
+        kept = [text.kept for text in self.marked_texts] if self.markup else [list[Span]()] * len(self.lines)
+        sentences: list[Sentence] = []
+        for number, (text, of_text) in enumerate(zip(self.lines, kept, strict=True)):
+            start = 0
+            for line in text.split("\n"):  # a marked text can have several lines
+                of_line = _within(of_text, start, start + len(line))
+                if not is_blank(line):
+                    whole = [Sentence(number, line, tuple(of_line))]
+                    sentences += _cut(number, line, of_line, codec) if codec else whole
+                start += len(line) + 1
+        return sentences
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -166,23 +170,28 @@ class Unit:
 Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 
-def _sentences_of(line: str, phrases: Sequence[str], codec: TextCodec) -> Iterator[str]:
+def _within(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
+    """Returns the spans in a part of a text, as places in this part."""
+    return [(begin - start, end - start) for begin, end in spans if start <= begin and end <= stop]
+
+
+def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec) -> Iterator[Sentence]:
     """Yields the sentences of a line of plain text. Each has the tags of the line."""
     tags, text = codec.config.split_tags(line)
-    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, phrases)):
-        yield " ".join([*tags, text[start:stop]])
+    kept = _within(kept, len(line) - len(text), len(line))
+    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, kept)):
+        yield Sentence(number, " ".join([*tags, text[start:stop]]), tuple(_within(kept, start, stop)))
 
 
-def _kept_words(codec: TextCodec, text: str, phrases: Sequence[str]) -> list[Span]:
-    """Returns where the words of a text without tags are that stay as they are, in order."""
-    spans = codec.protected.spans(text)
-    for phrase in sorted(phrases, key=len, reverse=True):
-        start = text.find(phrase)
-        while start >= 0:
-            if all(start + len(phrase) <= other[0] or other[1] <= start for other in spans):
-                spans.append((start, start + len(phrase)))
-            start = text.find(phrase, start + 1)
-    return sorted(spans)
+def _kept_words(codec: TextCodec, text: str, kept: Sequence[Span]) -> list[Span]:
+    """Returns where a text without tags has words that stay as they are, in order. None overlap."""
+    joined: list[Span] = []
+    for start, stop in sorted([*kept, *codec.protected.spans(text)]):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def _with_edges(line: str, translation: Translation) -> str:
@@ -217,9 +226,10 @@ def _joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequenc
     gaps = gaps or [codec.join_target(["", ""])] * (len(translations) - 1)
     alignment: list[AlignedWords] = []
     words = 0
-    for translation in translations:
+    for translation, gap in zip(translations, [*gaps, " "], strict=False):
         alignment += [(source, words + target) for source, target in translation.alignment or ()]
-        words += codec.words_before(translation.text)
+        # A no-break space joins words.
+        words += codec.words_before(translation.text) - bool(RAW_WORD.fullmatch(gap))
     return Translation(
         "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),
@@ -291,7 +301,7 @@ def encode(
         parts = _parts(codec, ids, longest, required)
         _check(parts, required, place, search)
         _, text = codec.config.split_tags(sentence.text)
-        is_aligned = search.alignments or _kept_words(codec, text, sentence.phrases)
+        is_aligned = search.alignments or _kept_words(codec, text, sentence.kept)
         all_ids = list(chain.from_iterable(parts))
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
@@ -305,7 +315,7 @@ def _stays(codec: TextCodec, sentence: Sentence) -> bool:
     """Returns whether nothing of a sentence is translated: it has no letters outside the words that stay."""
     _, text = codec.config.split_tags(sentence.text)
     start, others = 0, ""
-    for begin, stop in [*_kept_words(codec, text, sentence.phrases), (len(text), len(text))]:
+    for begin, stop in [*_kept_words(codec, text, sentence.kept), (len(text), len(text))]:
         others += text[start:begin]
         start = stop
     return not any(map(str.isalpha, others))
@@ -454,7 +464,7 @@ def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translat
     """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
     tags, text = codec.config.split_tags(sentence.text)
     kept, alignment = translation.text, translation.alignment or ()
-    if words := _kept_words(codec, text, sentence.phrases):
+    if words := _kept_words(codec, text, sentence.kept):
         links = {target: source - len(tags) for source, target in alignment if source >= len(tags)}
         kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"))
         alignment = [(source + len(tags), target) for target, source in links.items()]

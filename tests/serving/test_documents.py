@@ -163,8 +163,8 @@ def test_languages_are_identified_and_may_need_two_models(server: Server) -> Non
 def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
     assert failed(server, "a.txt", b"some \xff words").startswith("a.txt is not UTF-8 at byte 5; convert it")
     assert "c.srt" in failed(server, "c.srt", b"no subtitles")
-    assert failed(server, "b.html", b"<p>some <!-- words") == (
-        "b.html: the HTML has <!-- at character 9, which does not end; add its end"
+    assert failed(server, "b.html", b"<p>some \xff words") == (
+        "b.html is not UTF-8 at byte 8; convert it, such as with iconv --to-code UTF-8"
     )
 
 
@@ -425,7 +425,7 @@ async def settled() -> None:
 @in_virtual_time
 async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]) -> None:
     workers = Workers(models[0])
-    kept, failed = workers.add("some words"), workers.documents.add("a.html", b"<!--", None, None, None)
+    kept, failed = workers.add("some words"), workers.documents.add("a.html", b"\xff", None, None, None)
     await asyncio.sleep(1799)
     assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
     assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
@@ -442,7 +442,7 @@ async def test_a_document_that_ends_after_many_others_is_kept(models: list[Path]
     slow = workers.add("some words")
     await settled()
     for _ in range(33):
-        workers.documents.add("a.html", b"<!--", None, None, None)
+        workers.documents.add("a.html", b"\xff", None, None, None)
         await settled()
     await workers.finish(0)
     assert workers.state(slow) == "done"

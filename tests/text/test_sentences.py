@@ -19,6 +19,7 @@ def sentences(line: str, lang: str = "en") -> list[str]:
     ("A sentence.[^1] Next.", ["A sentence.[^1] Next."]),
     ("Say {{ a. B }} again. Done.", ["Say {{ a. B }} again.", "Done."]),
     ("  One.  Two.\u00a0Three. ", ["One.", "Two.", "Three."]),
+    ("Take vitamin A\u00a0. Or B\u202f. Now.", ["Take vitamin A\u00a0.", "Or B\u202f.", "Now."]),
     ("Mr. Smith lives. Really?", ["Mr. Smith lives.", "Really?"]),
     ("", []),
     ("  ", []),
