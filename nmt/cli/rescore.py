@@ -58,8 +58,7 @@ def rescore(
         settings = settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names}
         is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if is_written:
-        per_piece = perplexity(-log_prob / max(pieces, 1))
         console.info(
             f"{console.counted(lines, 'line')}, {console.counted(pieces, 'piece')} with EOS, log P {log_prob:,.4f}, "
-            f"perplexity {per_piece:,.4f} per piece"
+            f"perplexity {perplexity(-log_prob / max(pieces, 1)):,.4f} per piece"
         )

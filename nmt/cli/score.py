@@ -20,9 +20,6 @@ from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, to
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
 
-# The p-values of systems that differ in fewer lines are not reliable.
-_ENOUGH_LINES = 10
-
 
 @flags(config=ScoreConfig)
 def score(
@@ -138,11 +135,11 @@ def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
     pairs, repairs = read_parses(reference, hypothesis)
     if repairs is not None:
         console.info(repair_summary(repairs, len(pairs)))
-    scores = evalb(pairs)
+    everything, short = evalb(pairs)
     if as_json:
-        print(json.dumps({"evalb": {"all": scores.all.summary(), f"up_to_{SHORT}_words": scores.short.summary()}}))
+        print(json.dumps({"evalb": {"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}}))
         return
-    for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
+    for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
 
@@ -155,7 +152,7 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
     """
     for path, system in zip(paths[1:], systems[1:], strict=True):
         changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
-        if changed < _ENOUGH_LINES:
+        if changed < 10:
             console.warn(
                 f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"

@@ -18,9 +18,7 @@ text_option = partial(option, panel="Text")
 subwords_option = partial(option, panel="Subwords")
 sampling_option = partial(option, panel="Subword sampling")
 filter_option = partial(option, panel="Filter")
-work_option = partial(option, panel="Work")
-rule_option = partial(option, panel="Rules")
-share_option = partial(rule_option, at_least=0, at_most=1)
+share_option = partial(option, panel="Rules", at_least=0, at_most=1)
 score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
 output_option = partial(option, panel="Output")
@@ -236,8 +234,11 @@ class DataConfig(Config, panel="Corpus"):
         "Number of processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
         panel="Work",
     )
-    seed: int = work_option(
-        1, "Seed of the subword model's training sample, of subword sampling and of --augment.", at_least=0
+    seed: int = option(
+        1,
+        "Seed of the subword model's training sample, of subword sampling and of --augment.",
+        panel="Work",
+        at_least=0,
     )
 
     def _check(self) -> None:
@@ -290,6 +291,10 @@ class DataConfig(Config, panel="Corpus"):
     def samples(self) -> bool:
         """Whether the training text is segmented at random."""
         return bool(self.subword_dropout or self.subword_alpha)
+
+    def samples_side(self, side: str) -> bool:
+        """Returns whether `source` or `target` of the training text is segmented at random."""
+        return self.samples and self.sampled_side in ("both", side)
 
     def check_sampling(self, kind: str) -> None:
         """Raises an error if a subword model of this kind cannot be sampled as the options say."""

@@ -18,8 +18,6 @@ Array = np.ndarray
 # A new number for every change of how plans are made. A training state refers to a position in an epoch, which has
 # another meaning in another plan.
 PLAN_VERSION = 2
-# Longer sentences are sorted as if they had this length, which fits into 16 bits.
-_LONGEST_SORTED = (1 << 16) - 1
 
 
 def most_positions(device_tokens: int) -> int:
@@ -114,8 +112,7 @@ class UpdatePlan:
                 for batch in np.unique(batch_numbers):
                     batches.setdefault(int(batch), []).append(group[batch_numbers == batch])
             if all(positions(batch) <= most or sum(map(len, batch)) == 1 for batch in batches.values()):
-                empty: list[list[Array]] = [[]]
-                return [*batches.values(), *empty * (-len(batches) % ranks)]
+                return [*batches.values(), *([] for _ in range(-len(batches) % ranks))]
             count += ranks
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
@@ -171,7 +168,8 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
     to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
-    source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
+    # All lengths that do not fit into 16 bits are sorted alike.
+    source, target = (np.minimum(lengths[shuffled], 0xFFFF).astype(np.uint16) for lengths in (source, target))
     return shuffled[np.lexsort((np.where(target % 2, source, ~source), target))]
 
 
@@ -182,8 +180,7 @@ def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Arr
     differ from epoch to epoch.
     """
     middles = np.cumsum(sizes, dtype=np.int64)
-    group = middles[-1] / groups
-    cuts = group * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
+    cuts = middles[-1] / groups * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
     middles -= sizes // 2
     return np.unique(np.concatenate([[0], np.searchsorted(middles, cuts), [len(sizes)]]))
 
@@ -196,5 +193,4 @@ def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:
     ranked = np.argsort(imbalance, kind="stable")
     half = len(ranked) // 2
     pairs = np.stack([ranked[:half], ranked[::-1][:half]], axis=1)
-    middle = ranked[half : len(ranked) - half]
-    return np.concatenate([random.permutation(pairs).ravel(), middle])
+    return np.concatenate([random.permutation(pairs).ravel(), ranked[half : len(ranked) - half]])

@@ -24,7 +24,6 @@ from nmt.text.words import parse_pharaoh
 _Pair = TypeVar("_Pair")
 _Row = TypeVar("_Row", bound=tuple[str, ...])
 CHUNK_PAIRS = 2000
-_CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
 
 Record = tuple[str, str, str, str]  # source, target, alignment and tag
@@ -107,12 +106,12 @@ def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yields the rows in chunks. A chunk ends when it reaches a number of rows or of characters."""
+    """Yields the rows in chunks. A chunk ends at a number of rows, or of characters if lines are as long as books."""
     chunk, characters = list[_Row](), 0
     for row in rows:
         chunk.append(row)
         characters += sum(map(len, row))
-        if len(chunk) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+        if len(chunk) >= CHUNK_PAIRS or characters >= 1 << 20:
             yield chunk
             chunk, characters = [], 0
     if chunk:
@@ -234,8 +233,7 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
-        tags = text.tags if "source" in sides else ()
-        return Subword.train(lines, config.subword, config.vocab_size, symbols, tags)
+        return Subword.train(lines, config.subword, config.vocab_size, symbols, text.tags if "source" in sides else ())
 
 
 def _read_symbols(path: str) -> list[str]:

@@ -40,12 +40,9 @@ class PieceAlignment:
     shares_L: Tensor
 
 
-_PREFETCHED_UPDATES = 4
 # The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every new
 # number of rows, which takes a millisecond and a megabyte.
 _MULTIPLE = 128
-# The same for a packed side, because matrix products on a GPU are faster if the number of rows is a multiple of 8.
-_PACKED_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -172,9 +169,11 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
 
 
 def _rounded(count: int, bits: int) -> int:
-    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
-    step = max(_PACKED_MULTIPLE, 1 << max(0, count.bit_length() - bits))
-    return count + -count % step
+    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser.
+
+    Matrix products on a GPU are faster if the number of rows is a multiple of 8.
+    """
+    return count + -count % max(8, 1 << max(0, count.bit_length() - bits))
 
 
 def _piece_alignment(
@@ -255,7 +254,7 @@ def updates(
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     indices = iter(range(first, len(plan)))
     with ThreadPoolExecutor(1, "nmt-loader") as thread:
-        ready = deque(thread.submit(make, index) for index in islice(indices, _PREFETCHED_UPDATES + 1))
+        ready = deque(thread.submit(make, index) for index in islice(indices, 5))
         try:
             while ready:
                 update = ready.popleft().result()

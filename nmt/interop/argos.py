@@ -59,17 +59,15 @@ def export_argos(
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with output_file(output, [origin], suffix=".argosmodel") as file:
-        spec = specification(checkpoint, origin, quantization, "--format argos")
         with (
             writing(f"--output {output}", "free some space"),
             TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
         ):
-            spec.save(folder)
+            specification(checkpoint, origin, quantization, "--format argos").save(folder)
             model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
-        card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": card.encode(),
+            "README.md": model_card(checkpoint, origin, use, facts, sum(map(len, model.values()))).encode(),
             "sentencepiece.model": checkpoint.codec.source.model,
             **splitter,
             **model,

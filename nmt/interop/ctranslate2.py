@@ -89,8 +89,7 @@ def write_ctranslate2(
     else:
         longest = min(1000, (checkpoint.model_config.learned_positions or LONGEST_EXPORTED) - 1)
         use = example(codec.config, _LOAD.format(models=model_names(codec.config)), _TRANSLATE.format(longest=longest))
-    card = model_card(checkpoint, origin, use, facts, size)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(model_card(checkpoint, origin, use, facts, size), encoding="utf-8")
 
 
 def specification(

@@ -125,7 +125,6 @@ _UNSUPPORTED = (
 )
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
-_BUFFERS = "version", "embed_positions._float_tensor"
 # For messages about tensors that do not fit: what determines the expected names and shapes, and what to do.
 _ADVICE = "its options or --dict", "give the dict files of this model, or another model"
 _OLD_NORMS = {
@@ -168,8 +167,7 @@ def import_fairseq(
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
     weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), source, target)
-    same_embedding = torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
-    joint = source == target and same_embedding
+    joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
     langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
@@ -232,7 +230,7 @@ def _weights(
     weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):
-        for buffer in _BUFFERS:
+        for buffer in ("version", "embed_positions._float_tensor"):
             tensors.take_if_there(f"{stack}.{buffer}")
     tensors.check_all_taken()
     return weights

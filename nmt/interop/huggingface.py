@@ -224,8 +224,6 @@ _SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decode
 _SOFTMAX = "lm_head.weight"
 _BIAS = "final_logits_bias"
 _ENCODINGS = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
-# Some models are stored in 16 bits.
-_ENCODINGS_TOLERANCE = 5e-3
 
 
 def _read_tensors(folder: Path) -> Tensors:
@@ -268,9 +266,8 @@ def _our_weights(
         if encodings is None:
             continue
         expected = sinusoids(encodings.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
-        if encodings.shape != expected.shape or not torch.allclose(
-            encodings, expected, rtol=0, atol=_ENCODINGS_TOLERANCE
-        ):
+        # Some models are stored in 16 bits.
+        if encodings.shape != expected.shape or not torch.allclose(encodings, expected, rtol=0, atol=5e-3):
             raise NmtError(
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
                 f"use a model with static positions"
@@ -358,9 +355,8 @@ def _text_config(
 def _subword(path: Path, kind: str, vocabulary: ForeignVocabulary, vocabulary_path: Path) -> SubwordModel:
     model = read_bytes(path)
     if kind == "marian":
-        pieces = vocabulary.our_pieces(str(vocabulary_path))
         try:
-            return Mapped(pieces, model, kind)
+            return Mapped(vocabulary.our_pieces(str(vocabulary_path)), model, kind)
         except (ValueError, RuntimeError) as error:
             raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
     subword = Subword.from_bytes(model, kind, str(path))

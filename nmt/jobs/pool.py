@@ -28,8 +28,6 @@ from nmt.signals import held
 MakeTask = Callable[[int], Callable[[Any], Any]]
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
-_LONGEST_TMPDIR = 60  # the name of a socket has at most 107 bytes
 
 
 class WorkerDiedError(NmtError):
@@ -82,7 +80,7 @@ def in_order(
     with worker_pool(make_task, workers, preload=preload) as submit:
         for chunk in chunks:
             pending.append(submit(chunk))
-            if len(pending) >= _LOOKAHEAD * workers:
+            if len(pending) >= 3 * workers:  # enough to keep workers busy, few enough to bound memory
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -134,8 +132,7 @@ def _started(make_task: bytes, worker: int, preload: str) -> tuple[Any, Connecti
     context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([preload])
     channel, theirs = context.Pipe()
-    arguments = theirs, make_task, worker, dict(os.environ)
-    process = context.Process(target=_work, args=arguments, daemon=True)
+    process = context.Process(target=_work, args=(theirs, make_task, worker, dict(os.environ)), daemon=True)
     with _safe_start():
         resource_tracker.ensure_running()  # its first start would let signals through to the process
         with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
@@ -149,7 +146,7 @@ def _safe_start() -> Iterator[None]:
     """Keeps processes that start in the block from importing modules of the working folder, and socket names short."""
     variable, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     os.environ["PYTHONSAFEPATH"] = "1"
-    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+    if len(os.fsencode(tempfile.gettempdir())) > 60:  # the name of a socket has at most 107 bytes
         tempfile.tempdir = "/tmp"
     try:
         yield

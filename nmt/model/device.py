@@ -17,8 +17,6 @@ from nmt.errors import NmtError
 from nmt.resources import keep_freed_memory, process_peak_mib, usable_cores
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-# The compute capability of the first GPUs with fast matrix products in fp16 (V100).
-_FAST_FP16 = (7, 0)
 
 
 # From this slowdown on, an emulated precision gives a warning.
@@ -161,7 +159,7 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
     if device_type == "cuda":
         if dtype == torch.bfloat16:
             return torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
+        return torch.cuda.get_device_capability(device_type) >= (7, 0)  # V100, the first with fast products in fp16
     has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 

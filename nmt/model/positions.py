@@ -13,18 +13,15 @@ from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.masks import bound_on
 
-# fairseq numbers positions from the id of PAD plus one, and its PAD is 1.
-_FIRST_IN_FAIRSEQ = 2
-
 
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
     """Returns the encodings of the first positions, (length, d_model).
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
-    is 2i/(d_model - 2), positions begin with 2, and angles are computed in 32 bits.
+    is 2i/(d_model - 2), positions begin with 2, the id of its PAD plus one, and angles are computed in 32 bits.
     """
     fairseq = config.sinusoids == "fairseq"
-    first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
+    first, dtype = (2, torch.float32) if fairseq else (0, torch.float64)
     divisor = config.d_model - 2 if fairseq else config.d_model
     with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
         frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))

@@ -282,9 +282,6 @@ class Transformer(nn.Module):
 
 # Decoding position by position (see `nmt.model.cache`)
 
-# A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
-_STEP_MULTIPLE = 32
-
 
 def can_join(config: ModelConfig) -> bool:
     """Returns whether `DecoderCache.join` works with this model.
@@ -319,7 +316,7 @@ def step(
     Logits are those of the tokens in `output`, or of all.
     """
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    padding = -len(ids_R) % _STEP_MULTIPLE if in_bf16 else 0
+    padding = -len(ids_R) % 32 if in_bf16 else 0  # a CPU's bf16 products are compiled for every new number of rows
     _, beam, _ = cache.ancestors_BWT.shape
     positions_R = (cache.length - cache.starts_B).repeat_interleave(beam)
     longest = cache.length + 1 - cache.first

@@ -151,8 +151,6 @@ def _short(value: float) -> str:
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
-# More epochs than this cause a warning. The paper's base model takes 22 epochs of WMT14; small corpora need about 100.
-_MANY_EPOCHS = 2000
 
 
 def show_plan(training: Training, plan: UpdatePlan) -> None:
@@ -177,7 +175,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         "device": training.hardware + (f", {ranks} processes" if ranks > 1 else ""),
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     })  # fmt: skip
-    if epochs > _MANY_EPOCHS:
+    if epochs > 2000:  # the paper's base model takes 22 epochs of WMT14; small corpora need about 100
         console.warn(
             f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
             f"needs fewer updates, and a smaller --batch-tokens, --warmup-updates and --arch"

@@ -54,8 +54,7 @@ class Muon:
             of_batch = [gradients[index] for index in indices]
             momenta = [self.momenta[index] for index in indices]
             torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
-            matrices_PRC = torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM))
-            steps_PRC = _orthogonal(matrices_PRC.to(self._dtype))
+            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)).to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for index, step_RC in zip(indices, steps_PRC, strict=True):
                 self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
@@ -182,8 +181,7 @@ class MovingAverage:
         weights = [weight.detach() for weight in self._weights.values()]
         if not self.averages:
             self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
+        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - min(self.decay, (1 + update) / (10 + update)))
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

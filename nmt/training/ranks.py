@@ -39,8 +39,6 @@ from nmt.signals import STOPPING, StopSignals, not_ignored
 _T = TypeVar("_T")
 # Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
-# NCCL's timeout is longer by this much than the control group's, because the control group's error says more.
-_NCCL_GRACE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,8 @@ def _connect(runtime: Runtime, timeout: float) -> World:
         shared, rank, size = next(iter(rendezvous("env://", timeout=limit)))
         # Ranks that torchrun restarts may get the same store, which still holds the addresses of the earlier ranks.
         store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
-        backend, longer = ("nccl", _NCCL_GRACE) if runtime.device.type == "cuda" else ("gloo", timedelta())
+        # A timeout of the control group comes first, because its error says more.
+        backend, longer = ("nccl", timedelta(seconds=60)) if runtime.device.type == "cuda" else ("gloo", timedelta())
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit + longer)
         control = dist.new_group(backend="gloo", timeout=limit)
     except (RuntimeError, ValueError) as error:

@@ -196,8 +196,7 @@ class RunFolder:
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
         save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
-        wanted = {numbered_path(self.path, "best", update) for update in kept}
-        for path in set(numbered(self.path, "best")) - wanted:
+        for path in set(numbered(self.path, "best")) - {numbered_path(self.path, "best", update) for update in kept}:
             path.unlink(missing_ok=True)
 
 

@@ -361,8 +361,7 @@ def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | 
                 _seed_dropout(training, update, index)
                 with training.runtime.autocast():
                     loss, _ = training.loss(moved(batch, training.runtime.device))
-                gradients = torch.autograd.grad(loss, list(trained.values()))
-                named = zip(trained, gradients, strict=True)
+                named = zip(trained, torch.autograd.grad(loss, list(trained.values())), strict=True)
                 causes += [f"the gradient of {name}" for name, gradient in named if not gradient.isfinite().all()]
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
