@@ -362,8 +362,8 @@ class SplitWriter(ExitStack):
     @property
     def meta(self) -> SplitMeta:
         """The description of what was written so far."""
-        source, target, *_ = self._totals
-        return SplitMeta(self.pairs, source, target, *self._encodings)
+        (source, target, *_), (of_source, of_target) = self._totals, self._encodings
+        return SplitMeta(self.pairs, source, target, of_source, of_target)
 
 
 def write_models(folder: Path, codec: TextCodec) -> None:

@@ -125,9 +125,7 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
     kept, dropped = [0] * len(config.train), Counter[str]()
-    with SplitWriter(
-        folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=(source, target)
-    ) as split:
+    with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*(Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES))
             kept[shard.segment] += result.values["kept"]
