@@ -2,7 +2,6 @@
 
 import gc
 import io
-import json
 import os
 import statistics
 import subprocess
@@ -59,10 +58,6 @@ class Report:
         """Adds a figure with one value for each repeat."""
         spread = {"median": statistics.median(values), "min": min(values), "max": max(values)}
         self.figures[name] = {"unit": unit, **spread, "values": values}
-
-    def to_json(self) -> str:
-        """Returns the report as one JSON object."""
-        return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
         rows = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}

@@ -1,5 +1,6 @@
 """`nmt benchmark` measures how fast the other commands are on this machine."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,4 +167,4 @@ def _changed(config: Config) -> dict[str, Any]:
 
 def _print(report: "Report", subject: dict[str, Any], as_json: bool) -> None:
     report.subject = subject | report.subject
-    print(report.to_json() if as_json else report)
+    print(json.dumps({**report.subject, "figures": report.figures}) if as_json else report)

@@ -128,7 +128,6 @@ def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, in
 def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) -> str:
     """Returns an SVG picture of one head: queries left, keys right, and more opaque lines for larger weights."""
     layer, head = _chosen(attention, layer, head)
-    weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     left, right = _COLUMN, _COLUMN + _GAP
 
     def y(position: int) -> int:
@@ -136,7 +135,7 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
 
     lines = [
         f'<line x1="{left}" y1="{y(query)}" x2="{right}" y2="{y(key)}" stroke-opacity="{weight:.3f}"/>'
-        for query, row in enumerate(weights_QS)
+        for query, row in enumerate(attention.weights_LHQS[layer - 1, head - 1].tolist())
         for key, weight in enumerate(row)
         if weight >= 0.005
     ]

@@ -80,7 +80,12 @@ def train_in_time(
             return
     if config.gpus > 1:  # the ranks lock the folder themselves
         os.environ[_GIVEN] = " ".join(given)
-        launch(_arguments(data_folder, model, config, clock, estimate=estimate), config.gpus, config.device)
+        arguments = shlex.split(command_line(data_folder, model, config))[1:]
+        arguments += ["--max-updates", str(config.max_updates)]
+        arguments += ["--dry-run"] * estimate + ["--resume-changed"] * config.resume_changed
+        if clock:
+            arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
+        launch(arguments, config.gpus, config.device)
     else:
         dry_run(data_folder, model, config)
 
@@ -98,20 +103,9 @@ def _options_of_run(
     console.info(f"{config.save_dir} has a training state; resuming with the options in {path}, whatever the time")
     stored = options_in(str(path))
     of_training = {f.name: stored[f.name] for f in fields(TrainConfig) if f.name in stored.keys() - given}
-    of_model = {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored}
     resumed = TrainConfig.from_dict(config.to_dict() | of_training, str(path))
     extensions.load(resumed.user_module)  # flags load only the module of the command line
-    return resumed, of_model | overrides
-
-
-def _arguments(data: str, model: ModelConfig, config: TrainConfig, clock: Clock | None, *, estimate: bool) -> list[str]:
-    """Returns the arguments of `nmt` for the ranks of a training with --hours or --minutes."""
-    arguments = shlex.split(command_line(data, model, config))[1:]
-    arguments += ["--max-updates", str(config.max_updates)]
-    arguments += ["--dry-run"] * estimate + ["--resume-changed"] * config.resume_changed
-    if clock:
-        arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
-    return arguments
+    return resumed, {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored} | overrides
 
 
 def with_choices(

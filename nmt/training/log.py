@@ -117,11 +117,10 @@ class TrainingLog:
         """Says that --patience ended the training, or with a prefix that the training has all its updates."""
         config, update = self.training.config, self.training.counters.update
         if self.training.out_of_patience:
-            best = self.training.best_first[0].update
             reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
-                f"best.safetensors is of update {best:,}"
+                f"best.safetensors is of update {self.training.best_first[0].update:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
