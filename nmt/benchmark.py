@@ -321,30 +321,17 @@ class Generated:
         """Returns a codec whose vocabulary is the generated words."""
         # A sentencepiece model whose pieces are the words w0, w1, … and the special pieces.
         words, model = self.vocab_size - _SPECIAL, io.BytesIO()
+        options: dict[str, Any] = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
+        options |= {"model_type": "word", "max_sentence_length": 1 << 30, "minloglevel": 2}
+        text = iter([" ".join(f"w{i}" for i in range(words))])
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
-            model_writer=model,
-            model_type="word",
-            vocab_size=self.vocab_size,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            max_sentence_length=1 << 30,
-            minloglevel=2,
+            sentence_iterator=text, model_writer=model, vocab_size=self.vocab_size, **options
         )
         subword = Subword.from_bytes(model.getvalue(), "bpe", "the generated vocabulary")
-        config = TextConfig(
-            source_lang="xx",
-            target_lang="yy",
-            source_tokenizer="none",
-            target_tokenizer="none",
-            normalize_punctuation="none",
-            lowercase=False,
-            subword="bpe",
-            joint_vocab=True,
-        )
-        return TextCodec(config, subword, subword)
+        languages = {"source_lang": "xx", "target_lang": "yy"}
+        plain = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
+        values = languages | plain | {"lowercase": False, "subword": "bpe", "joint_vocab": True}
+        return TextCodec(TextConfig.from_dict(values, "the generated vocabulary"), subword, subword)
 
     def write(self, folder: Path) -> None:
         """Writes a data folder with a training set of `pairs` pairs and a small validation set."""

@@ -94,14 +94,9 @@ def main() -> None:
 
 
 # Names of other toolkits' options, and what they are called here.
-_OTHER_NAMES = {
-    "--epochs": "--max-updates",
-    "--max-epochs": "--max-updates",
-    "--batch-size": "--batch-tokens",
-    "--max-tokens": "--batch-tokens",
-    "--beam-size": "--beam",
-    "--lenpen": "--alpha",
-}
+_OTHER_NAMES = {"--beam-size": "--beam", "--lenpen": "--alpha"}
+_OTHER_NAMES |= dict.fromkeys(("--epochs", "--max-epochs"), "--max-updates")
+_OTHER_NAMES |= dict.fromkeys(("--batch-size", "--max-tokens"), "--batch-tokens")
 
 
 def usage_line(error: Any) -> str | None:

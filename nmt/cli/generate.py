@@ -8,8 +8,7 @@ from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
-from nmt.config.options import flag_name
+from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles, flag_name
 from nmt.errors import NmtError
 from nmt.text.glossary import Glossary
 

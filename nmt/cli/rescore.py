@@ -6,8 +6,7 @@ from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import JobConfig, RescoringFiles, RuntimeConfig
-from nmt.config.options import flag_name
+from nmt.config import JobConfig, RescoringFiles, RuntimeConfig, flag_name
 
 
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)

@@ -11,8 +11,7 @@ from typer import Option
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
-from nmt.config import ScoreConfig
-from nmt.config.options import flag_name
+from nmt.config import ScoreConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, evalb

@@ -134,11 +134,7 @@ def train(
     model = architecture(config, model_overrides)
     if config.gpus > 1 and not is_rank():
         launch(sys.argv[1:], config.gpus, config.device)
-    elif dry_run:
-        from nmt.training.train import dry_run as estimate
+        return
+    from nmt.training import train as training
 
-        estimate(data, model, config)
-    else:
-        from nmt.training.train import train as run_training
-
-        run_training(data, model, config)
+    (training.dry_run if dry_run else training.train)(data, model, config)

@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import fields
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -169,18 +170,10 @@ def text_config(config: DataConfig) -> TextConfig:
         language = base_language(lang)
         is_moses = config.tokenizer == "moses" or (config.tokenizer == "auto" and language in MOSES)
         tokenizers.append(f"moses-{language}" if is_moses else "none")
-    return TextConfig(
-        source_lang=config.source_lang,
-        target_lang=config.target_lang,
-        source_tokenizer=tokenizers[0],
-        target_tokenizer=tokenizers[1],
-        normalize_punctuation=config.normalize_punctuation,
-        lowercase=config.lowercase,
-        lower_capitals=config.lower_capitals,
-        subword=config.subword,
-        joint_vocab=config.joint_vocab,
-        tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
-    )
+    options = config.to_dict()
+    values = {field.name: options[field.name] for field in fields(TextConfig) if field.name in options}
+    values |= {"source_tokenizer": tokenizers[0], "target_tokenizer": tokenizers[1]}
+    return TextConfig(**values, tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)))
 
 
 def show_tokenizers(text: TextConfig) -> None:
@@ -193,14 +186,12 @@ def show_tokenizers(text: TextConfig) -> None:
 
 def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
     """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
-    if config.subword_model:
-        model = _load_model(config.subword_model, config.subword, text.tags)
-        return TextCodec(text, model, model)
     both: tuple[Side, Side] = ("source", "target")
-    if config.joint_vocab:
-        model = _train_model(config, text, plan, both)
-        return TextCodec(text, model, model)
-    return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
+    if not config.joint_vocab:
+        return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
+    path = config.subword_model
+    model = _load_model(path, config.subword, text.tags) if path else _train_model(config, text, plan, both)
+    return TextCodec(text, model, model)
 
 
 def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt import __version__, console
-from nmt.config import DataConfig
+from nmt.config import DataConfig, flag_name
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.config.options import flag_name
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
 from nmt.data.corpora import RawPairs, raw_pairs
@@ -68,9 +67,8 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         corpora.show_tokenizers(text)
         write_models(folder, like or corpora.make_codec(config, text, plan))
 
-    settings = _settings(config)
     with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
+        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=_settings(config), prepare=prepare
     ) as folder:
         try:
             codec = like or codec_in(folder.data, text)

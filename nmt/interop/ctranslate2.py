@@ -19,7 +19,7 @@ from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 

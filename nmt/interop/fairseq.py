@@ -11,9 +11,8 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, our_columns
+from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
-from nmt.interop.foreign_model import Settings, Tensors
 from nmt.model.architectures import weight_shapes
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -116,13 +115,7 @@ def read_codes(path: Path) -> bytes:
 
 
 # Options that change what the model computes, and that nmt does not have.
-_UNSUPPORTED = (
-    "no_scale_embedding",
-    "no_token_positional_embeddings",
-    "adaptive_softmax_cutoff",
-    "no_cross_attention",
-    "cross_self_attention",
-)
+_UNSUPPORTED = "no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff"
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 # For messages about tensors that do not fit: what determines the expected names and shapes, and what to do.
@@ -153,7 +146,7 @@ def import_fairseq(
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
     options = _options(content, path)
-    for name in _UNSUPPORTED:
+    for name in (*_UNSUPPORTED, "no_cross_attention", "cross_self_attention"):
         options.choice(name, [False, None], False)
     config = options.model_config(
         d_model=options.of_both_sides("embed_dim"),

@@ -14,16 +14,14 @@ from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
-from nmt.config import ModelConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, check_supported, our_columns
+from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, Settings, Tensors, check_supported, our_columns
 from nmt.interop.fairseq import from_fairseq, to_fairseq
 from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
-from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
@@ -192,13 +190,8 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish
 _SHARING = "share_encoder_decoder_embeddings"
 _SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
 # Settings that nmt does not have, and the values that change nothing.
-_WITHOUT_EFFECT = {
-    "normalize_before": False,
-    "static_position_embeddings": True,
-    "tie_word_embeddings": True,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-}
+_WITHOUT_EFFECT = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), False)
+_WITHOUT_EFFECT |= dict.fromkeys(("static_position_embeddings", "tie_word_embeddings"), True)
 # The special ids of an exported model, by their names in config.json and generation_config.json.
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 

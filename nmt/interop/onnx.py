@@ -27,7 +27,7 @@ from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface import POSITIONS, check_text, write_settings
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
 with importing("onnx", "--format onnx or web", "'attention-nmt[onnx]'"):

@@ -180,13 +180,8 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 # Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "could not create a primitive",
-    "std::bad_alloc",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
+_OUT_OF_CPU_MEMORY = "can't allocate memory", "could not create a primitive", "std::bad_alloc"
+_OUT_OF_GPU_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
 
 
 def in_halves(
@@ -217,5 +212,6 @@ def in_halves(
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+        isinstance(error, RuntimeError)
+        and any(sign in str(error) for sign in (*_OUT_OF_CPU_MEMORY, *_OUT_OF_GPU_MEMORY))
     )

@@ -1,8 +1,8 @@
-"""The interface of search: required tokens, the sentences of a batch, the step of a model, and finished hypotheses."""
+"""The interface of search: required tokens, the sentences of a batch, the step of a model, and scored hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -114,3 +114,19 @@ class TokenHypothesis:
     log_probs: list[float]
     score: float
     unmet: bool = False
+
+
+_Number = TypeVar("_Number", float, Tensor)
+
+
+def length_penalty(length: _Number, alpha: float) -> _Number:
+    """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α.
+
+    |Y| counts EOS, whose probability is part of P(Y|X).
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
+    """Returns a finished hypothesis with its score: log P over the length penalty."""
+    return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)

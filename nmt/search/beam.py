@@ -15,9 +15,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
+from nmt.search.api import (
+    DONE_SHARE,
+    BySentence,
+    Cache,
+    Required,
+    SearchBatch,
+    Step,
+    TokenHypothesis,
+    length_penalty,
+    meets,
+    scored,
+)
 from nmt.search.constraints import Constraints, within
-from nmt.search.length_penalty import length_penalty, scored
 from nmt.search.rules import Rules
 
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis
-from nmt.search.length_penalty import scored
+from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis, scored
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.

@@ -13,8 +13,7 @@ from typing import Any
 from nmt import console
 from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
-from nmt.config import ModelConfig, TrainConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked

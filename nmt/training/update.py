@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,18 +67,9 @@ class MemoryRanOutError(NmtError):
     """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
-class UpdateResult(NamedTuple):
-    """The result of an update; all tensors stay on the device.
-
-    Attributes:
-        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
-        norm: the gradient's norm before clipping.
-        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
-    """
-
-    losses: Tensor
-    norm: Tensor
-    skipped: Tensor
+# Of an update: loss and negative log-likelihood, each summed over this rank's target tokens, [2]; the gradient's norm
+# before clipping; and 1 if the update was skipped, because the norm is not finite, otherwise 0. All are on the device.
+UpdateResult = tuple[Tensor, Tensor, Tensor]
 
 
 def train_update(training: Training, update: Update) -> UpdateResult | None:
@@ -116,7 +107,7 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     tokens = update.source_tokens, update.target_tokens
     flops = training_flops(training.model_config, len(training.data.codec.target), *tokens)
     counters.flops += flops + training.optimizer.flops
-    return UpdateResult(losses, norm, skipped)
+    return losses, norm, skipped
 
 
 def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:
@@ -245,9 +236,9 @@ class Interval:
     def add(self, batches: list[MicroBatch], result: UpdateResult) -> None:
         """Adds an update."""
         self.updates += 1
-        tokens, norm = sum(batch.target_tokens for batch in batches), result.norm
-        sums = torch.stack([*result.losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
-        self.trained = self.trained + torch.where(result.skipped > 0, 0.0, sums)
+        tokens, (losses, norm, skipped) = sum(batch.target_tokens for batch in batches), result
+        sums = torch.stack([*losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(skipped > 0, 0.0, sums)
         self.target_tokens += tokens
         self.source_tokens += sum(batch.source_tokens for batch in batches)
         self.positions += sum(batch.positions for batch in batches)

@@ -19,7 +19,7 @@ from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
-from nmt.search.length_penalty import length_penalty
+from nmt.search.api import length_penalty
 from nmt.text.subword import NEVER
 from nmt.translate.alignment import alignment_of
 from nmt.translate.pairs import EncodedPair, Score
