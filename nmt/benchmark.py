@@ -322,11 +322,10 @@ class Generated:
         # A sentencepiece model whose pieces are the words w0, w1, … and the special pieces.
         words, model = self.vocab_size - _SPECIAL, io.BytesIO()
         options: dict[str, Any] = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
-        options |= {"model_type": "word", "max_sentence_length": 1 << 30, "minloglevel": 2}
+        options |= {"vocab_size": self.vocab_size, "max_sentence_length": 1 << 30, "minloglevel": 2}
         text = iter([" ".join(f"w{i}" for i in range(words))])
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=text, model_writer=model, vocab_size=self.vocab_size, **options
-        )
+        options |= {"sentence_iterator": text, "model_writer": model, "model_type": "word"}
+        sentencepiece.SentencePieceTrainer.train(**options)
         subword = Subword.from_bytes(model.getvalue(), "bpe", "the generated vocabulary")
         languages = {"source_lang": "xx", "target_lang": "yy"}
         plain = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")

@@ -2,12 +2,10 @@
 
 import sys
 from dataclasses import replace
-from typing import Annotated, Any
-
-from typer import Argument
+from typing import Any
 
 from nmt import console
-from nmt.cli.flags import flags
+from nmt.cli.flags import Checkpoints, flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles, flag_name
 from nmt.errors import NmtError
 from nmt.text.glossary import Glossary
@@ -15,9 +13,7 @@ from nmt.text.glossary import Glossary
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
-    checkpoints: Annotated[
-        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
-    ],
+    checkpoints: Checkpoints,
     files: TranslationFiles,
     search: SearchConfig,
     options: JobConfig,

@@ -1,23 +1,14 @@
 """`nmt rescore` computes log P of given translations."""
 
-from typing import Annotated, Any
-
-from typer import Argument
+from typing import Any
 
 from nmt import console
-from nmt.cli.flags import flags
+from nmt.cli.flags import Checkpoints, flags
 from nmt.config import JobConfig, RescoringFiles, RuntimeConfig, flag_name
 
 
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
-def rescore(
-    checkpoints: Annotated[
-        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
-    ],
-    files: RescoringFiles,
-    options: JobConfig,
-    runtime: RuntimeConfig,
-) -> None:
+def rescore(checkpoints: Checkpoints, files: RescoringFiles, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Print the log probability of given translations, one line for every pair, and the perplexity of all.
 
     A job from file to file is resumed by the same command if it was interrupted.

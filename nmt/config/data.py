@@ -18,10 +18,11 @@ text_option = partial(option, panel="Text")
 subwords_option = partial(option, panel="Subwords")
 sampling_option = partial(option, panel="Subword sampling")
 filter_option = partial(option, panel="Filter")
+work_option = partial(option, panel="Work")
 share_option = partial(option, panel="Rules", at_least=0, at_most=1)
 score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
-output_option = partial(option, panel="Output")
+file_option = partial(option, panel="Output")
 
 
 def check_languages(source: str, target: str | None) -> None:
@@ -50,11 +51,9 @@ class CleanConfig(Config, panel="Rules"):
         "Validation or test corpus: a PREFIX as for --train. Pairs are dropped if one of their sides occurs in it. May "
         "be given several times.",
     )
-    dest: str = output_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
-    rejected: str | None = output_option(
-        None, "File for the dropped pairs: rule, source and target, with tabs between."
-    )
-    page: str | None = output_option(None, "HTML page with the counts, random examples and histograms.")
+    dest: str = file_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
+    rejected: str | None = file_option(None, "File for the dropped pairs: rule, source and target, with tabs between.")
+    page: str | None = file_option(None, "HTML page with the counts, random examples and histograms.")
     max_characters: int = option(
         1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
     )
@@ -234,11 +233,8 @@ class DataConfig(Config, panel="Corpus"):
         "Number of processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
         panel="Work",
     )
-    seed: int = option(
-        1,
-        "Seed of the subword model's training sample, of subword sampling and of --augment.",
-        panel="Work",
-        at_least=0,
+    seed: int = work_option(
+        1, "Seed of the subword model's training sample, of subword sampling and of --augment.", at_least=0
     )
 
     def _check(self) -> None:

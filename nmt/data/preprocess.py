@@ -248,11 +248,11 @@ class Encoder(Processor):
         return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
 
     def _encodings(
-        self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], longest: int
+        self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
     ) -> list[Ids]:
         """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
 
-        They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
+        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced by
         the plain one.
         """
         if not config.samples_side(side):
@@ -261,9 +261,7 @@ class Encoder(Processor):
         seeds = [[hash_of(config.seed, pairs.first + i, side == "target", n) for n in counted] for i in kept]
         strength = config.subword_dropout or config.subword_alpha or 0.0
         sampled = self.codec.sample(side, [lines[i] for i in kept], strength, seeds)
-        return [
-            ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
-        ]
+        return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
 
 
 def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, tags: int) -> Ids:

@@ -191,14 +191,12 @@ class Settings:
         Args:
             given: `source_lang` and `target_lang`; None if the settings say which.
         """
-        languages: dict[str, Any] = {
-            name: self.values.get(name) if lang is None else lang for name, lang in given.items()
-        }
-        for name, lang in languages.items():
+        langs: dict[str, Any] = {name: self.values.get(name) if lang is None else lang for name, lang in given.items()}
+        for name, lang in langs.items():
             if not isinstance(lang, str) or not lang:
                 side = name.removesuffix("_lang")
                 raise NmtError(f"{self.path} does not say the {side} language; give it with {flag_name(name)}")
-        source_lang, target_lang = languages.values()
+        source_lang, target_lang = langs.values()
         if source_lang == target_lang:
             raise NmtError(f"both languages are {source_lang}; give others with --source-lang and --target-lang")
-        return languages
+        return langs

@@ -17,10 +17,8 @@ from nmt.model.device import is_out_of_memory
 
 def unreadable(path: Path, error: OSError) -> NmtError:
     """Returns the error for a file of a model that cannot be read."""
-    reason = "it is a folder" if path.is_dir() else error.strerror or error
-    return NmtError(
-        f"{path} cannot be read ({reason}); give the name of a file, or download all files of the model again"
-    )
+    why = "it is a folder" if path.is_dir() else error.strerror or error
+    return NmtError(f"{path} cannot be read ({why}); give the name of a file, or download all files of the model again")
 
 
 def read_bytes(path: Path) -> bytes:

@@ -135,15 +135,12 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
 
 def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
     """Writes the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
-    unk, bos, eos, pad = codec.source.pieces([UNK, BOS, EOS, PAD])
+    tokens = zip(("unk", "bos", "eos", "pad"), codec.source.pieces([UNK, BOS, EOS, PAD]), strict=True)
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": codec.config.source_lang,
         "target_lang": codec.config.target_lang,
-        "unk_token": unk,
-        "bos_token": bos,
-        "eos_token": eos,
-        "pad_token": pad,
+        **{f"{name}_token": piece for name, piece in tokens},
         "separate_vocabs": not codec.config.joint_vocab,
         "model_max_length": POSITIONS,
     }
@@ -153,10 +150,8 @@ def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
             "architectures": ["MarianMTModel"],
             "is_encoder_decoder": True,
             **{name: getattr(config, name) for name in _SIZES},
-            "encoder_ffn_dim": config.d_ff,
-            "decoder_ffn_dim": config.d_ff,
-            "encoder_attention_heads": config.heads,
-            "decoder_attention_heads": config.heads,
+            **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
+            **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
             "activation_function": config.activation,
             "scale_embedding": True,
             _SHARING: codec.config.joint_vocab,
@@ -337,11 +332,9 @@ def _text_config(
         return TextConfig.from_dict({**options.languages(langs), **values, **rest}, str(options.path))
     text = TextConfig.from_dict(record, str(settings.path))
     for name, given in langs.items():
-        if given not in (None, recorded := getattr(text, name)):
+        if given not in (None, lang := getattr(text, name)):
             flag = flag_name(name)
-            raise NmtError(
-                f"{flag} is {given}, but nmt exported {settings.path.parent} with {recorded}; leave out {flag}"
-            )
+            raise NmtError(f"{flag} is {given}, but nmt exported {settings.path.parent} with {lang}; leave out {flag}")
     return text
 
 

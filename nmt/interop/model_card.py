@@ -138,9 +138,7 @@ def example(text: TextConfig, load: str, translate: str) -> str:
         lines.append("lines = [line.lower() for line in lines]")
     lines.append(translate)
     if target:
-        lines.append(
-            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
-        )
+        lines += [f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"]
     return "\n".join(["```python", *lines, "print(lines)", "```"])
 
 

@@ -64,10 +64,10 @@ class Runtime:
         return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
 
 
-def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = False) -> Runtime:
+def set_up(config: RuntimeConfig, process: int = 0, *, shares_gpus: bool = False) -> Runtime:
     """Prepares this process for the device that the options choose on this machine; returns the runtime.
 
-    On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `local_rank` the
+    On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `process` the
     current one. It warns if the precision is emulated.
 
     Args:
@@ -78,17 +78,15 @@ def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = Fa
         if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
             torch.set_num_threads(usable_cores())
         device = torch.device("cpu")
-    elif local_rank >= (gpus := _gpus()) and not shares_gpus:
-        raise NmtError(
-            f"process {local_rank} has no GPU, because torch sees only {gpus}; start at most {gpus} processes"
-        )
+    elif process >= (gpus := _gpus()) and not shares_gpus:
+        raise NmtError(f"process {process} has no GPU, because torch sees only {gpus}; start at most {gpus} processes")
     else:
-        device = torch.device("cuda", local_rank % gpus)
+        device = torch.device("cuda", process % gpus)
         torch.cuda.set_device(device)
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
     runtime = Runtime(device, _DTYPES[precision_of(config)])
-    if local_rank == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
+    if process == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
         console.warn_once(
             f"--precision {runtime.precision} is emulated here: a matrix product takes {slowdown:,.0f} times as long "
             f"as in fp32; leave out --precision"

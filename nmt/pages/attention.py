@@ -152,8 +152,6 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
     ]
     width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    beginning = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
-    )
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
     groups = '<g stroke="#2f5fd0" stroke-width="2">', '</g>\n<g font-family="sans-serif" font-size="14">'
-    return "\n".join([beginning, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])
+    return "\n".join([start, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])

@@ -192,8 +192,7 @@ def _shown(run: Run) -> dict[str, Any]:
         for sample in record["samples"]:
             source, reference = sample["source"], sample["reference"]
             translated = {"source": source, "reference": reference, "outputs": []}
-            outputs = samples.setdefault((source, reference), translated)["outputs"]
-            outputs.append((record["update"], sample["output"]))
+            samples.setdefault((source, reference), translated)["outputs"].append((record["update"], sample["output"]))
     return {
         "name": run.name,
         "status": run.status,

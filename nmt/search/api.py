@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -116,17 +116,6 @@ class TokenHypothesis:
     unmet: bool = False
 
 
-_Number = TypeVar("_Number", float, Tensor)
-
-
-def length_penalty(length: _Number, alpha: float) -> _Number:
-    """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α.
-
-    |Y| counts EOS, whose probability is part of P(Y|X).
-    """
-    return ((5 + length) / 6) ** alpha
-
-
-def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
+def scored(tokens: list[int], log_probs: list[float], config: SearchConfig, unmet: bool = False) -> TokenHypothesis:
     """Returns a finished hypothesis with its score: log P over the length penalty."""
-    return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
+    return TokenHypothesis(tokens, log_probs, sum(log_probs) / config.length_penalty(float(len(log_probs))), unmet)

@@ -15,18 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import (
-    DONE_SHARE,
-    BySentence,
-    Cache,
-    Required,
-    SearchBatch,
-    Step,
-    TokenHypothesis,
-    length_penalty,
-    meets,
-    scored,
-)
+from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets, scored
 from nmt.search.constraints import Constraints, within
 from nmt.search.rules import Rules
 
@@ -130,7 +119,7 @@ class _Finished:
     def add(self, tokens: list[int], log_probs: list[float]) -> None:
         """Adds a hypothesis: its tokens without EOS, and the log P of the tokens and of EOS."""
         unmet = not all(meets(tokens, constraint) for constraint in self.required.constraints)
-        self.hypotheses.append(scored(tokens, log_probs, self.config.alpha, unmet))
+        self.hypotheses.append(scored(tokens, log_probs, self.config, unmet))
         self.hypotheses = best_first(self.hypotheses, self.config.beam // self.config.beam_groups)
 
     def to_beat(self) -> float:
@@ -223,7 +212,7 @@ class _Beams(BySentence):
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
         longest_B = self.rules.ends_B - self.rules.starts_B
-        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.config.alpha)
+        bounds_B = self.log_probs_BW.amax(1) / self.rules.config.length_penalty(longest_B)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def later(self, steps: int, bos: int) -> Self:

@@ -67,7 +67,7 @@ class _Samples(BySentence):
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        hypotheses = [scored(tokens, log_probs, config.alpha) for tokens, log_probs in pairs]
+        hypotheses = [scored(tokens, log_probs, config) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), hypotheses, strict=True))
 
 

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -162,9 +162,7 @@ _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _DROPOUTS = ((8, 0.1), (50, 0.2), (MOST_EPOCHS, 0.3))
 
 
-def choose(
-    corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
-) -> dict[str, Choice]:
+def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callable[[str], float]) -> dict[str, Choice]:
     """Returns the options that are not given, with their reasons.
 
     Args:

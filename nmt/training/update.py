@@ -30,12 +30,11 @@ from nmt.training.state import Training
 def plan_epoch(training: Training) -> UpdatePlan:
     """Returns the update plan of the epoch that the training is in."""
     config, epoch = training.config, training.counters.epoch
-    split = training.data.split("train").in_epoch(config.seed, epoch)
+    tokens, groups, seed = config.batch_tokens, config.batch_groups, config.seed
+    split = training.data.split("train").in_epoch(seed, epoch)
     lengths = split.source.lengths, split.target.lengths
-    drawn = training.world.broadcast(
-        lambda: draw_epoch(*lengths, config.batch_tokens, config.batch_groups, config.seed, epoch)
-    )
-    return UpdatePlan(*lengths, drawn, config.batch_groups)
+    drawn = training.world.broadcast(lambda: draw_epoch(*lengths, tokens, groups, seed, epoch))
+    return UpdatePlan(*lengths, drawn, groups)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
