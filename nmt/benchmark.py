@@ -248,7 +248,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
         split = DataFolder.open(data_folder).split("train")
         opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
         tokens, groups = config.batch_tokens, config.batch_groups
-        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
+        plan = make_plan(lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
         return split, plan, opened - started, time.perf_counter() - opened
 
     planned(0)  # what happens only the first time, such as imports, is not measured

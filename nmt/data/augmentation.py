@@ -42,8 +42,7 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
     """Returns the line with an error in about every eighth word: letters swapped, missing, doubled or replaced."""
     letters = list(line)
     positions = [i for i, letter in enumerate(letters) if letter.isalpha()]
-    errors = min(len(positions), 1 + line.count(" ") // 8)
-    for i in sorted(draw.sample(positions, errors), reverse=True):
+    for i in sorted(draw.sample(positions, min(len(positions), 1 + line.count(" ") // 8)), reverse=True):
         letter, kind = letters[i], draw.randrange(4)
         if kind == 0 and i + 1 < len(letters) and letters[i + 1].isalpha():
             letters[i : i + 2] = letters[i + 1], letter

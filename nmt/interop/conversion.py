@@ -25,9 +25,8 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
     """
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
-            f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
-            f"heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}; "
-            f"nmt generate translates with --engine pytorch"
+            f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, heads "
+            f"{config.heads}, d_k {config.d_k} and d_v {config.d_v}; nmt generate translates with --engine pytorch"
         )
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:

@@ -211,10 +211,9 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
     return modern
 
 
-def _weights(
-    config: ModelConfig, tensors: Tensors, source: ForeignVocabulary, target: ForeignVocabulary
-) -> dict[str, Tensor]:
-    """Returns the weights by our names, with separate embeddings."""
+def _weights(config: ModelConfig, tensors: Tensors, *sides: ForeignVocabulary) -> dict[str, Tensor]:
+    """Returns the weights by our names, with separate embeddings. The sides are the source and the target."""
+    source, target = sides
     weights = from_fairseq(config, tensors)
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
     target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))

@@ -162,8 +162,7 @@ class _Graph:
         """Returns the graph with its inputs and outputs, as an `onnx.ModelProto`."""
         constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, "transformer", self.inputs, self.outputs, constants)
-        opset = helper.make_opsetid("", 17)
-        return helper.make_model(graph, producer_name="nmt", opset_imports=[opset], ir_version=8)
+        return helper.make_model(graph, producer_name="nmt", opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def declare(self, declared: list[Any], name: str, kind: str, *shape: int | str) -> str:
         """Adds an input or an output with a shape of numbers and names."""

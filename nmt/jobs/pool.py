@@ -26,6 +26,7 @@ from nmt.signals import held
 
 # Makes the task of worker n, which counts from 0 and applies it to chunks.
 MakeTask = Callable[[int], Callable[[Any], Any]]
+Submit = Callable[[Any], Future[Any]]
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -38,9 +39,7 @@ class WorkerDiedError(NmtError):
 
 
 @contextmanager
-def worker_pool(
-    make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str
-) -> Iterator[Callable[[Any], Future[Any]]]:
+def worker_pool(make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str) -> Iterator[Submit]:
     """Yields a function that submits a chunk to the worker processes and returns the future result.
 
     At its end, the block ends the workers, whether they work or not, and waits until they have ended. (A

@@ -57,8 +57,7 @@ class LayerCache:
         cacheable = widened if keys_values[0].device.type == "cpu" else Tensor.contiguous
         source = tuple(tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values)
         sentences = sum(sentences for sentences, _ in blocks)
-        own = (x.new_zeros(sentences, x.shape[1], 16 * beam, x.shape[3]) for x, *_ in source)
-        return cls(tuple(own), source)
+        return cls(tuple(x.new_zeros(sentences, x.shape[1], 16 * beam, x.shape[3]) for x, *_ in source), source)
 
     def append(self, k_RHK: Tensor, v_RHU: Tensor, mask: Mask) -> list[list[Tensor]]:
         """Writes the newest keys and values into `slot`; returns all keys and values in the mask, as one block."""

@@ -327,8 +327,7 @@ class Transformer(nn.Module):
         Autocast keeps the converted copy of a parameter, but not of selected rows, so they are converted here once.
         """
         matrix_VD = self.softmax_matrix_VD[ids_V]
-        bias_V = None if self.output_bias is None else self.output_bias[ids_V]
-        return matrix_VD.to(product_dtype(matrix_VD)), bias_V
+        return matrix_VD.to(product_dtype(matrix_VD)), None if self.output_bias is None else self.output_bias[ids_V]
 
 
 # Decoding position by position (see `nmt.model.cache`)

@@ -211,8 +211,7 @@ class _Beams(BySentence):
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
-        longest_B = self.rules.ends_B - self.rules.starts_B
-        bounds_B = self.log_probs_BW.amax(1) / self.rules.config.length_penalty(longest_B)
+        bounds_B = self.log_probs_BW.amax(1) / self.rules.config.length_penalty(self.rules.ends_B - self.rules.starts_B)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def later(self, steps: int, bos: int) -> Self:

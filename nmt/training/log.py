@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
@@ -15,10 +15,6 @@ from nmt.training.records import Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
@@ -36,7 +32,7 @@ class TrainingLog:
     def __init__(self, training: Training, folder: RunFolder) -> None:
         self.training, self.folder = training, folder
         self._needs_header = True
-        self._events: SummaryWriter | None = None
+        self._events: Any = None  # a SummaryWriter
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
@@ -161,7 +157,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     padding = "no padding between sentences"
     if not training.packs:
         padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
-    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
+    pairs, epochs = len(plan.lengths[0]), config.max_updates / len(plan)
     show_lines({
         "model": (f"{config.arch}: " if config.arch else "")
         + f"{model.in_words()}, {training.parameters:,} parameters"

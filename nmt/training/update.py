@@ -33,8 +33,8 @@ def plan_epoch(training: Training) -> UpdatePlan:
     tokens, groups, seed = config.batch_tokens, config.batch_groups, config.seed
     split = training.data.split("train").in_epoch(seed, epoch)
     lengths = split.source.lengths, split.target.lengths
-    drawn = training.world.broadcast(lambda: draw_epoch(*lengths, tokens, groups, seed, epoch))
-    return UpdatePlan(*lengths, drawn, groups)
+    drawn = training.world.broadcast(lambda: draw_epoch(lengths, tokens, groups, seed, epoch))
+    return UpdatePlan(lengths, drawn, groups)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:

@@ -56,7 +56,7 @@ def validate(training: Training) -> Validation:
 def _nll(training: Training) -> tuple[float, int]:
     """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
     split, budget, world = training.data.split("valid"), training.device_tokens, training.world
-    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
+    plan = make_plan((split.source.lengths, split.target.lengths), batch_tokens=budget, groups=1, seed=0, epoch=0)
     total, tokens = 0.0, 0
     progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
     with progress, closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
