@@ -2,7 +2,6 @@
 
 import gc
 import io
-import json
 import os
 import statistics
 import subprocess
@@ -32,7 +31,7 @@ from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
 from nmt.jobs.source import in_chunks
-from nmt.jobs.stream import ReadyChunks, in_order, local
+from nmt.jobs.stream import Chunks, in_order, local
 from nmt.model.device import Runtime, set_up
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.signals import cleaning_up
@@ -59,10 +58,6 @@ class Report:
         """Adds a figure with one value for each repeat."""
         spread = {"median": statistics.median(values), "min": min(values), "max": max(values)}
         self.figures[name] = {"unit": unit, **spread, "values": values}
-
-    def to_json(self) -> str:
-        """Returns the report as one JSON object."""
-        return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
         rows = {name: f"{value:,}" if type(value) is int else value for name, value in self.subject.items()}
@@ -100,9 +95,6 @@ def product_flops(runtime: Runtime) -> float:
     return 2 * size**3 / min(timer.blocked_autorange(min_run_time=1).times)
 
 
-_WARM_UPS = {"cpu": 1, "cuda": 5}
-
-
 @contextmanager
 def removed_at_the_end(folder: tempfile.TemporaryDirectory[str]) -> Iterator[str]:
     """Yields a temporary folder, which is removed even if a signal ends the benchmark."""
@@ -137,8 +129,7 @@ def benchmark_training(
         records = MetricsFile(Path(config.save_dir) / METRICS).records()
         start_up = next(record["time"] for record in records if record["kind"] == "train") - started
         with join_ranks(config, saves=False) as ranks:
-            training = prepare(DataFolder.open(data_folder), model, config, ranks)
-            report = _measure(training, repeats, updates, trace)
+            report = _measure(prepare(DataFolder.open(data_folder), model, config, ranks), repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
 
@@ -154,7 +145,7 @@ def _measure(training: Training, repeats: int, updates: int, trace: Output | Non
             interval, seconds = timed_updates(training, stream, updates)
             return interval.record(training.world), (training.counters.flops - before) / seconds
 
-        for _ in range(_WARM_UPS[training.runtime.device.type]):
+        for _ in range(5 if training.runtime.device.type == "cuda" else 1):
             trial()
         trials = [trial() for _ in range(repeats)]
         memory = training.runtime.peak_memory_mib
@@ -195,7 +186,7 @@ def benchmark_translation(
     seconds, pieces = [], []
     # As many lines as there are in a pass are sorted by length together.
     silent = console.Progress("translating", None, "sentence", lines=False, bar=False)
-    with closing(local(job, ReadyChunks(in_chunks(units, len(lines))), workers, silent)) as outcomes:
+    with closing(local(job, Chunks(in_chunks(units, len(lines))), workers, silent)) as outcomes:
         stream = in_order(outcomes)
         list(islice(stream, len(lines)))
         for _ in range(trials):
@@ -257,7 +248,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
         split = DataFolder.open(data_folder).split("train")
         opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
         tokens, groups = config.batch_tokens, config.batch_groups
-        plan = make_plan(*lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
+        plan = make_plan(lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
         return split, plan, opened - started, time.perf_counter() - opened
 
     planned(0)  # what happens only the first time, such as imports, is not measured
@@ -295,7 +286,6 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
 _LENGTH_SPREAD = 0.6
 _RATIO_SPREAD = 0.2
 _LONGEST = 256
-_VALIDATION_PAIRS = 200
 _PAIRS_AT_ONCE = 500_000
 _SPECIAL = EOS + 1
 
@@ -317,8 +307,7 @@ class Generated:
 
     def lengths(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draws the lengths of the source and target sentences in pieces, without EOS."""
-        center = np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2
-        common = random.normal(center, _LENGTH_SPREAD, self.pairs)
+        common = random.normal(np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2, _LENGTH_SPREAD, self.pairs)
         ratio = random.normal(0, _RATIO_SPREAD, self.pairs)
         source, target = (np.exp(common + shift).round().astype(np.int64) for shift in (-ratio / 2, ratio / 2))
         return np.clip(source, 1, _LONGEST), np.clip(target, 1, _LONGEST)
@@ -332,36 +321,22 @@ class Generated:
         """Returns a codec whose vocabulary is the generated words."""
         # A sentencepiece model whose pieces are the words w0, w1, … and the special pieces.
         words, model = self.vocab_size - _SPECIAL, io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
-            model_writer=model,
-            model_type="word",
-            vocab_size=self.vocab_size,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            max_sentence_length=1 << 30,
-            minloglevel=2,
-        )
+        options: dict[str, Any] = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
+        options |= {"vocab_size": self.vocab_size, "max_sentence_length": 1 << 30, "minloglevel": 2}
+        text = iter([" ".join(f"w{i}" for i in range(words))])
+        options |= {"sentence_iterator": text, "model_writer": model, "model_type": "word"}
+        sentencepiece.SentencePieceTrainer.train(**options)
         subword = Subword.from_bytes(model.getvalue(), "bpe", "the generated vocabulary")
-        config = TextConfig(
-            source_lang="xx",
-            target_lang="yy",
-            source_tokenizer="none",
-            target_tokenizer="none",
-            normalize_punctuation="none",
-            lowercase=False,
-            subword="bpe",
-            joint_vocab=True,
-        )
-        return TextCodec(config, subword, subword)
+        languages = {"source_lang": "xx", "target_lang": "yy"}
+        plain = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
+        values = languages | plain | {"lowercase": False, "subword": "bpe", "joint_vocab": True}
+        return TextCodec(TextConfig.from_dict(values, "the generated vocabulary"), subword, subword)
 
     def write(self, folder: Path) -> None:
         """Writes a data folder with a training set of `pairs` pairs and a small validation set."""
         random, codec, splits = np.random.default_rng(0), self.codec(), {}
         with new_folder(folder, "--dest") as data:
-            for name, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
+            for name, pairs in (("train", self.pairs), ("valid", min(self.pairs, 200))):
                 with SplitWriter(data, name, codec.config, raw=name == "valid") as split:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)

@@ -100,9 +100,8 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout)."""
-    codec = checkpoint.codec
     with without_memory():  # the sizes in the checkpoint are not trusted
-        model = _new_model(checkpoint.model_config, codec)
+        model = _new_model(checkpoint.model_config, checkpoint.codec)
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights, assign=True)
     return model.eval()

@@ -36,10 +36,7 @@ _METADATA, _DOCUMENT, _SHA256 = "__metadata__", "nmt", "sha256"
 # Beginnings of names of tensors. Weights have none of them.
 TEXT, TRAINING = "text.", "training."
 _TYPES = {"float32": "F32", "uint8": "U8"}
-# The numbers begin at a multiple of this many bytes, as processors prefer it.
-_ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")  # of the header, before it
-_READ_BYTES = 1 << 20
 
 
 def is_weight(name: str) -> bool:
@@ -68,7 +65,7 @@ def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, 
     metadata = {_DOCUMENT: json.dumps({"schema_version": SCHEMA_VERSION, **document})}
     metadata[_SHA256] = _digest(metadata, described, contents)
     header = json.dumps({_METADATA: metadata, **described}).encode()
-    header += b" " * (-(_LENGTH.size + len(header)) % _ALIGNMENT)
+    header += b" " * (-(_LENGTH.size + len(header)) % 64)  # processors prefer numbers at a multiple of 64 bytes
     file.write(_LENGTH.pack(len(header)) + header)
     for content in contents:
         file.write(content)
@@ -167,7 +164,7 @@ def _verify(path: Path) -> None:
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
         described = json.loads(file.read(length))
         metadata = described.pop(_METADATA)
-        if metadata.pop(_SHA256, None) != _digest(metadata, described, iter(lambda: file.read(_READ_BYTES), b"")):
+        if metadata.pop(_SHA256, None) != _digest(metadata, described, iter(lambda: file.read(1 << 20), b"")):
             raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
 
 

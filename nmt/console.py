@@ -15,9 +15,6 @@ from rich.progress import Progress as RichProgress
 
 from nmt.signals import cleaning_up
 
-# Seconds between progress lines if there is no terminal to show a bar on.
-_PLAIN_LINE_SECONDS = 10.0
-
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 _rank = 0
@@ -73,12 +70,9 @@ def error(message: str) -> None:
     stderr.print(f"error: {visible(message)}", style="bold red", markup=False)
 
 
-_JOINERS = "\u200c\u200d"  # which Persian and Indic text needs
-
-
 def visible(text: str, keep: str = "") -> str:
     """Returns the text with control characters and invalid UTF-8 escaped, because file names may contain both."""
-    shown = _JOINERS + keep
+    shown = "\u200c\u200d" + keep  # joiners, which Persian and Indic text needs
     return "".join(
         c if c.isprintable() or c in shown or category(c) == "Zs" else c.encode("unicode_escape").decode() for c in text
     )
@@ -174,7 +168,7 @@ class Progress:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
         self._bar.update(self._task, total=self.total, completed=self.completed, rate=self._shown_rate)
-        if self._bar.disable and self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
+        if self._bar.disable and self._lines and time.monotonic() - self._last_line >= 10:
             self._last_line = time.monotonic()
             if self.total:
                 done = f"{self.completed:,}/{counted(self.total, self.unit)}"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     MakeScorer = Callable[[TextCodec], Scorer]
 
 _T = TypeVar("_T")
-_CRITERIA: "dict[str, Criterion]" = {}
-_SCORERS: "dict[str, MakeScorer]" = {}
+CRITERIA: "dict[str, Criterion]" = {}
+SCORERS: "dict[str, MakeScorer]" = {}
 _loaded: set[Path] = set()
 
 
@@ -34,12 +34,12 @@ def register_architecture(name: str, config: ModelConfig) -> None:
 
 def register_criterion(name: str) -> "Callable[[Criterion], Criterion]":
     """Returns a decorator that makes a loss available as `nmt train --criterion NAME`."""
-    return lambda criterion: _add(_CRITERIA, name, criterion)
+    return lambda criterion: _add(CRITERIA, name, criterion)
 
 
 def register_scorer(name: str) -> "Callable[[MakeScorer], MakeScorer]":
     """Returns a decorator that makes a scorer available as `nmt generate --scorer NAME`."""
-    return lambda scorer: _add(_SCORERS, name, scorer)
+    return lambda scorer: _add(SCORERS, name, scorer)
 
 
 def _add(registry: dict[str, Any], name: str, value: _T) -> _T:
@@ -49,17 +49,8 @@ def _add(registry: dict[str, Any], name: str, value: _T) -> _T:
     return value
 
 
-def criterion(name: str) -> "Criterion":
-    """Returns the loss with this name."""
-    return _registered(_CRITERIA, name, "--criterion")
-
-
-def scorer(name: str) -> "MakeScorer":
-    """Returns what makes the scorer with this name."""
-    return _registered(_SCORERS, name, "--scorer")
-
-
-def _registered(registry: dict[str, _T], name: str, flag: str) -> _T:
+def entry(registry: dict[str, _T], name: str, flag: str) -> _T:
+    """Returns what a registry has under a name, which the user gave by `flag`."""
     if name not in registry:
         known = f"--user-module registers {', '.join(registry)}" if registry else "no --user-module registers one"
         raise NmtError(f"{flag} {name} is unknown; {known}")

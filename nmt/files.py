@@ -53,12 +53,6 @@ class Output:
         with writing(self._name, self._advice):
             self._file.flush()
 
-    def sync(self) -> None:
-        """Waits until everything written so far is on disk."""
-        self.flush()
-        with writing(self._name, self._advice):
-            os.fsync(self._file.fileno())
-
 
 @contextmanager
 def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
@@ -77,8 +71,9 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
                 shutil.copymode(path, partial)
             output = Output(file, name, advice)
             yield output
-            output.sync()
+            output.flush()
             with writing(name, advice):
+                os.fsync(file.fileno())
                 partial.replace(path)
                 _sync(path.parent)
         finally:

@@ -25,9 +25,8 @@ def describe(path: Path, *, verify: bool) -> Description:
         return _checkpoint(path, verify)
     if (path / META).exists():
         return _data_folder(path, verify)
-    checkpoints = sorted(path.glob(f"*{SUFFIX}"))
     if (path / METRICS).exists():
-        return _run_folder(path, checkpoints, verify)
+        return _run_folder(path, verify)
     # A page for browsers has its model in a folder.
     folder = path / "model" if (path / "index.html").exists() else path
     if (folder / "config.json").exists():
@@ -76,11 +75,11 @@ def _data_folder(path: Path, verify: bool) -> Description:
     }
 
 
-def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Description:
+def _run_folder(path: Path, verify: bool) -> Description:
     records = MetricsFile(path / METRICS).records()
     last = {record["kind"]: record for record in records}
     stats = dict[Path, os.stat_result]()
-    for file in checkpoints:
+    for file in sorted(path.glob(f"*{SUFFIX}")):
         try:
             if verify:
                 read_header(file, verify=True)

@@ -15,8 +15,6 @@ from nmt.files import writing
 
 # Name of the lock file of a folder.
 LOCK = ".lock"
-# Error numbers of file systems without locks.
-_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 
 
 def is_locked(folder: Path) -> bool:
@@ -48,7 +46,7 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):  # of file systems without locks
                 raise NmtError(f"{path} cannot be locked ({error.strerror}); {advice}") from error
             console.warn_once(f"{path.parent} cannot be locked ({error.strerror}); run only one process there")
         yield

@@ -30,8 +30,6 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # A scheduler may signal every process of a job, and a launcher passes its own signal on. Signals that follow within
 # this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
-# <sys/prctl.h>
-_SET_DEATH_SIGNAL = 1
 
 
 def end_without_traceback() -> None:
@@ -139,7 +137,7 @@ def end_with_parent(signum: signal.Signals) -> None:
     Other systems cannot do this. There, ranks end when they find that a connection between them is broken.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signum)
+        ctypes.CDLL(None).prctl(1, signum)  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
 
 def _exit(signum: int, _: FrameType | None) -> NoReturn:

@@ -93,17 +93,10 @@ def main() -> None:
     sys.exit(code)
 
 
-# A shell pattern that matches thousands of files must not fill the screen.
-_LONGEST_LINE = 500
 # Names of other toolkits' options, and what they are called here.
-_OTHER_NAMES = {
-    "--epochs": "--max-updates",
-    "--max-epochs": "--max-updates",
-    "--batch-size": "--batch-tokens",
-    "--max-tokens": "--batch-tokens",
-    "--beam-size": "--beam",
-    "--lenpen": "--alpha",
-}
+_OTHER_NAMES = {"--beam-size": "--beam", "--lenpen": "--alpha"}
+_OTHER_NAMES |= dict.fromkeys(("--epochs", "--max-epochs"), "--max-updates")
+_OTHER_NAMES |= dict.fromkeys(("--batch-size", "--max-tokens"), "--batch-tokens")
 
 
 def usage_line(error: Any) -> str | None:
@@ -128,7 +121,8 @@ def usage_line(error: Any) -> str | None:
     if context and _OTHER_NAMES.get(flag) in {name for param in context.command.params for name in param.opts}:
         text = f"{flag} is called {_OTHER_NAMES[flag]} here"
     help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
-    return f"{shorten(text, _LONGEST_LINE, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
+    # A shell pattern that matches thousands of files must not fill the screen.
+    return f"{shorten(text, 500, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
 
 
 def error_line(error: Exception) -> str | None:

@@ -1,5 +1,6 @@
 """`nmt benchmark` measures how fast the other commands are on this machine."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,6 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of
 MeanLength = Annotated[float, Option(min=1, max=256, help="Mean sentence length of generated data, in pieces.")]
 VocabSize = Annotated[int, Option(min=8, max=1_000_000, help="Vocabulary size of generated data.")]
 
-# Enough generated pairs to fill batches of every length.
-_GENERATED_PAIRS = 100_000
-
 
 @benchmark.command("train", no_args_is_help=True)
 @flags(batches=BatchConfig, model_overrides=ModelConfig)
@@ -55,7 +53,8 @@ def train(
     model = model_config(arch, **model_overrides)
     from nmt.benchmark import Generated, benchmark_training
 
-    with _data(data, Generated(vocab_size, mean_length, _GENERATED_PAIRS)) as folder:
+    # Enough generated pairs to fill batches of every length.
+    with _data(data, Generated(vocab_size, mean_length, pairs=100_000)) as folder:
         report = benchmark_training(folder, model, batches, repeats=repeats, updates=updates, profile=profile)
     subject = {"architecture": arch, "model": model.in_words(), "data": data or "generated"}
     _print(report, subject | {"--batch-tokens": batches.batch_tokens} | _changed(batches), as_json)
@@ -140,8 +139,7 @@ def batching(
 
     with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
         report = benchmark_batching(folder, plan, repeats=repeats)
-    subject = {"data": data or "generated", "--batch-tokens": plan.batch_tokens}
-    _print(report, subject | _changed(plan), as_json)
+    _print(report, {"data": data or "generated", "--batch-tokens": plan.batch_tokens} | _changed(plan), as_json)
 
 
 @contextmanager
@@ -169,4 +167,4 @@ def _changed(config: Config) -> dict[str, Any]:
 
 def _print(report: "Report", subject: dict[str, Any], as_json: bool) -> None:
     report.subject = subject | report.subject
-    print(report.to_json() if as_json else report)
+    print(json.dumps({**report.subject, "figures": report.figures}) if as_json else report)

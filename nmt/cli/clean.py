@@ -9,8 +9,7 @@ from rich.table import Table
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import CleanConfig, JobConfig, RuntimeConfig
-from nmt.config.options import flag_name
+from nmt.config import CleanConfig, JobConfig, RuntimeConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
 

@@ -8,11 +8,14 @@ from types import GenericAlias
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from nmt import extensions
 from nmt.config.options import Config, flag_name, with_tuples
 
+# The argument of commands that load one model, or several as an ensemble.
+Checkpoints = Annotated[list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")]
+Command = Callable[..., None]
 # The sections that a help page shows last.
 _LAST_PANELS = ("Model", "Hardware")
 # Flags whose spelling differs from the name of their field.
@@ -45,9 +48,7 @@ def _help_order(parameter: inspect.Parameter) -> tuple[bool, int]:
     return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
 
-def flags(
-    *, without: Collection[str] = (), **configs: type[Config]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def flags(*, without: Collection[str] = (), **configs: type[Config]) -> Callable[[Command], Command]:
     """Returns a decorator that turns the named dataclass parameters of a command into flags.
 
     The command receives an instance made from the flags. A parameter whose name ends in `_overrides` receives a dict
@@ -57,7 +58,7 @@ def flags(
     def fields_of(config: type[Config]) -> list[Field[Any]]:
         return [field for field in fields(config) if field.name not in without]  # type: ignore[arg-type]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         declared = inspect.signature(command, eval_str=True).parameters.values()
         parameters = [
             _parameter(field, optional=name.endswith("_overrides"))

@@ -2,14 +2,11 @@
 
 import sys
 from dataclasses import replace
-from typing import Annotated, Any
-
-from typer import Argument
+from typing import Any
 
 from nmt import console
-from nmt.cli.flags import flags
-from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
-from nmt.config.options import flag_name
+from nmt.cli.flags import Checkpoints, flags
+from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles, flag_name
 from nmt.errors import NmtError, importing
 from nmt.text.glossary import Glossary
 
@@ -19,9 +16,7 @@ _FORMS = "input_format", "output_format", "html", "split_sentences"
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
-    checkpoints: Annotated[
-        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
-    ],
+    checkpoints: Checkpoints,
     files: TranslationFiles,
     search: SearchConfig,
     options: JobConfig,

@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
 from nmt.errors import NmtError
-
-if TYPE_CHECKING:
-    from nmt.checkpoint import Checkpoint
 
 import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
 
@@ -63,7 +60,8 @@ def fairseq(
     _write(convert, output, [file, *dict_, codes])
 
 
-def _write(convert: Callable[[], "Checkpoint"], output: str, inputs: Iterable[str | Path]) -> None:
+def _write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]) -> None:
+    """Writes the checkpoint that `convert` returns."""
     from nmt import console
     from nmt.checkpoint import write_checkpoint
     from nmt.checkpoint_file import SUFFIX

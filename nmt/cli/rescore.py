@@ -1,24 +1,14 @@
 """`nmt rescore` computes log P of given translations."""
 
-from typing import Annotated, Any
-
-from typer import Argument
+from typing import Any
 
 from nmt import console
-from nmt.cli.flags import flags
-from nmt.config import JobConfig, RescoringFiles, RuntimeConfig
-from nmt.config.options import flag_name
+from nmt.cli.flags import Checkpoints, flags
+from nmt.config import JobConfig, RescoringFiles, RuntimeConfig, flag_name
 
 
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
-def rescore(
-    checkpoints: Annotated[
-        list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")
-    ],
-    files: RescoringFiles,
-    options: JobConfig,
-    runtime: RuntimeConfig,
-) -> None:
+def rescore(checkpoints: Checkpoints, files: RescoringFiles, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Print the log probability of given translations, one line for every pair, and the perplexity of all.
 
     A job from file to file is resumed by the same command if it was interrupted.
@@ -58,8 +48,7 @@ def rescore(
         settings = settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names}
         is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if is_written:
-        per_piece = perplexity(-log_prob / max(pieces, 1))
         console.info(
             f"{console.counted(lines, 'line')}, {console.counted(pieces, 'piece')} with EOS, log P {log_prob:,.4f}, "
-            f"perplexity {per_piece:,.4f} per piece"
+            f"perplexity {perplexity(-log_prob / max(pieces, 1)):,.4f} per piece"
         )

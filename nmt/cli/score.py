@@ -12,8 +12,7 @@ from typer import Option
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
-from nmt.config import ScoreConfig
-from nmt.config.options import flag_name
+from nmt.config import ScoreConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, evalb
@@ -23,8 +22,6 @@ from nmt.text.languages import UNSPACED_SCRIPT
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
-# The p-values of systems that differ in fewer lines are not reliable.
-_ENOUGH_LINES = 10
 
 
 @flags(config=ScoreConfig)
@@ -125,7 +122,7 @@ def _read(path: str) -> list[str]:
     lines = list(read_lines(path))
     if not lines:
         raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
-    if _SGML.match("\n".join(lines[:_ENOUGH_LINES])):
+    if _SGML.match("\n".join(lines[:10])):
         raise NmtError(
             f"{name_of(path)} is SGML or XML; give the text of its <seg> elements, one a line, as printed by sed "
             rf"-n 's|.*<seg[^>]*>\(.*\)</seg>.*|\1|p' FILE or, for sets of WMT, sacrebleu -t wmt20 -l en-de --echo ref"
@@ -170,11 +167,11 @@ def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
     pairs, repairs = read_parses(reference, hypothesis)
     if repairs is not None:
         console.info(repair_summary(repairs, len(pairs)))
-    scores = evalb(pairs)
+    everything, short = evalb(pairs)
     if as_json:
-        print(json.dumps({"evalb": {"all": scores.all.summary(), f"up_to_{SHORT}_words": scores.short.summary()}}))
+        print(json.dumps({"evalb": {"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}}))
         return
-    for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
+    for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
 
@@ -187,7 +184,7 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
     """
     for path, system in zip(paths[1:], systems[1:], strict=True):
         changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
-        if changed < _ENOUGH_LINES:
+        if changed < 10:
             console.warn(
                 f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"

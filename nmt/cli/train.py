@@ -76,38 +76,33 @@ def options_in(path: str) -> dict[str, Any]:
     return options
 
 
-OptionsFile = Annotated[
-    list[str] | None,
-    Option(
-        "--config",
-        metavar="<file>",
-        callback=use_config,
-        is_eager=True,
-        help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
-    ),
-]
-Hours = Annotated[
-    float | None,
-    Option(
-        min=0.01,
-        max=100_000,
-        help="Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that "
-        "training ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
-        "average.safetensors in the run folder is the model to use.",
-    ),
-]
-Minutes = Annotated[float | None, Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
-
-
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
     data: Annotated[str, Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
     context: typer.Context,
-    _: OptionsFile = None,
-    hours: Hours = None,
-    minutes: Minutes = None,
+    _: Annotated[
+        list[str] | None,
+        Option(
+            "--config",
+            metavar="<file>",
+            callback=use_config,
+            is_eager=True,
+            help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
+        ),
+    ] = None,
+    hours: Annotated[
+        float | None,
+        Option(
+            min=0.01,
+            max=100_000,
+            help="Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that "
+            "training ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
+            "average.safetensors in the run folder is the model to use.",
+        ),
+    ] = None,
+    minutes: Annotated[float | None, Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
     ] = False,
@@ -134,11 +129,7 @@ def train(
     model = architecture(config, model_overrides)
     if config.gpus > 1 and not is_rank():
         launch(sys.argv[1:], config.gpus, config.device)
-    elif dry_run:
-        from nmt.training.train import dry_run as estimate
+        return
+    from nmt.training import train as training
 
-        estimate(data, model, config)
-    else:
-        from nmt.training.train import train as run_training
-
-        run_training(data, model, config)
+    (training.dry_run if dry_run else training.train)(data, model, config)

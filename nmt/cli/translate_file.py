@@ -55,7 +55,5 @@ def translate_file(
             left = escape(console.visible(", ".join(skipped)))
             table.add_row(escape(console.visible(path)), f"{sentences:,}" if document else "", left)
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
-    if failed := sum(report.document is None for report in reports):
-        raise NmtError(
-            f"{failed:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why"
-        )
+    if count := sum(report.document is None for report in reports):
+        raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")

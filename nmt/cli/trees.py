@@ -114,8 +114,7 @@ def restore(
         given = map(words_of, read_treebank(treebank_files([str(trees)])))
     words_from, repairs, done = str(trees if words is None else words), Counter[str](), 0
     with output_file(output, [sequences, words_from]) as out:
-        hypotheses = read_hypotheses(read_lines(sequences), name_of(sequences))
-        for alternatives, sentence in zip_longest(hypotheses, given):
+        for alternatives, sentence in zip_longest(read_hypotheses(read_lines(sequences), name_of(sequences)), given):
             if alternatives is None or sentence is None:
                 shorter = name_of(sequences if alternatives is None else words_from)
                 raise NmtError(

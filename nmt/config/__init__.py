@@ -8,6 +8,7 @@ This package does not import torch, so that `nmt --help` is fast.
 from nmt.config.data import CleanConfig, DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
+from nmt.config.options import flag_name
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
 from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig

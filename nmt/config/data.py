@@ -19,11 +19,10 @@ subwords_option = partial(option, panel="Subwords")
 sampling_option = partial(option, panel="Subword sampling")
 filter_option = partial(option, panel="Filter")
 work_option = partial(option, panel="Work")
-rule_option = partial(option, panel="Rules")
-share_option = partial(rule_option, at_least=0, at_most=1)
+share_option = partial(option, panel="Rules", at_least=0, at_most=1)
 score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
-output_option = partial(option, panel="Output")
+file_option = partial(option, panel="Output")
 
 
 def check_languages(source: str, target: str | None) -> None:
@@ -52,11 +51,9 @@ class CleanConfig(Config, panel="Rules"):
         "Validation or test corpus: a PREFIX as for --train. Pairs are dropped if one of their sides occurs in it. May "
         "be given several times.",
     )
-    dest: str = output_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
-    rejected: str | None = output_option(
-        None, "File for the dropped pairs: rule, source and target, with tabs between."
-    )
-    page: str | None = output_option(None, "HTML page with the counts, random examples and histograms.")
+    dest: str = file_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
+    rejected: str | None = file_option(None, "File for the dropped pairs: rule, source and target, with tabs between.")
+    page: str | None = file_option(None, "HTML page with the counts, random examples and histograms.")
     max_characters: int = option(
         1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
     )
@@ -291,6 +288,10 @@ class DataConfig(Config, panel="Corpus"):
     def samples(self) -> bool:
         """Whether the training text is segmented at random."""
         return bool(self.subword_dropout or self.subword_alpha)
+
+    def samples_side(self, side: str) -> bool:
+        """Returns whether `source` or `target` of the training text is segmented at random."""
+        return self.samples and self.sampled_side in ("both", side)
 
     def check_sampling(self, kind: str) -> None:
         """Raises an error if a subword model of this kind cannot be sampled as the options say."""

@@ -7,11 +7,6 @@ from typing import Literal
 from nmt.config.options import Config, hardware_option, option, processes_option
 from nmt.errors import NmtError
 
-ValidMetric = Literal["bleu", "chrf", "nll"]
-# An update of --batch-tokens 25,000 has fewer padded tokens. The fewer parts it has, the better it uses a GPU.
-_GPU_TOKENS = 32_768
-# The number of activations, tokens · d_model, that stays in the cache of a CPU.
-_CPU_ACTIVATIONS = 2**20
 main_option = partial(option, panel="Options")
 run_option = partial(option, panel="Run")
 validation_option = partial(option, panel="Validation")
@@ -53,8 +48,12 @@ class PlanConfig(Config, panel="Batches"):
     )
 
     def tokens_at_once(self, device: str, d_model: int) -> int:
-        """Returns --device-tokens, or the default for `device`, which is cuda or cpu."""
-        return self.device_tokens or (_GPU_TOKENS if device == "cuda" else max(1, _CPU_ACTIVATIONS // d_model))
+        """Returns --device-tokens, or the default for `device`, which is cuda or cpu.
+
+        The default of a GPU holds an update of --batch-tokens 25,000, because few parts use a GPU better. That of a CPU
+        is the number of tokens whose activations, tokens · d_model, stay in the cache.
+        """
+        return self.device_tokens or (32_768 if device == "cuda" else max(1, 2**20 // d_model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,7 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     clip_norm: float | None = option(None, "Scale larger gradients down to this norm.", above=0)
     valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
-    valid_metric: tuple[ValidMetric, ...] = validation_option(
+    valid_metric: tuple[Literal["bleu", "chrf", "nll"], ...] = validation_option(
         ("bleu",),
         "Metric that decides which checkpoint is the best. nll is the loss, which takes less time than "
         "translating. If there are several metrics, the first one decides, and --patience watches all.",

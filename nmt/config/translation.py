@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from nmt.config.options import Config, flag_name, option
 from nmt.errors import NmtError
@@ -67,6 +67,13 @@ class SearchConfig(Config, panel="Search"):
         A GPU needs larger batches, because launching the kernels of a step takes the same time for any number of rows.
         """
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
+
+    def length_penalty(self, length: Any) -> Any:
+        """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α, of a length or a tensor of lengths.
+
+        |Y| counts EOS, whose probability is part of P(Y|X).
+        """
+        return ((5 + length) / 6) ** self.alpha
 
     @property
     def hypotheses(self) -> int:

@@ -11,13 +11,11 @@ _SPACES = " \u00a0\u202f"
 # The first letter of a word, with the quotation marks and brackets before it.
 _WORD_START = re.compile(r"(?<![^ ])[\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*\w")
 # The letters beside a letter on a keyboard with Latin letters.
-_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _NEIGHBOURS = {
     letter: [row[neighbour] for neighbour in (i - 1, i + 1) if 0 <= neighbour < len(row)]
-    for row in _ROWS
+    for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
     for i, letter in enumerate(row)
 }
-_WORDS_PER_ERROR = 8
 # Characters of lines that a model should copy.
 _NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежאבעربहि中文日本한국"]
 
@@ -44,8 +42,7 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
     """Returns the line with an error in about every eighth word: letters swapped, missing, doubled or replaced."""
     letters = list(line)
     positions = [i for i, letter in enumerate(letters) if letter.isalpha()]
-    errors = min(len(positions), 1 + line.count(" ") // _WORDS_PER_ERROR)
-    for i in sorted(draw.sample(positions, errors), reverse=True):
+    for i in sorted(draw.sample(positions, min(len(positions), 1 + line.count(" ") // 8)), reverse=True):
         letter, kind = letters[i], draw.randrange(4)
         if kind == 0 and i + 1 < len(letters) and letters[i + 1].isalpha():
             letters[i : i + 2] = letters[i + 1], letter

@@ -15,11 +15,10 @@ import numpy as np
 from nmt.data.arrays import Lengths
 
 Array = np.ndarray
+Sides = tuple[Lengths, Lengths]
 # A new number for every change of how plans are made. A training state refers to a position in an epoch, which has
 # another meaning in another plan.
 PLAN_VERSION = 2
-# Longer sentences are sorted as if they had this length, which fits into 16 bits.
-_LONGEST_SORTED = (1 << 16) - 1
 
 
 def most_positions(device_tokens: int) -> int:
@@ -50,10 +49,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """The updates of one epoch."""
+    """The updates of one epoch. `lengths` are those of the source and of the target sentences."""
 
-    source_lengths: Lengths
-    target_lengths: Lengths
+    lengths: Sides
     epoch: Epoch
     groups_per_update: int
 
@@ -64,7 +62,8 @@ class UpdatePlan:
     @property
     def totals(self) -> tuple[int, int]:
         """The number of source tokens and of target tokens in the epoch."""
-        return self.source_lengths.total, self.target_lengths.total
+        source, target = self.lengths
+        return source.total, target.total
 
     def update(self, index: int) -> list[Array]:
         """Returns the sentence numbers of update `index`, group by group."""
@@ -75,7 +74,8 @@ class UpdatePlan:
     def tokens(self, index: int) -> tuple[int, int]:
         """Returns the number of source tokens and of target tokens in update `index`."""
         sentences = np.concatenate(self.update(index))
-        return int(self.source_lengths[sentences].sum()), int(self.target_lengths[sentences].sum())
+        source, target = (int(lengths[sentences].sum()) for lengths in self.lengths)
+        return source, target
 
     def micro_batches(
         self, index: int, device_tokens: int, ranks: int = 1, *, packs: bool = False
@@ -91,19 +91,18 @@ class UpdatePlan:
         """
         groups, most = self.update(index), most_positions(device_tokens)
         # Unless they are packed, the sentences of a group or block are padded to the longest one of both sides.
-        sides = self.source_lengths, self.target_lengths
         if packs:
-            sizes = [sum(lengths[group] for lengths in sides) for group in groups]
+            sizes = [sum(lengths[group] for lengths in self.lengths) for group in groups]
         else:
-            sizes = [np.full(len(group), max(lengths[group].max() for lengths in sides)) for group in groups]
+            sizes = [np.full(len(group), max(lengths[group].max() for lengths in self.lengths)) for group in groups]
         ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)  # the size of all sentences up to the end of each one
 
         def positions(blocks: list[Array]) -> int:
             """Returns the number of positions on the side that has more."""
             if not packs:
-                return sum(len(block) * max(int(lengths[block].max()) for lengths in sides) for block in blocks)
+                return sum(len(block) * max(int(lengths[block].max()) for lengths in self.lengths) for block in blocks)
             sentences = np.concatenate(blocks)
-            return max(int(lengths[sentences].sum()) for lengths in sides)
+            return max(int(lengths[sentences].sum()) for lengths in self.lengths)
 
         count = ranks * -(-positions(groups) // (ranks * most))
         while True:
@@ -114,29 +113,23 @@ class UpdatePlan:
                 for batch in np.unique(batch_numbers):
                     batches.setdefault(int(batch), []).append(group[batch_numbers == batch])
             if all(positions(batch) <= most or sum(map(len, batch)) == 1 for batch in batches.values()):
-                empty: list[list[Array]] = [[]]
-                return [*batches.values(), *empty * (-len(batches) % ranks)]
+                return [*batches.values(), *([] for _ in range(-len(batches) % ranks))]
             count += ranks
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
         """Returns the share of positions that are padding, in the first `updates` updates or in all."""
         indices = range(len(self))[:updates]
         blocks = [block for i in indices for batch in self.micro_batches(i, device_tokens) for block in batch]
-        sides = [lengths[block] for block in blocks for lengths in (self.source_lengths, self.target_lengths)]
+        sides = [lengths[block] for block in blocks for lengths in self.lengths]
         return 1 - sum(int(side.sum()) for side in sides) / sum(len(side) * int(side.max()) for side in sides)
 
 
-def make_plan(
-    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
-) -> UpdatePlan:
+def make_plan(lengths: Sides, *, batch_tokens: int, groups: int, seed: int, epoch: int) -> UpdatePlan:
     """Returns the plan of an epoch."""
-    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens, groups, seed, epoch)
-    return UpdatePlan(source_lengths, target_lengths, drawn, groups)
+    return UpdatePlan(lengths, draw_epoch(lengths, batch_tokens, groups, seed, epoch), groups)
 
 
-def draw_epoch(
-    source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, groups: int, seed: int, epoch: int
-) -> Epoch:
+def draw_epoch(lengths: Sides, batch_tokens: int, groups: int, seed: int, epoch: int) -> Epoch:
     """Returns the random part of an epoch's plan.
 
     An update has about `batch_tokens` tokens a side in `groups` groups. `seed` and `epoch` seed the random numbers.
@@ -148,7 +141,7 @@ def draw_epoch(
     read, such as those of a mixture, need another 44 MB at most.
     """
     random = np.random.default_rng((seed, epoch))
-    source, target = (np.asarray(lengths) for lengths in (source_lengths, target_lengths))
+    source, target = map(np.asarray, lengths)
     order = _sorted_by_length(source, target, random)
     larger = np.maximum(source, target)
     widest = tuple((int(source[i]), int(target[i])) for i in (larger.argmax(), np.minimum(source, target).argmax()))
@@ -171,7 +164,8 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
     to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
-    source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
+    # All lengths that do not fit into 16 bits are sorted alike.
+    source, target = (np.minimum(lengths[shuffled], 0xFFFF).astype(np.uint16) for lengths in (source, target))
     return shuffled[np.lexsort((np.where(target % 2, source, ~source), target))]
 
 
@@ -182,8 +176,7 @@ def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Arr
     differ from epoch to epoch.
     """
     middles = np.cumsum(sizes, dtype=np.int64)
-    group = middles[-1] / groups
-    cuts = group * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
+    cuts = middles[-1] / groups * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
     middles -= sizes // 2
     return np.unique(np.concatenate([[0], np.searchsorted(middles, cuts), [len(sizes)]]))
 
@@ -196,5 +189,4 @@ def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:
     ranked = np.argsort(imbalance, kind="stable")
     half = len(ranked) // 2
     pairs = np.stack([ranked[:half], ranked[::-1][:half]], axis=1)
-    middle = ranked[half : len(ranked) - half]
-    return np.concatenate([random.permutation(pairs).ravel(), middle])
+    return np.concatenate([random.permutation(pairs).ravel(), ranked[half : len(ranked) - half]])

@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import fields
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -24,7 +25,6 @@ from nmt.text.words import RAW_WORD, parse_pharaoh
 _Pair = TypeVar("_Pair")
 _Row = TypeVar("_Row", bound=tuple[str, ...])
 CHUNK_PAIRS = 2000
-_CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
 
 Record = tuple[str, str, str, str]  # source, target, alignment and tag
@@ -107,12 +107,12 @@ def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yields the rows in chunks. A chunk ends when it reaches a number of rows or of characters."""
+    """Yields the rows in chunks. A chunk ends at a number of rows, or of characters if lines are as long as books."""
     chunk, characters = list[_Row](), 0
     for row in rows:
         chunk.append(row)
         characters += sum(map(len, row))
-        if len(chunk) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+        if len(chunk) >= CHUNK_PAIRS or characters >= 1 << 20:
             yield chunk
             chunk, characters = [], 0
     if chunk:
@@ -168,18 +168,10 @@ def text_config(config: DataConfig) -> TextConfig:
         if config.lower_capitals and has_dotless_i(lang):
             raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
         tokenizers.append(f"moses-{base_language(lang)}" if config.tokenizer == "moses" else "none")
-    return TextConfig(
-        source_lang=config.source_lang,
-        target_lang=config.target_lang,
-        source_tokenizer=tokenizers[0],
-        target_tokenizer=tokenizers[1],
-        normalize_punctuation=config.normalize_punctuation,
-        lowercase=config.lowercase,
-        lower_capitals=config.lower_capitals,
-        subword=config.subword,
-        joint_vocab=config.joint_vocab,
-        tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
-    )
+    options = config.to_dict()
+    values = {field.name: options[field.name] for field in fields(TextConfig) if field.name in options}
+    values |= {"source_tokenizer": tokenizers[0], "target_tokenizer": tokenizers[1]}
+    return TextConfig(**values, tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)))
 
 
 def show_tokenizers(text: TextConfig) -> None:
@@ -192,14 +184,12 @@ def show_tokenizers(text: TextConfig) -> None:
 
 def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
     """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
-    if config.subword_model:
-        model = _load_model(config.subword_model, config.subword, text.tags)
-        return TextCodec(text, model, model)
     both: tuple[Side, Side] = ("source", "target")
-    if config.joint_vocab:
-        model = _train_model(config, text, plan, both)
-        return TextCodec(text, model, model)
-    return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
+    if not config.joint_vocab:
+        return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
+    path = config.subword_model
+    model = _load_model(path, config.subword, text.tags) if path else _train_model(config, text, plan, both)
+    return TextCodec(text, model, model)
 
 
 def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:
@@ -232,8 +222,7 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
-        tags = text.tags if "source" in sides else ()
-        return Subword.train(lines, config.subword, config.vocab_size, symbols, tags)
+        return Subword.train(lines, config.subword, config.vocab_size, symbols, text.tags if "source" in sides else ())
 
 
 def _read_symbols(path: str) -> list[str]:

@@ -35,7 +35,6 @@ from nmt.text.codec import TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
-ALIGNMENT_TYPE = np.dtype("<u2")
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
@@ -147,7 +146,6 @@ def read_meta(folder: Path) -> Meta:
     )
 
 
-_BLOCK_BYTES = 1 << 22
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"
 
 
@@ -229,7 +227,7 @@ class DataFolder:
             for name, recorded in self.meta.files.items():
                 digest = hashlib.sha256()
                 with _reading(self.path / name), open(self.path / name, "rb") as file:
-                    while (block := file.read(_BLOCK_BYTES)) and not stopped():
+                    while (block := file.read(1 << 22)) and not stopped():
                         digest.update(block)
                         progress.advance(len(block))
                 if stopped():
@@ -247,7 +245,7 @@ class DataFolder:
             self._splits[name] = ParallelSplit(
                 self._array(source, token_type(len(codec.source)), described.source_encodings),
                 self._array(target, token_type(len(codec.target)), described.target_encodings),
-                self._array(alignments, ALIGNMENT_TYPE) if alignments[0] in self.meta.files else None,
+                self._array(alignments, np.dtype("<u2")) if alignments[0] in self.meta.files else None,
                 mixture=described.mixture,
             )
         return self._splits[name]
@@ -334,7 +332,7 @@ class SplitWriter(ExitStack):
         *,
         raw: bool = False,
         aligned: bool = False,
-        encodings: tuple[int, int] = (1, 1),
+        encodings: Sequence[int] = (1, 1),
     ) -> None:
         super().__init__()
         langs = config.source_lang, config.target_lang
@@ -364,8 +362,8 @@ class SplitWriter(ExitStack):
     @property
     def meta(self) -> SplitMeta:
         """The description of what was written so far."""
-        source, target, *_ = self._totals
-        return SplitMeta(self.pairs, source, target, *self._encodings)
+        (source, target, *_), (of_source, of_target) = self._totals, self._encodings
+        return SplitMeta(self.pairs, source, target, of_source, of_target)
 
 
 def write_models(folder: Path, codec: TextCodec) -> None:
@@ -384,6 +382,5 @@ def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], op
     meta = asdict(Meta(codec.config.to_dict(), dict(splits), files, options))
     # A byte that is not UTF-8, which the name of a file may have, becomes "?".
     content = json.loads(json.dumps(meta, ensure_ascii=False).encode(errors="replace"))
-    text = json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False)
     with _new_file(folder / META) as file:
-        file.write(text.encode())
+        file.write(json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False).encode())

@@ -24,6 +24,8 @@ from nmt.data.folder import ParallelSplit
 from nmt.model.masks import Block, Layout
 from nmt.text.subword import PAD, with_bos, with_eos
 
+Arrays = Sequence[np.ndarray]
+
 
 @dataclass(frozen=True)
 class PieceAlignment:
@@ -40,12 +42,9 @@ class PieceAlignment:
     shares_L: Tensor
 
 
-_PREFETCHED_UPDATES = 4
 # The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every new
 # number of rows, which takes a millisecond and a megabyte.
 _MULTIPLE = 128
-# The same for a packed side, because matrix products on a GPU are faster if the number of rows is a multiple of 8.
-_PACKED_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Update:
     target_tokens: int
 
 
-def _padded(sentences: Sequence[np.ndarray], multiple: int = 1, least: int = 0) -> np.ndarray:
+def _padded(sentences: Arrays, multiple: int = 1, least: int = 0) -> np.ndarray:
     """Returns the sentences as the rows of a matrix, padded with PAD to a width that is a multiple of `multiple`."""
     longest = max(least, *map(len, sentences))
     matrix = np.full((len(sentences), longest + -longest % multiple), PAD, dtype=np.int64)
@@ -111,15 +110,13 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1, least: int = 0) 
     return matrix
 
 
-def _flat(arrays: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
+def _flat(arrays: Arrays, multiple: int = 1) -> Tensor:
     """Returns the numbers of all arrays in one axis, padded at the end to a multiple of `multiple`."""
     flat = np.concatenate([array.ravel() for array in arrays])
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
-def make_side(
-    blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1, least_width: int = 0
-) -> BatchSide:
+def make_side(blocks: Sequence[Arrays], multiple: int = 1, width_multiple: int = 1, least_width: int = 0) -> BatchSide:
     """Returns one side of a padded batch, in training or in translation.
 
     Args:
@@ -130,19 +127,16 @@ def make_side(
     """
     matrices = [_padded(block, width_multiple, least_width) for block in blocks]
     lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
-    layout = Layout(
-        positions_F=_flat([np.tile(np.arange(matrix.shape[1]), len(matrix)) for matrix in matrices], multiple),
-        lengths_B=torch.from_numpy(np.concatenate(lengths)),
-        longest=max(matrix.shape[1] for matrix in matrices),
-        blocks=tuple(
-            Block(len(matrix), matrix.shape[1], padded=bool((block_lengths < matrix.shape[1]).any()))
-            for matrix, block_lengths in zip(matrices, lengths, strict=True)
-        ),
+    positions_F = _flat([np.tile(np.arange(matrix.shape[1]), len(matrix)) for matrix in matrices], multiple)
+    padded = tuple(
+        Block(len(matrix), matrix.shape[1], padded=bool((block_lengths < matrix.shape[1]).any()))
+        for matrix, block_lengths in zip(matrices, lengths, strict=True)
     )
+    layout = Layout(positions_F, torch.from_numpy(np.concatenate(lengths)), max(b.width for b in padded), padded)
     return BatchSide(_flat(matrices, multiple), layout)
 
 
-def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
+def _packed_sides(*sides: Sequence[Arrays]) -> list[BatchSide]:
     """Returns both sides of a packed micro-batch, which have no padding between sentences, given block by block.
 
     The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences, no
@@ -161,25 +155,21 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     for side, lengths in zip(sentences, lengths_of_sides, strict=True):
         positions = [np.arange(len(sentence)) for sentence in side]
         filler_positions = np.zeros(sum(lengths[len(side) :]), dtype=np.int64)
-        layout = Layout(
-            positions_F=_flat([*positions, filler_positions]),
-            lengths_B=torch.tensor(lengths + [0] * (count - len(lengths))),
-            longest=max(lengths),
-            blocks=None,
-        )
+        lengths_B = torch.tensor(lengths + [0] * (count - len(lengths)))
+        layout = Layout(_flat([*positions, filler_positions]), lengths_B, longest=max(lengths), blocks=None)
         packed.append(BatchSide(_flat([*side, filler_positions + PAD]), layout))
     return packed
 
 
 def _rounded(count: int, bits: int) -> int:
-    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
-    step = max(_PACKED_MULTIPLE, 1 << max(0, count.bit_length() - bits))
-    return count + -count % step
+    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser.
+
+    Matrix products on a GPU are faster if the number of rows is a multiple of 8.
+    """
+    return count + -count % max(8, 1 << max(0, count.bit_length() - bits))
 
 
-def _piece_alignment(
-    links: Sequence[Sequence[np.ndarray]], source: Sequence[Block], target: Sequence[Block]
-) -> PieceAlignment:
+def _piece_alignment(links: Sequence[Arrays], source: Sequence[Block], target: Sequence[Block]) -> PieceAlignment:
     """Returns the alignment of a padded micro-batch.
 
     Args:
@@ -196,7 +186,7 @@ def _piece_alignment(
     return PieceAlignment(torch.from_numpy(indices_L), torch.from_numpy(shares_L))
 
 
-def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:
+def make_micro_batch(split: ParallelSplit, blocks: Arrays, *, packs: bool = False) -> MicroBatch:
     """Returns a micro-batch on the CPU."""
     sources = [[with_eos(ids) for ids in split.source.sentences(block)] for block in blocks]
     targets = [split.target.sentences(block) for block in blocks]
@@ -212,15 +202,9 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
     if split.alignments and source.layout.blocks and target.layout.blocks:
         links = [split.alignments.sentences(block) for block in blocks]
         alignments = _piece_alignment(links, source.layout.blocks, target.layout.blocks)
-    return MicroBatch(
-        source=source,
-        target=target,
-        labels_M=_flat(labels, len(target.ids_F)),
-        source_tokens=sum(map(len, chain.from_iterable(sources))),
-        target_tokens=sum(map(len, chain.from_iterable(outputs))),
-        sentences=tuple(blocks),
-        alignments=alignments,
-    )
+    labels_M = _flat(labels, len(target.ids_F))
+    source_tokens, target_tokens = (sum(map(len, chain.from_iterable(side))) for side in (sources, outputs))
+    return MicroBatch(source, target, labels_M, source_tokens, target_tokens, tuple(blocks), alignments)
 
 
 def make_update(
@@ -255,7 +239,7 @@ def updates(
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     indices = iter(range(first, len(plan)))
     with ThreadPoolExecutor(1, "nmt-loader") as thread:
-        ready = deque(thread.submit(make, index) for index in islice(indices, _PREFETCHED_UPDATES + 1))
+        ready = deque(thread.submit(make, index) for index in islice(indices, 5))
         try:
             while ready:
                 update = ready.popleft().result()

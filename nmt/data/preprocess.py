@@ -5,21 +5,19 @@ and once to encode it. It is read in chunks of bounded size, so that memory does
 training text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
-import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmt import __version__, console
-from nmt.config import DataConfig
+from nmt.config import DataConfig, flag_name
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.config.options import flag_name
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
 from nmt.data.corpora import RawPairs, raw_pairs
@@ -69,26 +67,20 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         corpora.show_tokenizers(text)
         write_models(folder, like or corpora.make_codec(config, text, plan))
 
-    settings = _settings(config)
     with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
+        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=_settings(config), prepare=prepare
     ) as folder:
         try:
             codec = like or codec_in(folder.data, text)
         except NmtError as error:
             raise NmtError(f"{error}; or remove {folder.path} to start over") from error
+        config.check_sampling(codec.config.subword)
         if not options.merge:
-            encoder_options = {
-                "limits": (config.max_length, config.max_length_ratio),
-                "sampling": Sampling.of(config, codec),
-                "augment": config.seed if config.augment else None,
-            }
-            job = EncodingJob(codec.to_dict(), config.tag, encoder_options)
             if not options.cluster:
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                folder.finish_shards(job, execution, progress)
+                folder.finish_shards(EncodingJob(codec.to_dict(), config), execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config)}
@@ -129,8 +121,7 @@ def _settings(config: DataConfig) -> dict[str, Any]:
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
-    sampling = Sampling.of(config, codec)
-    counts = sampling.encodings("source"), sampling.encodings("target")
+    counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
     kept, dropped = [0] * len(config.train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
@@ -199,53 +190,6 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
     console.info(f"wrote {config.dest}")
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Which sides of the training text are sampled, and how.
-
-    Attributes:
-        sides: the sides that are sampled.
-        strength: --subword-dropout or --subword-alpha.
-        count: how many encodings each sentence has on a sampled side.
-    """
-
-    sides: tuple[str, ...] = ()
-    strength: float = 0.0
-    count: int = 1
-    seed: int = 1
-
-    @classmethod
-    def of(cls, config: DataConfig, codec: TextCodec) -> Self:
-        """Returns what the options say."""
-        if not config.samples:
-            return cls()
-        config.check_sampling(codec.config.subword)
-        sides = ("source", "target") if config.sampled_side == "both" else (config.sampled_side,)
-        return cls(sides, config.subword_dropout or config.subword_alpha or 0.0, config.encodings, config.seed)
-
-    def encodings(self, side: Side) -> int:
-        """Returns how many encodings each sentence of a side gets."""
-        return self.count if side in self.sides else 1
-
-    def encode(
-        self, side: Side, codec: TextCodec, pairs: RawPairs, kept: list[int], plain: list[Ids], longest: float
-    ) -> list[Ids]:
-        """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
-
-        They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
-        the plain one.
-        """
-        if side not in self.sides:
-            return [plain[i] for i in kept]
-        lines = pairs.source if side == "source" else pairs.target
-        is_target, encodings = side == "target", range(self.count)
-        seeds = [[hash_of(self.seed, pairs.first + i, is_target, n) for n in encodings] for i in kept]
-        sampled = codec.sample(side, [lines[i] for i in kept], self.strength, seeds)
-        return [
-            ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
-        ]
-
-
 def filter_pairs(
     source: Sequence[Ids], target: Sequence[Ids], tags: Sequence[Ids], max_length: float, max_ratio: float
 ) -> tuple[list[int], Counter[str]]:
@@ -275,39 +219,49 @@ class EncodedPairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder(Processor):
-    """Encodes pairs, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
+    """Encodes pairs. Those of the training text are changed, sampled and dropped as the options say.
 
-    The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
-
-    Attributes:
-        augment: the seed of --augment, or None.
+    The plain encodings decide which pairs are dropped. Without options, all pairs are kept.
     """
 
     codec: TextCodec
-    limits: tuple[int, float] | None = None
-    sampling: Sampling = field(default_factory=Sampling)
-    augment: int | None = None
+    config: DataConfig | None = None
 
     def __call__(self, pairs: RawPairs) -> EncodedPairs:
         """Returns the encoded pairs that are kept."""
-        codec, sampling = self.codec, self.sampling
-        if self.augment is not None:
-            pairs = corpora.augmented_pairs(pairs, self.augment, codec.config)
+        codec, config = self.codec, self.config
+        if config and config.augment:
+            pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
-        kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
-        if self.limits:
-            longest, ratio = self.limits
-            kept, dropped = filter_pairs(source, target, tags, longest, ratio)
+        kept, dropped = list(range(len(source))), Counter[str]()
+        if config:
+            kept, dropped = filter_pairs(source, target, tags, config.max_length, config.max_length_ratio)
         alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], len(tags[i])) for i in kept]
-        source = sampling.encode("source", codec, pairs, kept, source, longest - max(map(len, tags)))
-        target = sampling.encode("target", codec, pairs, kept, target, longest)
-        if any(tags):
-            count = sampling.encodings("source")
+        if config:
+            source = self._encodings("source", config, pairs, kept, source, config.max_length - max(map(len, tags)))
+            target = self._encodings("target", config, pairs, kept, target, config.max_length)
+            count = len(source) // max(1, len(kept))
             source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
         return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
+
+    def _encodings(
+        self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
+    ) -> list[Ids]:
+        """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
+
+        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced by
+        the plain one.
+        """
+        if not config.samples_side(side):
+            return [plain[i] for i in kept]
+        lines, counted = pairs.source if side == "source" else pairs.target, range(config.encodings)
+        seeds = [[hash_of(config.seed, pairs.first + i, side == "target", n) for n in counted] for i in kept]
+        strength = config.subword_dropout or config.subword_alpha or 0.0
+        sampled = self.codec.sample(side, [lines[i] for i in kept], strength, seeds)
+        return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
 
 
 def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, tags: int) -> Ids:
@@ -327,19 +281,18 @@ def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, t
 
 @dataclass(frozen=True)
 class EncodingJob(Job):
-    """How training text is encoded: the codec, the tag of each corpus, and the other attributes of `Encoder`."""
+    """How training text is encoded."""
 
     codec_values: dict[str, Any]
-    tags: tuple[str, ...]
-    options: Mapping[str, Any]
+    config: DataConfig
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
-        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), **self.options)
+        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
 
     def unit(self, row: Row, place: Place) -> corpora.Record:
         """Returns the pair of a row with its alignment and its tag."""
-        alignments = row[2] if len(row) > 2 else ""
-        return row[0], row[1], alignments, self.tags[place.segment] if self.tags else ""
+        tag = self.config.tag[place.segment] if self.config.tag else ""
+        return row[0], row[1], row[2] if len(row) > 2 else "", tag
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         for pairs in raw_pairs(chunk.units, first=chunk.first - 1):

@@ -21,7 +21,7 @@ from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.languages import base_language
 
-_SENTENCE_SUFFIX = ".onnx"
+_SUFFIX = ".onnx"
 _USE = """Install Argos Translate with `pip install argostranslate`.
 
 ```python
@@ -49,27 +49,23 @@ def export_argos(
     source, target = _codes(text, origin)
     splitter = {}
     if sentence_model is not None:
-        if not sentence_model.endswith(_SENTENCE_SUFFIX):
-            raise NmtError(
-                f"--sentence-model {sentence_model} does not end in {_SENTENCE_SUFFIX}; give a model of MiniSBD"
-            )
-        splitter[f"minisbd/{source}{_SENTENCE_SUFFIX}"] = read_bytes(Path(sentence_model))
+        if not sentence_model.endswith(_SUFFIX):
+            raise NmtError(f"--sentence-model {sentence_model} does not end in {_SUFFIX}; give a model of MiniSBD")
+        splitter[f"minisbd/{source}{_SUFFIX}"] = read_bytes(Path(sentence_model))
     sentences = "this package contains" if splitter else "it downloads when it translates for the first time"
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with output_file(output, [origin], suffix=".argosmodel") as file:
-        spec = specification(checkpoint, origin, quantization, "--format argos")
         with (
             writing(f"--output {output}", "free some space"),
             TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
         ):
-            spec.save(folder)
+            specification(checkpoint, origin, quantization, "--format argos").save(folder)
             model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
-        card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": card.encode(),
+            "README.md": model_card(checkpoint, origin, use, facts, sum(map(len, model.values()))).encode(),
             "sentencepiece.model": checkpoint.codec.source.model,
             **splitter,
             **model,

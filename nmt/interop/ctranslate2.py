@@ -19,7 +19,7 @@ from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
@@ -89,8 +89,7 @@ def write_ctranslate2(
     else:
         longest = min(1000, (checkpoint.model_config.learned_positions or LONGEST_EXPORTED) - 1)
         use = example(codec.config, _LOAD.format(models=model_names(codec.config)), _TRANSLATE.format(longest=longest))
-    card = model_card(checkpoint, origin, use, facts, size)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(model_card(checkpoint, origin, use, facts, size), encoding="utf-8")
 
 
 def specification(

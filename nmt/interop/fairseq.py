@@ -11,9 +11,8 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, our_columns
+from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
-from nmt.interop.foreign_model import Settings, Tensors
 from nmt.model.architectures import weight_shapes
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -116,16 +115,9 @@ def read_codes(path: Path) -> bytes:
 
 
 # Options that change what the model computes, and that nmt does not have.
-_UNSUPPORTED = (
-    "no_scale_embedding",
-    "no_token_positional_embeddings",
-    "adaptive_softmax_cutoff",
-    "no_cross_attention",
-    "cross_self_attention",
-)
+_UNSUPPORTED = "no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff"
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
-_BUFFERS = "version", "embed_positions._float_tensor"
 # For messages about tensors that do not fit: what determines the expected names and shapes, and what to do.
 _ADVICE = "its options or --dict", "give the dict files of this model, or another model"
 _OLD_NORMS = {
@@ -154,7 +146,7 @@ def import_fairseq(
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
     options = _options(content, path)
-    for name in _UNSUPPORTED:
+    for name in (*_UNSUPPORTED, "no_cross_attention", "cross_self_attention"):
         options.choice(name, [False, None], False)
     config = options.model_config(
         d_model=options.of_both_sides("embed_dim"),
@@ -168,8 +160,7 @@ def import_fairseq(
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
     weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), source, target)
-    same_embedding = torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
-    joint = source == target and same_embedding
+    joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
     langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
@@ -220,10 +211,9 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
     return modern
 
 
-def _weights(
-    config: ModelConfig, tensors: Tensors, source: ForeignVocabulary, target: ForeignVocabulary
-) -> dict[str, Tensor]:
-    """Returns the weights by our names, with separate embeddings."""
+def _weights(config: ModelConfig, tensors: Tensors, *sides: ForeignVocabulary) -> dict[str, Tensor]:
+    """Returns the weights by our names, with separate embeddings. The sides are the source and the target."""
+    source, target = sides
     weights = from_fairseq(config, tensors)
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
     target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
@@ -232,7 +222,7 @@ def _weights(
     weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):
-        for buffer in _BUFFERS:
+        for buffer in ("version", "embed_positions._float_tensor"):
             tensors.take_if_there(f"{stack}.{buffer}")
     tensors.check_all_taken()
     return weights

@@ -17,10 +17,8 @@ from nmt.model.device import is_out_of_memory
 
 def unreadable(path: Path, error: OSError) -> NmtError:
     """Returns the error for a file of a model that cannot be read."""
-    reason = "it is a folder" if path.is_dir() else error.strerror or error
-    return NmtError(
-        f"{path} cannot be read ({reason}); give the name of a file, or download all files of the model again"
-    )
+    why = "it is a folder" if path.is_dir() else error.strerror or error
+    return NmtError(f"{path} cannot be read ({why}); give the name of a file, or download all files of the model again")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -51,12 +49,8 @@ def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
 # Files that torch.save wrote for other toolkits are pickles, which may name any function. Here, a pickle gets the few
 # functions that make tensors. A class of the toolkits that write such files becomes `Inert`, and any other name is
 # refused, so that no code in them runs.
-_FUNCTIONS = {
-    ("collections", "OrderedDict"),
-    ("torch._utils", "_rebuild_tensor"),
-    ("torch._utils", "_rebuild_tensor_v2"),
-    ("torch._utils", "_rebuild_parameter"),
-}
+_FUNCTIONS = {("torch._utils", f"_rebuild_{kind}") for kind in ("tensor", "tensor_v2", "parameter")}
+_FUNCTIONS.add(("collections", "OrderedDict"))
 # Packages whose classes hold options or the state of a training.
 _INERT_PACKAGES = "argparse", "collections", "enum", "fairseq", "numpy", "omegaconf", "torch", "transformers", "typing"
 _INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str")

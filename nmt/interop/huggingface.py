@@ -14,16 +14,14 @@ from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
-from nmt.config import ModelConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, check_supported, our_columns
+from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, Settings, Tensors, check_supported, our_columns
 from nmt.interop.fairseq import from_fairseq, to_fairseq
 from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
-from nmt.interop.foreign_model import Settings, Tensors
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
@@ -137,15 +135,12 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
 
 def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
     """Writes the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
-    unk, bos, eos, pad = codec.source.pieces([UNK, BOS, EOS, PAD])
+    tokens = zip(("unk", "bos", "eos", "pad"), codec.source.pieces([UNK, BOS, EOS, PAD]), strict=True)
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": codec.config.source_lang,
         "target_lang": codec.config.target_lang,
-        "unk_token": unk,
-        "bos_token": bos,
-        "eos_token": eos,
-        "pad_token": pad,
+        **{f"{name}_token": piece for name, piece in tokens},
         "separate_vocabs": not codec.config.joint_vocab,
         "model_max_length": POSITIONS,
     }
@@ -155,10 +150,8 @@ def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
             "architectures": ["MarianMTModel"],
             "is_encoder_decoder": True,
             **{name: getattr(config, name) for name in _SIZES},
-            "encoder_ffn_dim": config.d_ff,
-            "decoder_ffn_dim": config.d_ff,
-            "encoder_attention_heads": config.heads,
-            "decoder_attention_heads": config.heads,
+            **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
+            **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
             "activation_function": config.activation,
             "scale_embedding": True,
             _SHARING: codec.config.joint_vocab,
@@ -192,13 +185,8 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish
 _SHARING = "share_encoder_decoder_embeddings"
 _SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
 # Settings that nmt does not have, and the values that change nothing.
-_WITHOUT_EFFECT = {
-    "normalize_before": False,
-    "static_position_embeddings": True,
-    "tie_word_embeddings": True,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-}
+_WITHOUT_EFFECT = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), False)
+_WITHOUT_EFFECT |= dict.fromkeys(("static_position_embeddings", "tie_word_embeddings"), True)
 # The special ids of an exported model, by their names in config.json and generation_config.json.
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 
@@ -224,8 +212,6 @@ _SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decode
 _SOFTMAX = "lm_head.weight"
 _BIAS = "final_logits_bias"
 _ENCODINGS = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
-# Some models are stored in 16 bits.
-_ENCODINGS_TOLERANCE = 5e-3
 
 
 def _read_tensors(folder: Path) -> Tensors:
@@ -268,9 +254,8 @@ def _our_weights(
         if encodings is None:
             continue
         expected = sinusoids(encodings.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
-        if encodings.shape != expected.shape or not torch.allclose(
-            encodings, expected, rtol=0, atol=_ENCODINGS_TOLERANCE
-        ):
+        # Some models are stored in 16 bits.
+        if encodings.shape != expected.shape or not torch.allclose(encodings, expected, rtol=0, atol=5e-3):
             raise NmtError(
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
                 f"use a model with static positions"
@@ -347,20 +332,17 @@ def _text_config(
         return TextConfig.from_dict({**options.languages(langs), **values, **rest}, str(options.path))
     text = TextConfig.from_dict(record, str(settings.path))
     for name, given in langs.items():
-        if given not in (None, recorded := getattr(text, name)):
+        if given not in (None, lang := getattr(text, name)):
             flag = flag_name(name)
-            raise NmtError(
-                f"{flag} is {given}, but nmt exported {settings.path.parent} with {recorded}; leave out {flag}"
-            )
+            raise NmtError(f"{flag} is {given}, but nmt exported {settings.path.parent} with {lang}; leave out {flag}")
     return text
 
 
 def _subword(path: Path, kind: str, vocabulary: ForeignVocabulary, vocabulary_path: Path) -> SubwordModel:
     model = read_bytes(path)
     if kind == "marian":
-        pieces = vocabulary.our_pieces(str(vocabulary_path))
         try:
-            return Mapped(pieces, model, kind)
+            return Mapped(vocabulary.our_pieces(str(vocabulary_path)), model, kind)
         except (ValueError, RuntimeError) as error:
             raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
     subword = Subword.from_bytes(model, kind, str(path))

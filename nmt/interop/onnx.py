@@ -27,7 +27,7 @@ from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface import POSITIONS, check_text, write_settings
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
 with importing("onnx", "--format onnx or web", "'attention-nmt[onnx]'"):
@@ -39,7 +39,6 @@ GRAPHS = "onnx"
 ENCODER, FIRST, LATER, MERGED = "encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"
 # Whether a decoder can do the first call for a sentence, and whether it can do the later ones.
 _DECODERS = {FIRST: (True, False), LATER: (False, True), MERGED: (True, True)}
-_OPSET, _IR_VERSION = 17, 8
 # The name of a quantised graph is that of the graph in fp32 with this ending, which is what transformers.js opens.
 QUANTIZED = "_quantized"
 # Added to the scores of positions that attention must not see.
@@ -163,8 +162,7 @@ class _Graph:
         """Returns the graph with its inputs and outputs, as an `onnx.ModelProto`."""
         constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, "transformer", self.inputs, self.outputs, constants)
-        opset = helper.make_opsetid("", _OPSET)
-        return helper.make_model(graph, producer_name="nmt", opset_imports=[opset], ir_version=_IR_VERSION)
+        return helper.make_model(graph, producer_name="nmt", opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
     def declare(self, declared: list[Any], name: str, kind: str, *shape: int | str) -> str:
         """Adds an input or an output with a shape of numbers and names."""
@@ -216,8 +214,7 @@ class _Graph:
         """Returns the scaled embedding of pieces plus the encodings of the positions from `first` to before `end`."""
         encodings = self.weight("positions", sinusoids(POSITIONS, self.config))
         positions = self.op("Slice", encodings, first, end, self.constant([0]))
-        scale = self.constant(self.config.d_model**0.5, np.float32)
-        return self.op("Add", self.op("Mul", pieces, scale), positions)
+        return self.op("Add", self.op("Mul", pieces, self.constant(self.config.d_model**0.5, np.float32)), positions)
 
     def feed_forward(self, x: str, layer: str) -> str:
         """Returns the output of a feed-forward sublayer."""
@@ -246,8 +243,7 @@ class _Graph:
 
     def attend(self, q: str, k: str, v: str, mask: str, name: str) -> str:
         """Returns the output of attention from queries BHTK to keys and values BHSK, with a mask of numbers to add."""
-        c = self.config
-        scaled = self.op("Mul", q, self.constant(c.d_k**-0.5, np.float32))
+        scaled = self.op("Mul", q, self.constant(self.config.d_k**-0.5, np.float32))
         scores = self.op("MatMul", scaled, self.op("Transpose", k, perm=[0, 1, 3, 2]))
         attended = self.op("MatMul", self.op("Softmax", self.op("Add", scores, mask), axis=-1), v)
         joined = self.op("Reshape", self.op("Transpose", attended, perm=[0, 2, 1, 3]), self.constant([0, 0, -1]))
@@ -257,8 +253,7 @@ class _Graph:
         """Declares the input with 1 for source positions and 0 for padding; returns the mask B11S to add."""
         visible = self.declare(self.inputs, name, "INT64", "batch_size", "encoder_sequence_length")
         padding = self.op("Sub", self.constant(1.0, np.float32), self.op("Cast", visible, to=TensorProto.FLOAT))
-        hidden = self.op("Mul", padding, self.constant(_HIDDEN, np.float32))
-        return self.op("Unsqueeze", hidden, self.constant([1, 2]))
+        return self.op("Unsqueeze", self.op("Mul", padding, self.constant(_HIDDEN, np.float32)), self.constant([1, 2]))
 
 
 class _Encoder(_Graph):
@@ -302,8 +297,7 @@ class _Decoder(_Graph):
         end = self.op("Add", earlier, self.size(ids, 1))
         self_mask = self.causal_mask(earlier, end)
         softmax_DV = self.weight("target_embedding.weight", embedding_VD.T)
-        pieces = self.op("Transpose", self.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0])
-        x = self.embed(pieces, earlier, end)
+        x = self.embed(self.op("Transpose", self.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0]), earlier, end)
         for i in range(self.config.decoder_layers):
             name = f"decoder.{i}.self_attention"
             h = self.norm_before(x, f"{name}_residual.norm")

@@ -16,8 +16,6 @@ from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, UNK
 
 _SPACE = "▁"
-# The score of pieces that only the target model has. It is so low that they do not take part in the segmentation.
-_TARGET_ONLY = -1e4
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
     {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
@@ -36,7 +34,8 @@ def tokenizer_json(codec: TextCodec) -> str:
     if codec.config.subword == "bpe":
         model = _bpe(pieces, scores)
     else:
-        rows = [[piece, scores.get(piece, _TARGET_ONLY if i > EOS else 0.0)] for i, piece in enumerate(pieces)]
+        # Pieces that only the target model has get a score so low that they do not take part in the segmentation.
+        rows = [[piece, scores.get(piece, -1e4 if i > EOS else 0.0)] for i, piece in enumerate(pieces)]
         model = {"type": "Unigram", "unk_id": UNK, "byte_fallback": True, "vocab": rows}
     eos = pieces[EOS]
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")

@@ -26,10 +26,9 @@ from nmt.signals import held
 
 # Makes the task of worker n, which counts from 0 and applies it to chunks.
 MakeTask = Callable[[int], Callable[[Any], Any]]
+Submit = Callable[[Any], Future[Any]]
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
-_LONGEST_TMPDIR = 60  # the name of a socket has at most 107 bytes
 
 
 class WorkerDiedError(NmtError):
@@ -40,9 +39,7 @@ class WorkerDiedError(NmtError):
 
 
 @contextmanager
-def worker_pool(
-    make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str
-) -> Iterator[Callable[[Any], Future[Any]]]:
+def worker_pool(make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str) -> Iterator[Submit]:
     """Yields a function that submits a chunk to the worker processes and returns the future result.
 
     At its end, the block ends the workers, whether they work or not, and waits until they have ended. (A
@@ -82,7 +79,7 @@ def in_order(
     with worker_pool(make_task, workers, preload=preload) as submit:
         for chunk in chunks:
             pending.append(submit(chunk))
-            if len(pending) >= _LOOKAHEAD * workers:
+            if len(pending) >= 3 * workers:  # enough to keep workers busy, few enough to bound memory
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -134,8 +131,7 @@ def _started(make_task: bytes, worker: int, preload: str) -> tuple[Any, Connecti
     context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([preload])
     channel, theirs = context.Pipe()
-    arguments = theirs, make_task, worker, dict(os.environ)
-    process = context.Process(target=_work, args=arguments, daemon=True)
+    process = context.Process(target=_work, args=(theirs, make_task, worker, dict(os.environ)), daemon=True)
     with _safe_start():
         resource_tracker.ensure_running()  # its first start would let signals through to the process
         with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
@@ -149,7 +145,7 @@ def _safe_start() -> Iterator[None]:
     """Keeps processes that start in the block from importing modules of the working folder, and socket names short."""
     variable, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     os.environ["PYTHONSAFEPATH"] = "1"
-    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+    if len(os.fsencode(tempfile.gettempdir())) > 60:  # the name of a socket has at most 107 bytes
         tempfile.tempdir = "/tmp"
     try:
         yield

@@ -19,10 +19,9 @@ import numpy as np
 from nmt import __version__, console, resources
 from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
-from nmt.jobs.stream import ATTEMPTS, Chunk, Chunks, Execution, Job, Outcome, Processor, ReadyChunks, Result, compute
+from nmt.jobs.stream import ATTEMPTS, Chunk, Chunks, Execution, Job, Outcome, Processor, Result, compute
 from nmt.signals import STOPPING
 
-_CONNECT_SECONDS = 5.0
 # Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
 # its machine. If it waited for one second, as by default, it would use up all attempts on a machine that has died, and
 # a shard would seem to kill its workers.
@@ -57,7 +56,7 @@ def _connect(address: str) -> Any:
         if not host or not port.isdecimal() or "/" in host:
             raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
         try:
-            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+            socket.create_connection((host, int(port)), timeout=5).close()
         except (OSError, OverflowError) as error:
             raise NmtError(
                 f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
@@ -154,10 +153,6 @@ class Worker:
         return job, processor
 
 
-_IN_FLIGHT = 2  # chunks of each worker
-_LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster
-
-
 @dataclass
 class _Handle:
     """A worker as the driver sees it."""
@@ -168,7 +163,7 @@ class _Handle:
 
 
 class _Driver:
-    def __init__(self, job: Job, chunks: ReadyChunks, options: JobConfig, most: int | None) -> None:
+    def __init__(self, job: Job, chunks: Chunks, options: JobConfig, most: int | None) -> None:
         import ray
 
         self._ray, self._most = ray, most
@@ -201,7 +196,7 @@ class _Driver:
         try:
             while self._left or any(worker.chunks for worker in self._workers):
                 self._follow_machines()
-                for depth in range(1 if self._suspects else _IN_FLIGHT):
+                for depth in range(1 if self._suspects else 2):  # chunks of each worker
                     for worker in self._workers:
                         if self._left and worker.machine and len(worker.chunks) <= depth:
                             chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
@@ -209,7 +204,7 @@ class _Driver:
                             task = worker.actor.do.remote(chunk)
                             worker.chunks[task] = chunk
                             self._by_task[task] = worker
-                for task in self._ray.wait(list(self._by_task), timeout=_LOOK_SECONDS)[0]:
+                for task in self._ray.wait(list(self._by_task), timeout=1)[0]:
                     for outcome in self._take(task):
                         machines = [worker.machine for worker in self._workers if worker.machine]
                         workers, hosts = console.counted(len(machines), "worker"), len(set(machines))
@@ -302,6 +297,5 @@ class _Driver:
 def on_cluster(
     options: JobConfig, job: Job, chunks: Chunks, workers: int | None, progress: console.Progress
 ) -> Generator[Outcome, None, None]:
-    """Computes on the cluster that this process is connected to; with the options, a `nmt.jobs.stream.Executor`."""
-    assert isinstance(chunks, ReadyChunks)  # a cluster works on shards
-    yield from _Driver(job, chunks, options, workers).run(progress)
+    """Computes shards on the cluster that this process is connected to; with the options, an `Executor`."""
+    return _Driver(job, chunks, options, workers).run(progress)

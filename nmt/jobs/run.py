@@ -18,27 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from nmt import console
+from nmt import console, files
 from nmt.config import JobConfig
 from nmt.errors import NmtError, StoppedError
-from nmt.files import (
-    STDIO,
-    digest_of,
-    digest_of_json,
-    is_partial,
-    is_replaceable,
-    missing_folders,
-    output_file,
-    refuse_inputs,
-    remove_empty,
-    remove_partial_files,
-    replaced_file,
-    writing,
-)
-from nmt.jobs.source import CHUNK_UNITS, Plan, Shard, Source, chunks_of
-from nmt.jobs.stream import Chunk, Execution, Job, Outcome, ReadyChunks, Result, in_order
+from nmt.jobs.source import CHUNK_UNITS, ArrivingChunks, Plan, Shard, Source, in_chunks
+from nmt.jobs.stream import Chunk, Chunks, Execution, Job, Outcome, Result, in_order
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
+from nmt.text.corpus import is_regular
 
 _MANIFEST = "manifest.json"
 
@@ -58,7 +45,7 @@ class JobFolder:
 
     def __init__(self, path: Path, source: Source, plan: Plan) -> None:
         self.path, self.source, self.plan = path, source, plan
-        self._job = digest_of(str(path / _MANIFEST))  # an earlier job, whose folder was deleted, has another
+        self._job = files.digest_of(str(path / _MANIFEST))  # an earlier job, whose folder was deleted, has another
         self.is_complete = False
         self.data = path / _DATA
 
@@ -78,9 +65,8 @@ class JobFolder:
         content.write(json.dumps({"values": result.values, "arrays": list(result.arrays)}).encode() + b"\n")
         for array in result.arrays.values():
             np.save(content, array)
-        header = {"job": self._job, "sha256": sha256(content.getbuffer()).hexdigest()}
-        with replaced_file(self._result_path(shard), _ADVICE) as file:
-            file.write(json.dumps(header) + "\n")
+        with files.replaced_file(self._result_path(shard), _ADVICE) as file:
+            file.write(json.dumps({"job": self._job, "sha256": sha256(content.getbuffer()).hexdigest()}) + "\n")
             file.write(content.getbuffer())
 
     def results(self) -> Iterator[tuple[Shard, Result]]:
@@ -144,7 +130,7 @@ class JobFolder:
             Chunk(shard.first, list(starmap(job.unit, self.source.read(shard))), shard.first - shard.start - 1)
             for shard in todo
         )
-        with closing(execution.executor(job, ReadyChunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
+        with closing(execution.executor(job, Chunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
             for outcome in outcomes:
                 shard = shards[outcome.chunk.first]
                 if outcome.result is not None:
@@ -201,11 +187,11 @@ def job_folder(
     path = Path(f"{os.path.realpath(dest)}.unfinished")
     if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
-    missing = missing_folders(path.parent)
-    with writing(path, f"choose another {flag}"):
+    missing = files.missing_folders(path.parent)
+    with files.writing(path, f"choose another {flag}"):
         path.mkdir(parents=True, exist_ok=True)
     names = set(os.listdir(path))
-    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
+    foreign = sorted(name for name in names if name not in _OWN and not files.is_partial(name))
     if foreign or (names - {_WORKING} and _PREPARING not in names):
         stranger = path / foreign[0] if foreign else path
         raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
@@ -228,57 +214,51 @@ def job_folder(
             has_begun = folder.rows_done > 0 if folder else (path / _MANIFEST).exists()
             if not (options.shard or options.merge or has_begun):
                 _remove(path)
-                remove_empty(missing)
+                files.remove_empty(missing)
 
 
 def _opened(
     path: Path, source: Source, shard_rows: int, settings: Mapping[str, Any], prepare: Callable[[Path, Plan], None]
 ) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
-    file = path / _MANIFEST
+    manifest_file = path / _MANIFEST
     try:
-        saved: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if saved.pop("sha256") != digest_of_json(saved):
+        saved: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8"))
+        if saved.pop("sha256") != files.digest_of_json(saved):
             raise ValueError("checksum mismatch")
     except FileNotFoundError:
         saved = {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NmtError(f"{file} is damaged ({error}); delete {path} and start again") from error
-    if saved:
-        plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]))
-        then, now = saved["settings"], _all_settings(source, plan, shard_rows, settings)
-        for name in dict.fromkeys([*then, *now]):
-            if name in then and name in now and then[name] == now[name]:
-                continue
-            difference = f"{name} was {'not ' if name in now else ''}given"
-            if name in then and name in now:
-                difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-            raise NmtError(
-                f"{path} belongs to an unfinished job of another command, in which {difference}; start that command "
-                f"again, or delete the folder"
-            )
-        return JobFolder(path, source, plan)
-    _remove_work(path)
-    for name in (_SHARDS, _DATA):
-        with writing(path / name, _ADVICE):
-            (path / name).mkdir(exist_ok=True)
-    plan = source.plan(shard_rows, None)
-    prepare(path / _DATA, plan)
-    manifest = {"settings": _all_settings(source, plan, shard_rows, settings), "plan": plan.to_dict()}
-    with replaced_file(file, _ADVICE) as output:
-        output.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
-    return JobFolder(path, source, plan)
-
-
-def _all_settings(source: Source, plan: Plan, shard_rows: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings and the digests of the input as plain data."""
+        raise NmtError(f"{manifest_file} is damaged ({error}); delete {path} and start again") from error
+    if not saved:
+        _remove_work(path)
+        for name in (_SHARDS, _DATA):
+            with files.writing(path / name, _ADVICE):
+                (path / name).mkdir(exist_ok=True)
+    plan = source.plan(shard_rows, Plan.from_dict(saved["plan"]) if saved else None)
     every: dict[str, Any] = {"--shard-lines": shard_rows, "version of its files": _VERSION}
-    for number, files in enumerate(plan.segments, start=1):
-        for column, file in zip(source.columns, files, strict=True):
+    for number, segment in enumerate(plan.segments, start=1):
+        for column, read in zip(source.columns, segment, strict=True):
             name = column if len(plan.segments) == 1 else f"{column} {number}"
-            every[name] = f"SHA-256 {file.digest[:16]}…"
-    as_read: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
-    return as_read
+            every[name] = f"SHA-256 {read.digest[:16]}…"
+    now: dict[str, Any] = json.loads(json.dumps(every | dict(settings)))  # tuples become lists
+    then = saved.get("settings", now)
+    for name in dict.fromkeys([*then, *now]):
+        if name in then and name in now and then[name] == now[name]:
+            continue
+        difference = f"{name} was {'not ' if name in now else ''}given"
+        if name in then and name in now:
+            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+        raise NmtError(
+            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
+            f"or delete the folder"
+        )
+    if not saved:
+        prepare(path / _DATA, plan)
+        manifest = {"settings": now, "plan": plan.to_dict()}
+        with files.replaced_file(manifest_file, _ADVICE) as output:
+            output.write(json.dumps({"sha256": files.digest_of_json(manifest), **manifest}))
+    return JobFolder(path, source, plan)
 
 
 def _as_text(value: Any) -> str:
@@ -292,7 +272,7 @@ def _remove(path: Path) -> None:
     (path / _MANIFEST).unlink(missing_ok=True)
     _remove_work(path)
     with suppress(OSError):  # the folder is gone
-        remove_partial_files(path)
+        files.remove_partial_files(path)
         # If a file of somebody else is there, or a late result, the locks stay, so that a later job knows the folder.
         if set(os.listdir(path)) <= {_PREPARING, _WORKING}:
             (path / _PREPARING).unlink(missing_ok=True)
@@ -305,13 +285,9 @@ def _remove_work(path: Path) -> None:
     shutil.rmtree(path / _DATA, ignore_errors=True)
     with suppress(OSError):  # there is none, or somebody has put a file there
         for file in os.scandir(path / _SHARDS):
-            if file.name.isdecimal() or is_partial(file.name):
+            if file.name.isdecimal() or files.is_partial(file.name):
                 os.unlink(file.path)
         (path / _SHARDS).rmdir()
-
-
-# On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
-_CPU_SHARD = 10**11
 
 
 @dataclass(frozen=True)
@@ -345,14 +321,17 @@ class Run:
         job, options = self.job, self.execution.options
         if not self.is_resumable:
             end_as_usual()
-            chunks = chunks_of(self.source, job.unit)
+            units = starmap(job.unit, self.source.rows())
+            are_ready = all(map(is_regular, self.source.paths))  # from a pipe, lines arrive slowly
+            chunks = Chunks(in_chunks(units, CHUNK_UNITS)) if are_ready else ArrivingChunks(units, CHUNK_UNITS)
             with closing(self.execution.executor(job, chunks, self.execution.workers, self.progress)) as outcomes:
                 yield in_order(outcomes)
             return
-        refuse_inputs(self.output, [*self.source.paths, *job.models], f"--output {self.output}")
-        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
+        files.refuse_inputs(self.output, [*self.source.paths, *job.models], f"--output {self.output}")
+        models = {f"checkpoint {i}": f"SHA-256 {files.digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
         size = sum(os.path.getsize(path) for path in job.models)
-        rows = CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, _CPU_SHARD // max(size, 1)))
+        # Lines times bytes of the model are at most 10^11 on a CPU: less than a minute of work on two cores.
+        rows = CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, 10**11 // max(size, 1)))
         settings = models | dict(self.settings)
         with job_folder(self.output, "--output", self.source, options, shard_rows=rows, settings=settings) as folder:
             if not options.merge:
@@ -369,12 +348,12 @@ class Run:
         if self.is_resumable:
             path = os.path.realpath(self.output)
             if not os.path.isdir(os.path.dirname(path)):
-                with output_file(self.output):  # says that the folder is missing
+                with files.output_file(self.output):  # says that the folder is missing
                     pass
             advice = f"correct that and start the same command again; what is finished stays in {path}.unfinished"
         with self.records() as records:
             if records is not None:
-                with output_file(self.output, inputs, advice=advice) as out:
+                with files.output_file(self.output, inputs, advice=advice) as out:
                     for record in records:
                         out.write(text(record))
                         if not self.is_resumable:
@@ -388,11 +367,11 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
     Raises:
         NmtError: an option needs a job with shards, but these files allow none.
     """
-    from_files = STDIO not in inputs and all(map(os.path.isfile, inputs))
-    if from_files and output not in ("", STDIO) and is_replaceable(output):
+    from_files = files.STDIO not in inputs and all(map(os.path.isfile, inputs))
+    if from_files and output not in ("", files.STDIO) and files.is_replaceable(output):
         return True
     if options.needs_shards:
-        missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
+        missing = next((path for path in inputs if path != files.STDIO and not os.path.exists(path)), None)
         if missing:
             raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")

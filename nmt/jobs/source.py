@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -24,8 +24,8 @@ from nmt import console
 from nmt.config.jobs import MOST_SHARDS
 from nmt.errors import NmtError
 from nmt.files import digest_of_json
-from nmt.jobs.stream import Chunk, Chunks, Place, ReadyChunks, Row
-from nmt.text.corpus import decoded_lines, is_regular, name_of, opened, read_lines, read_rows, reading, unequal
+from nmt.jobs.stream import Chunk, Chunks, Place, Row
+from nmt.text.corpus import decoded_lines, name_of, opened, read_lines, read_rows, reading, unequal
 
 # Most units in a chunk if the job has no shards, and the most lines of a default shard.
 CHUNK_UNITS = 8192
@@ -119,8 +119,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as plain data."""
-        segments = [[asdict(file) for file in files] for files in self.segments]
-        return {"shard_rows": self.shard_rows, "segments": segments, "offsets": self.offsets.tolist()}
+        return asdict(self) | {"offsets": self.offsets.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -258,14 +257,6 @@ class Memory:
 Source = Files | Memory
 
 
-def chunks_of(source: Source, unit: Callable[[Row, Place], Any]) -> Chunks:
-    """Returns the units of a source in chunks. From a pipe, a chunk has only the lines that have arrived."""
-    units = (unit(row, place) for row, place in source.rows())
-    if all(map(is_regular, source.paths)):
-        return ReadyChunks(in_chunks(units, CHUNK_UNITS))
-    return ArrivingChunks(units, CHUNK_UNITS)
-
-
 def in_chunks(units: Iterator[Any], size: int) -> Iterator[Chunk]:
     """Yields units, `size` at once."""
     first = 1
@@ -285,27 +276,25 @@ class ArrivingChunks(Chunks):
         threading.Thread(target=self._read, daemon=True, name="nmt-input").start()
 
     def _read(self) -> None:
-        end: BaseException | None = None
         try:
             for unit in self._units:
                 self._queue.put([unit])
+            self._queue.put(None)
         except BaseException as error:
-            end = error
-        self._queue.put(end)
+            self._queue.put(error)
 
     def take(self, *, wait: bool) -> Chunk | None:
         units: list[Any] = []
         with suppress(queue.Empty):
             while len(units) < self._size:
                 item = self._queue.get(block=wait and not units)
-                if isinstance(item, list):
-                    units += item
-                    continue
-                self._queue.put(item)  # for the next call
-                if units:
-                    break
-                if item is not None:
-                    raise item
-                return None
+                if not isinstance(item, list):
+                    self._queue.put(item)  # for the next call
+                    if units:
+                        break
+                    if item is not None:
+                        raise item
+                    return None
+                units += item
         self._first += len(units)
         return Chunk(self._first - len(units), units)

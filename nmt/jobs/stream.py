@@ -54,20 +54,14 @@ class Chunk(NamedTuple):
     before: int = 0
 
 
-class Chunks(Protocol):
-    """The chunks of an input."""
-
-    def take(self, *, wait: bool) -> Chunk | None:
-        """Returns the next chunk: an empty one if no unit has arrived and `wait` is false; None after the last."""
-
-
-class ReadyChunks(Chunks):
-    """Chunks that never make one wait. `left` is how many were not taken, if they were counted."""
+class Chunks:
+    """The chunks of an input. `left` is how many were not taken, if they were counted."""
 
     def __init__(self, chunks: Iterator[Chunk], left: int = 0) -> None:
         self._chunks, self.left = chunks, left
 
-    def take(self, *, wait: bool) -> Chunk | None:  # noqa: ARG002
+    def take(self, *, wait: bool) -> Chunk | None:  # noqa: ARG002 (for chunks that arrive slowly)
+        """Returns the next chunk: an empty one if no unit has arrived and `wait` is false; None after the last."""
         self.left -= 1
         return next(self._chunks, None)
 
@@ -143,8 +137,6 @@ class Job(Protocol):
 # Computes the chunks of a job in any order. If `workers` is None, `local` has one, and a cluster as many as fit.
 Executor = Callable[[Job, Chunks, int | None, Progress], Generator[Outcome, None, None]]
 
-# With two chunks in flight, idle workers begin the next one while the last batch of the other is running.
-_CHUNKS_IN_FLIGHT = 2
 # How often a batch or a shard is tried if what works on it dies.
 ATTEMPTS = 3
 
@@ -202,7 +194,7 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
     running: dict[Future[Any], tuple[_Unfinished, Batch]] = {}
     with worker_pool(partial(_task, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
-            while len(in_flight) < _CHUNKS_IN_FLIGHT:
+            while len(in_flight) < 2:  # so that idle workers begin a chunk while the last batch of the other is running
                 chunk = chunks.take(wait=not in_flight)
                 if not chunk or not chunk.units:
                     break

@@ -13,9 +13,7 @@ from nmt.errors import NmtError
 if TYPE_CHECKING:
     from nmt.text.codec import TextCodec
 
-_BASE = ModelConfig(
-    encoder_layers=6, decoder_layers=6, d_model=512, d_ff=2048, heads=8, d_k=64, d_v=64, dropout=0.1
-)  # fmt: skip
+_BASE = ModelConfig(encoder_layers=6, decoder_layers=6, d_model=512, d_ff=2048, heads=8, d_k=64, d_v=64, dropout=0.1)
 # The size that Wu et al. 2021 (arXiv:2105.14462) use for the 29,000 pairs of Multi30k.
 _TINY = replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3)
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)

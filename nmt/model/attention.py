@@ -63,8 +63,7 @@ class Additive(nn.Module):
         hidden_BHQSK = torch.tanh(q_BHQK[:, :, :, None] + k_BHSK[:, :, None])
         scores = torch.einsum("bhqsk,hk->bhqs", hidden_BHQSK, self.direction_HK.to(hidden_BHQSK.dtype))
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        weights = (scores if bias is None else scores + bias).softmax(-1)
-        return self.dropout(weights).to(v_BHSU.dtype) @ v_BHSU
+        return self.dropout((scores if bias is None else scores + bias).softmax(-1)).to(v_BHSU.dtype) @ v_BHSU
 
 
 AttentionFunction = DotProduct | Additive

@@ -25,11 +25,6 @@ from nmt.model.attention import cut
 from nmt.model.cpu_kernels import widened
 from nmt.model.masks import BlockMask, Mask, visible_bias
 
-# On a GPU, the number of slots is rounded up to a multiple of this, because kernels of attention need aligned rows. The
-# additional slots are hidden.
-_GPU_MULTIPLE = 8
-# Slots that a cache has room for at first; the room doubles when they are full.
-_FIRST_SLOTS = 16
 # A cache has at least so many rows for each sentence, because sums over fewer rows are rounded differently. The
 # additional rows are hidden.
 _LEAST_ROWS = 16
@@ -51,7 +46,9 @@ class LayerCache:
 
     @classmethod
     def of_source(cls, keys_values: Sequence[Tensor], blocks: Sequence[tuple[int, int]], beam: int) -> Self:
-        """Returns a cache with the keys NHK and values NHU of the encoder output, and room for a few positions.
+        """Returns a cache with the keys NHK and values NHU of the encoder output, and room for 16 positions.
+
+        The room doubles when it is full.
 
         Args:
             blocks: sentences of each block of the flat axis, and their width.
@@ -60,8 +57,7 @@ class LayerCache:
         cacheable = widened if keys_values[0].device.type == "cpu" else Tensor.contiguous
         source = tuple(tuple(map(cacheable, cut(x_NHK, blocks))) for x_NHK in keys_values)
         sentences = sum(sentences for sentences, _ in blocks)
-        own = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x, *_ in source)
-        return cls(tuple(own), source)
+        return cls(tuple(x.new_zeros(sentences, x.shape[1], 16 * beam, x.shape[3]) for x, *_ in source), source)
 
     def append(self, k_RHK: Tensor, v_RHU: Tensor, mask: Mask) -> list[list[Tensor]]:
         """Writes the newest keys and values into `slot`; returns all keys and values in the mask, as one block."""
@@ -147,7 +143,8 @@ class DecoderCache:
         sentences, beam, slots = self.ancestors_BWT.shape
         slot = self.length - self.first
         slot = slot % window if window else slot
-        multiple = 1 if self.ancestors_BWT.device.type == "cpu" else _GPU_MULTIPLE
+        # Kernels of attention on a GPU need aligned rows. Additional slots are hidden.
+        multiple = 1 if self.ancestors_BWT.device.type == "cpu" else 8
         slots = max(slots, math.ceil((slot + 1) / multiple) * multiple, math.ceil(_LEAST_ROWS / beam))
         ancestors_BWT = F.pad(self.ancestors_BWT, (0, slots - self.ancestors_BWT.shape[2]), value=-1)
         hypotheses_W = torch.arange(beam, device=ancestors_BWT.device)

@@ -16,9 +16,6 @@ from torch.nn import functional as F
 
 # Attention as batched matrix products: training on CPUs, and short sentences without gradients.
 
-# torch's softmax does not vectorise shorter rows, and takes five times as long.
-_VECTOR = 16
-
 
 def product_attention(
     q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
@@ -29,7 +26,8 @@ def product_attention(
             return _ProductAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, scale, dropout)
         q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
         scores = _scores(q, k, bias, scale)
-        weights = scores.softmax(-1) if scores.shape[-1] >= _VECTOR else _softmax_(scores)
+        # torch's softmax does not vectorise short rows, and takes five times as long.
+        weights = scores.softmax(-1) if scores.shape[-1] >= 16 else _softmax_(scores)
         return (weights @ v).to(v_BHSU.dtype)
 
 
@@ -148,14 +146,12 @@ class Dropout(nn.Module):
 
 # Matrix products
 
-# The multiplications that take longer than oneDNN takes to prepare a kernel, which it does for every new shape.
-_LARGE_PRODUCT = 2**26
-
 
 def linear(x_FD: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Returns x · weightᵀ + bias as `torch.nn.functional.linear` does, but faster where gradients are not needed."""
     on_cpu_in_fp32 = x_FD.dtype == torch.float32 and x_FD.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    is_large = x_FD.numel() * len(weight) >= _LARGE_PRODUCT
+    # The product takes longer than oneDNN takes to prepare a kernel, which it does for every new shape.
+    is_large = x_FD.numel() * len(weight) >= 2**26
     if torch.is_grad_enabled() or not is_large or not on_cpu_in_fp32 or not prefers_onednn():
         return F.linear(x_FD, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(x_FD, weight, bias, "none", [], "")

@@ -17,8 +17,6 @@ from nmt.errors import NmtError
 from nmt.resources import keep_freed_memory, process_peak_mib, usable_cores
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-# The compute capability of the first GPUs with fast matrix products in fp16 (V100).
-_FAST_FP16 = (7, 0)
 
 
 # From this slowdown on, an emulated precision gives a warning.
@@ -66,10 +64,10 @@ class Runtime:
         return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
 
 
-def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = False) -> Runtime:
+def set_up(config: RuntimeConfig, process: int = 0, *, shares_gpus: bool = False) -> Runtime:
     """Prepares this process for the device that the options choose on this machine; returns the runtime.
 
-    On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `local_rank` the
+    On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `process` the
     current one. It warns if the precision is emulated.
 
     Args:
@@ -80,17 +78,15 @@ def set_up(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = Fa
         if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
             torch.set_num_threads(usable_cores())
         device = torch.device("cpu")
-    elif local_rank >= (gpus := _gpus()) and not shares_gpus:
-        raise NmtError(
-            f"process {local_rank} has no GPU, because torch sees only {gpus}; start at most {gpus} processes"
-        )
+    elif process >= (gpus := _gpus()) and not shares_gpus:
+        raise NmtError(f"process {process} has no GPU, because torch sees only {gpus}; start at most {gpus} processes")
     else:
-        device = torch.device("cuda", local_rank % gpus)
+        device = torch.device("cuda", process % gpus)
         torch.cuda.set_device(device)
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
     runtime = Runtime(device, _DTYPES[precision_of(config)])
-    if local_rank == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
+    if process == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
         console.warn_once(
             f"--precision {runtime.precision} is emulated here: a matrix product takes {slowdown:,.0f} times as long "
             f"as in fp32; leave out --precision"
@@ -161,7 +157,7 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
     if device_type == "cuda":
         if dtype == torch.bfloat16:
             return torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.cuda.get_device_capability(device_type) >= _FAST_FP16
+        return torch.cuda.get_device_capability(device_type) >= (7, 0)  # V100, the first with fast products in fp16
     has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
@@ -182,13 +178,8 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 # Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "could not create a primitive",
-    "std::bad_alloc",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
+_OUT_OF_CPU_MEMORY = "can't allocate memory", "could not create a primitive", "std::bad_alloc"
+_OUT_OF_GPU_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
 
 
 def in_halves(
@@ -219,5 +210,6 @@ def in_halves(
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+        isinstance(error, RuntimeError)
+        and any(sign in str(error) for sign in (*_OUT_OF_CPU_MEMORY, *_OUT_OF_GPU_MEMORY))
     )

@@ -47,8 +47,7 @@ class Layout:
         sentences, width = ids_BT.shape
         lengths_B = (ids_BT != PAD).sum(1)
         positions_F = torch.arange(width, device=ids_BT.device).repeat(sentences)
-        block = Block(sentences, width, padded=bool((lengths_B < width).any()))
-        return cls(positions_F, lengths_B, width, (block,))
+        return cls(positions_F, lengths_B, width, (Block(sentences, width, padded=bool((lengths_B < width).any())),))
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class BlockMask:
 
     def keep(self, sentences_X: Tensor) -> Self:
         """Returns the mask of some of the sentences."""
-        bias = None if self.bias is None else self.bias[sentences_X]
-        return replace(self, sentences=len(sentences_X), bias=bias)
+        return replace(self, sentences=len(sentences_X), bias=None if self.bias is None else self.bias[sentences_X])
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,6 @@ class PackedMask:
         return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
 
 
-# Restricted attention is cut into blocks if sentences are wider than so many windows. For shorter ones, it is less work
-# to compute all scores and to mask them.
-_WINDOWS_WORTH_CUTTING = 3
 # One mask for each padded block, or one for all packed sentences.
 Mask = tuple[BlockMask, ...] | PackedMask
 
@@ -130,12 +125,11 @@ def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> 
             bias = torch.full((width, width), -torch.inf, device=lengths_B.device).triu_(1)
         else:
             first_BQ, last_BQ = neighbours(lengths_B, width, window, causal=causal)
-            if width > _WINDOWS_WORTH_CUTTING * window:
+            if width > 3 * window:  # for shorter sentences, it is less work to compute all scores and to mask them
                 cut = Window.of(first_BQ, last_BQ, window)
             else:
                 positions_S = torch.arange(width, device=first_BQ.device)
-                visible_BQS = (positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None])
-                bias = visible_bias(visible_BQS)[:, None]
+                bias = visible_bias((positions_S >= first_BQ[..., None]) & (positions_S < last_BQ[..., None]))[:, None]
         masks.append(BlockMask(len(lengths_B), width, width, bias, cut))
     return tuple(masks)
 
@@ -223,6 +217,5 @@ class Window:
             F.pad(x, (0, 0, self.before, behind)).unfold(2, keys, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
             for x in (k_BHQK, v_BHQU)
         )
-        bias = self.bias_BI1JX.expand(sentences, -1, -1, -1, -1).flatten(0, 1)
-        attended = function(q.flatten(0, 1), k, v, bias)
+        attended = function(q.flatten(0, 1), k, v, self.bias_BI1JX.expand(sentences, -1, -1, -1, -1).flatten(0, 1))
         return attended.unflatten(0, (sentences, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :width]

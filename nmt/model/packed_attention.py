@@ -193,18 +193,9 @@ def _grid(starts: Tensor, heads: int, longest: int) -> tuple[int, int, int]:
 
 @torch.library.custom_op("nmt::packed_attention", mutates_args={})
 def attend_packed(
-    q_FHK: Tensor,
-    k_GHK: Tensor,
-    v_GHK: Tensor,
-    query_starts: Tensor,
-    key_starts: Tensor,
-    seed: Tensor,
-    longest_query: int,
-    longest_key: int,  # noqa: ARG001 (the backward pass needs it)
-    causal: bool,
-    scale: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
+    q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, query_starts: Tensor, key_starts: Tensor, seed: Tensor,
+    longest_query: int, longest_key: int, causal: bool, scale: float, dropout: float,  # noqa: ARG001 (for _backward)
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Returns Dropout(softmax(scale · q kᵀ)) v within the sentences, FHK, and log₂ Σ exp of the scores, FH.
 
     Args:
@@ -225,21 +216,10 @@ def attend_packed(
 
 @torch.library.custom_op("nmt::packed_attention_backward", mutates_args={})
 def _backward(
-    grad_FHK: Tensor,
-    q_FHK: Tensor,
-    k_GHK: Tensor,
-    v_GHK: Tensor,
-    out_FHK: Tensor,
-    log_sums_FH: Tensor,
-    query_starts: Tensor,
-    key_starts: Tensor,
-    seed: Tensor,
-    longest_query: int,
-    longest_key: int,
-    causal: bool,
-    scale: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad_FHK: Tensor, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, out_FHK: Tensor, log_sums_FH: Tensor,
+    query_starts: Tensor, key_starts: Tensor, seed: Tensor,
+    longest_query: int, longest_key: int, causal: bool, scale: float, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     _, heads, d_k = q_FHK.shape
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_FHK, k_GHK, v_GHK)]
     inputs = q_FHK, k_GHK, v_GHK, out_FHK, grad_FHK, log_sums_FH

@@ -88,8 +88,7 @@ def compile_layers(model: Transformer) -> None:
     compiled = torch.compile(_forward, dynamic=True)
 
     def forward(layer: nn.Module, *inputs: Any) -> Tensor:
-        is_packed = any(isinstance(value, PackedMask) for value in inputs)
-        return (compiled if is_packed else _forward)(layer, *inputs)
+        return (compiled if any(isinstance(value, PackedMask) for value in inputs) else _forward)(layer, *inputs)
 
     for layer in (*model.encoder, *model.decoder):
         layer.forward = partial(forward, layer)

@@ -14,6 +14,7 @@ flat positions of keys, B sentences, R rows of hypotheses with padding at the en
 sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -23,12 +24,62 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
+from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import DecoderCache, LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
 from nmt.model.device import product_dtype
-from nmt.model.masks import BlockMask, Layout, Mask, padding_mask, self_attention_mask
-from nmt.model.positions import LearnedPositions, SinusoidalPositions
+from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
+
+
+def sinusoids(length: int, config: ModelConfig) -> Tensor:
+    """Returns the sinusoidal encodings of the first positions (paper §3.5), (length, d_model).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
+    is 2i/(d_model - 2), positions begin with 2, the id of its PAD plus one, and angles are computed in 32 bits.
+    """
+    fairseq = config.sinusoids == "fairseq"
+    first, dtype = (2, torch.float32) if fairseq else (0, torch.float64)
+    divisor = config.d_model - 2 if fairseq else config.d_model
+    with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
+        frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
+        angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Looks up sinusoids by position. The table grows when a longer sentence comes."""
+
+    table: Tensor
+
+    def __init__(self, config: ModelConfig, length: int = 512) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("table", sinusoids(length, config), persistent=False)
+
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
+        # The size is rounded up, because a recorded CUDA graph must not see another table.
+        if bound_on(longest) > len(self.table):
+            self.table = sinusoids(bound_on(longest), self.config).to(self.table)
+        return self.table[positions_F]
+
+
+class LearnedPositions(nn.Module):
+    """Looks up learned encodings by position (paper Table 3, row E). Longer sentences are an error."""
+
+    def __init__(self, d_model: int, length: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(length, d_model))
+        nn.init.normal_(self.table, std=d_model**-0.5)
+
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
+        if longest > len(self.table):
+            raise NmtError(
+                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
+            )
+        return F.embedding(positions_F, self.table)
 
 
 class MultiHeadAttention(nn.Module):
@@ -276,14 +327,10 @@ class Transformer(nn.Module):
         Autocast keeps the converted copy of a parameter, but not of selected rows, so they are converted here once.
         """
         matrix_VD = self.softmax_matrix_VD[ids_V]
-        bias_V = None if self.output_bias is None else self.output_bias[ids_V]
-        return matrix_VD.to(product_dtype(matrix_VD)), bias_V
+        return matrix_VD.to(product_dtype(matrix_VD)), None if self.output_bias is None else self.output_bias[ids_V]
 
 
 # Decoding position by position (see `nmt.model.cache`)
-
-# A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
-_STEP_MULTIPLE = 32
 
 
 def can_join(config: ModelConfig) -> bool:
@@ -319,7 +366,7 @@ def step(
     Logits are those of the tokens in `output`, or of all.
     """
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    padding = -len(ids_R) % _STEP_MULTIPLE if in_bf16 else 0
+    padding = -len(ids_R) % 32 if in_bf16 else 0  # a CPU's bf16 products are compiled for every new number of rows
     _, beam, _ = cache.ancestors_BWT.shape
     positions_R = (cache.length - cache.starts_B).repeat_interleave(beam)
     longest = cache.length + 1 - cache.first

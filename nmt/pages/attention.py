@@ -128,7 +128,6 @@ def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, in
 def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) -> str:
     """Returns an SVG picture of one head: queries left, keys right, and more opaque lines for larger weights."""
     layer, head = _chosen(attention, layer, head)
-    weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     left, right = _COLUMN, _COLUMN + _GAP
 
     def y(position: int) -> int:
@@ -136,7 +135,7 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
 
     lines = [
         f'<line x1="{left}" y1="{y(query)}" x2="{right}" y2="{y(key)}" stroke-opacity="{weight:.3f}"/>'
-        for query, row in enumerate(weights_QS)
+        for query, row in enumerate(attention.weights_LHQS[layer - 1, head - 1].tolist())
         for key, weight in enumerate(row)
         if weight >= 0.005
     ]
@@ -153,8 +152,6 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
     ]
     width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    beginning = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
-    )
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
     groups = '<g stroke="#2f5fd0" stroke-width="2">', '</g>\n<g font-family="sans-serif" font-size="14">'
-    return "\n".join([beginning, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])
+    return "\n".join([start, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])

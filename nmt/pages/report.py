@@ -165,7 +165,6 @@ _NOTE = (
     "sacreBLEU's on the validation set, with the signature among the options; the paper's BLEU is its own on "
     "newstest2014, en-de / en-fr. Sustained speed"
 )
-_PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -193,8 +192,7 @@ def _shown(run: Run) -> dict[str, Any]:
         for sample in record["samples"]:
             source, reference = sample["source"], sample["reference"]
             translated = {"source": source, "reference": reference, "outputs": []}
-            outputs = samples.setdefault((source, reference), translated)["outputs"]
-            outputs.append((record["update"], sample["output"]))
+            samples.setdefault((source, reference), translated)["outputs"].append((record["update"], sample["output"]))
     return {
         "name": run.name,
         "status": run.status,
@@ -254,7 +252,7 @@ def _config(run: Run) -> dict[str, str]:
         "parameters": f"{start['parameters']:,}",
         "BLEU tokenizer and signature": run.valid[-1].get("bleu_signature") if run.valid else None,
         **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
-        **{name: start[name] for name in _PROVENANCE},
+        **{name: start[name] for name in ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")},
         "data": start["data"][:12],
     }
     texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}

@@ -11,17 +11,12 @@ from typing import NamedTuple
 from nmt.parsing.trees import EMPTY, Node, Word, walk, words_of
 
 _DELETED = {"TOP", EMPTY, ",", ":", "``", "''", "."}
-_SAME = {"PRT": "ADVP"}
 # Sentences of at most this many words, not counting empty elements, are also scored separately.
 SHORT = 40
 
 
-class Bracket(NamedTuple):
-    """A labelled bracket around the words from `start` up to but not including `end`."""
-
-    label: str
-    start: int
-    end: int
+# A label, and the bracket around the words from a start up to but not including an end.
+Bracket = tuple[str, int, int]
 
 
 class Counts(NamedTuple):
@@ -88,21 +83,18 @@ class Counts(NamedTuple):
         return {name: round(value, 2) for name, value in figures.items()} | counts
 
 
-class Evalb(NamedTuple):
-    """Counts over all sentences, and over the sentences of at most `SHORT` words."""
+def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> tuple[Counts, Counts]:
+    """Returns the counts for pairs of a gold tree and a test tree: over all, and those of at most `SHORT` words.
 
-    all: Counts
-    short: Counts
-
-
-def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> Evalb:
-    """Returns the counts for pairs of a gold tree and a test tree; None is a test tree with unbalanced brackets."""
+    None is a test tree with unbalanced brackets.
+    """
     of_all, of_short = list[Counts](), list[Counts]()
     for gold, test in pairs:
         of_all.append(sentence_counts(gold, test))
         if sum(word.tag != EMPTY for word in words_of(gold)) <= SHORT:
             of_short.append(of_all[-1])
-    return Evalb(*(Counts(*map(sum, zip(*counts, strict=True))) for counts in (of_all, of_short)))
+    everything, short = (Counts(*map(sum, zip(*counts, strict=True))) for counts in (of_all, of_short))
+    return everything, short
 
 
 def sentence_counts(gold: Node, test: Node | None) -> Counts:
@@ -136,9 +128,9 @@ def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
     at that end. So each test bracket is compared only with the innermost gold brackets at its two ends.
     """
     innermost = [(-1, length + 1)] * (length + 1)  # start and end of the innermost bracket at each gap between words
-    for b in sorted(gold, key=lambda bracket: bracket.start - bracket.end):  # outer brackets first
-        innermost[b.start + 1 : b.end] = [(b.start, b.end)] * (b.end - b.start - 1)
-    return sum(innermost[b.end][0] > b.start or innermost[b.start][1] < b.end for b in test)
+    for _, start, end in sorted(gold, key=lambda bracket: bracket[1] - bracket[2]):  # outer brackets first
+        innermost[start + 1 : end] = [(start, end)] * (end - start - 1)
+    return sum(innermost[end][0] > start or innermost[start][1] < end for _, start, end in test)
 
 
 def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:
@@ -157,5 +149,5 @@ def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:
             # EVALB cuts every label at its first - or =; `plain_label` in trees.py keeps labels such as -LRB- whole.
             label = item.label.split("-")[0].split("=")[0]
             if len(words) > start and label not in _DELETED:
-                brackets.append(Bracket(_SAME.get(label, label), start, len(words)))
+                brackets.append(("ADVP" if label == "PRT" else label, start, len(words)))
     return words, brackets

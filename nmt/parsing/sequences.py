@@ -14,8 +14,6 @@ from itertools import count
 
 from nmt.parsing.trees import TOP, WORD, Node, Word, walk
 
-_TOO_MANY_DIGITS = 10  # for the number of a word
-
 
 def linearized(tree: Node, numbered: bool = False) -> list[str]:
     """Returns the symbols of a normalised tree, such as `(S`, `XX` and `)S`, without its TOP bracket.
@@ -66,7 +64,7 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
 
     for symbol in symbols:
         label = symbol[1:]
-        is_numbered = symbol.startswith("#") and label.isdecimal() and len(label) < _TOO_MANY_DIGITS
+        is_numbered = symbol.startswith("#") and label.isdecimal() and len(label) < 10
         if symbol == WORD or is_numbered:
             number = int(label) if is_numbered else used + 1
             if used < number <= len(words):

@@ -10,7 +10,6 @@ from nmt.text.words import RAW_WORD
 
 WORD = "XX"  # the symbol of a word, and the tag of a word whose tag is unknown
 TOP = "TOP"
-_ROOTS = {"", TOP, "ROOT", "S1", "VROOT"}
 EMPTY = "-NONE-"
 # The tags of words that are always punctuation. EVALB deletes words with these tags.
 _PUNCTUATION = {",": ",", "``": "``", "`": "``", "''": "''"}
@@ -95,7 +94,7 @@ def normalized(tree: Node) -> Node | None:
     Empty elements (-NONE-) are removed, and so are nodes without words. Labels lose function tags and indices (see
     `plain_label`). Unary chains stay.
     """
-    whole = Node(TOP, tree.children if tree.label in _ROOTS else (tree,))
+    whole = Node(TOP, tree.children if tree.label in ("", TOP, "ROOT", "S1", "VROOT") else (tree,))
     return rebuilt(whole, lambda word: None if word.tag == EMPTY else word, plain_label)
 
 

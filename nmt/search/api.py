@@ -1,4 +1,4 @@
-"""The interface of search: required tokens, the sentences of a batch, the step of a model, and finished hypotheses."""
+"""The interface of search: required tokens, the sentences of a batch, the step of a model, and scored hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -117,3 +117,8 @@ class TokenHypothesis:
     log_probs: list[float]
     score: float
     unmet: bool = False
+
+
+def scored(tokens: list[int], log_probs: list[float], config: SearchConfig, unmet: bool = False) -> TokenHypothesis:
+    """Returns a finished hypothesis with its score: log P over the length penalty."""
+    return TokenHypothesis(tokens, log_probs, sum(log_probs) / config.length_penalty(float(len(log_probs))), unmet)

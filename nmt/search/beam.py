@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
+from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets, scored
 from nmt.search.constraints import Constraints, within
-from nmt.search.length_penalty import length_penalty, scored
 from nmt.search.rules import Rules
 
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
@@ -50,8 +49,7 @@ class Candidates(NamedTuple):
     def at(cls, index_BC: Tensor, log_probs_BC: Tensor, x_BWV: Tensor, eos: int) -> Self:
         """Returns the candidates at these indices of the W·V numbers `x_BWV`, the tokens' log P."""
         parents_BC, tokens_BC = index_BC // x_BWV.shape[2], index_BC % x_BWV.shape[2]
-        token_log_probs_BC = x_BWV.flatten(1).gather(1, index_BC)
-        return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
+        return cls(log_probs_BC, parents_BC, tokens_BC, x_BWV.flatten(1).gather(1, index_BC), tokens_BC == eos)
 
     def live(self, beam: int) -> Tensor:
         """Returns the indices on axis C of the first `beam` candidates that do not end, BW."""
@@ -94,8 +92,7 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
     for group in range(groups):
         x_XWV, offsets_XW = log_probs_BWV[group::groups], offsets_BW[group::groups]
         ranks_XC, index_XC = largest(x_XWV - rules.config.diversity * counts_XV[:, None], offsets_XW, k)
-        parents_XC = index_XC // vocabulary
-        log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, index_XC)
+        log_probs_XC = offsets_XW.gather(1, index_XC // vocabulary) + x_XWV.flatten(1).gather(1, index_XC)
         candidates = Candidates.at(index_XC, log_probs_XC, x_XWV, rules.eos)
         of_groups.append(candidates)
         live_XW = candidates.live(beam)
@@ -122,7 +119,7 @@ class _Finished:
     def add(self, tokens: list[int], log_probs: list[float]) -> None:
         """Adds a hypothesis: its tokens without EOS, and the log P of the tokens and of EOS."""
         unmet = not all(meets(tokens, constraint) for constraint in self.required.constraints)
-        self.hypotheses.append(scored(tokens, log_probs, self.config.alpha, unmet))
+        self.hypotheses.append(scored(tokens, log_probs, self.config, unmet))
         self.hypotheses = best_first(self.hypotheses, self.config.beam // self.config.beam_groups)
 
     def to_beat(self) -> float:
@@ -170,8 +167,7 @@ class _Beams(BySentence):
     def candidates(self, scores_RV: Tensor) -> Candidates:
         """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
         log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, self.beam))
-        needed_BWX = self.constraints.needed() if self.constraints else None
-        self.rules.apply(log_probs_BWV, self.tokens_BWT, needed_BWX)
+        self.rules.apply(log_probs_BWV, self.tokens_BWT, self.constraints.needed() if self.constraints else None)
         k, offsets_BW = 2 * self.beam, self.log_probs_BW
         if self.rules.config.beam_groups > 1:
             return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
@@ -215,8 +211,7 @@ class _Beams(BySentence):
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
-        longest_B = self.rules.ends_B - self.rules.starts_B
-        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.config.alpha)
+        bounds_B = self.log_probs_BW.amax(1) / self.rules.config.length_penalty(self.rules.ends_B - self.rules.starts_B)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def later(self, steps: int, bos: int) -> Self:

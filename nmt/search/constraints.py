@@ -155,8 +155,7 @@ class Constraints(BySentence):
             log_probs_XV = log_probs_BWV[self.ended_BW]
             bordered_XV = log_probs_XV.masked_fill(~self.borders.borders_V, -torch.inf)
             log_probs_BWV[self.ended_BW] = bordered_XV.scatter(1, needed_XA, log_probs_XV.gather(1, needed_XA))
-        unmet_BW = self._open(self.states_BWA).any(2)
-        log_probs_BWV[:, :, self.eos].masked_fill_(unmet_BW, -torch.inf)
+        log_probs_BWV[:, :, self.eos].masked_fill_(self._open(self.states_BWA).any(2), -torch.inf)
 
     def deal(
         self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, index_BC: Tensor, length: int
@@ -177,8 +176,7 @@ class Constraints(BySentence):
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
         values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
-        order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), beam)
-        order_BC = order_BX[:, : best_BC.shape[1]]
+        order_BC = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), beam)[:, : best_BC.shape[1]]
         constrained_B1 = self.lengths_BA.any(1, keepdim=True)
         return (
             torch.where(constrained_B1, values_BX.gather(1, order_BC), best_BC),

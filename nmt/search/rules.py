@@ -108,8 +108,7 @@ def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX
         return
     exempt_log_probs_BWX = log_probs_BWV.gather(2, exempt_BWX)
     grams_BWTX = pieces_BWT.unfold(2, n, 1)
-    newest_BW1X = pieces_BWT[:, :, None, pieces_BWT.shape[2] - n + 1 :]
-    same_BWT = (grams_BWTX[..., :-1] == newest_BW1X).all(3)
+    same_BWT = (grams_BWTX[..., :-1] == pieces_BWT[:, :, None, pieces_BWT.shape[2] - n + 1 :]).all(3)
     # Adding -inf for a repeated token and 0 for others spares a loop over hypotheses.
     addends_BWT = torch.zeros_like(same_BWT, dtype=log_probs_BWV.dtype).masked_fill(same_BWT, -torch.inf)
     log_probs_BWV.scatter_add_(2, grams_BWTX[..., -1], addends_BWT)

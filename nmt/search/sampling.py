@@ -16,16 +16,11 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis
-from nmt.search.length_penalty import scored
+from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis, scored
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64
-# Numbers of the distributions that are drawn from at once, to bound the memory of float64 copies.
-_NUMBERS_AT_ONCE = 2**24
-# The most probable tokens that are sorted first to find those of top-p.
-_FIRST_SORTED = 256
 
 
 def _uniforms(batch: SearchBatch, sentences: Sequence[int], block: int) -> Tensor:
@@ -60,7 +55,7 @@ class _Samples(BySentence):
         config, uniforms_BW = self.rules.config, self.uniforms_BWX[:, :, (self.tokens_BWT.shape[2] - 1) % _BLOCK]
         log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
         self.rules.apply(log_probs_BWV, self.tokens_BWT)
-        rows = max(1, _NUMBERS_AT_ONCE // scores_RV.shape[1])
+        rows = max(1, 2**24 // scores_RV.shape[1])  # at once, to bound the memory of float64 copies
         chunks = zip(log_probs_BWV.flatten(0, 1).split(rows), uniforms_BW.flatten().split(rows), strict=True)
         tokens_BW1 = torch.cat([_drawn(*chunk, config) for chunk in chunks]).view(*uniforms_BW.shape, 1)
         log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
@@ -72,7 +67,7 @@ class _Samples(BySentence):
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        hypotheses = [scored(tokens, log_probs, config.alpha) for tokens, log_probs in pairs]
+        hypotheses = [scored(tokens, log_probs, config) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), hypotheses, strict=True))
 
 
@@ -146,7 +141,7 @@ def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
 
     The mass is that of the `k` most probable tokens, renormalised.
     """
-    several = min(k, _FIRST_SORTED)
+    several = min(k, 256)  # the tokens that are sorted first
     sorted_RX = x_RV.topk(several).values
     whole_RX = x_RV if k == x_RV.shape[1] else sorted_RX if k == several else x_RV.topk(k).values
     total_R1 = whole_RX.logsumexp(1, keepdim=True)

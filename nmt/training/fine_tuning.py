@@ -8,8 +8,7 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
-from nmt.config import ModelConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -80,7 +80,12 @@ def train_in_time(
             return
     if config.gpus > 1:  # the ranks lock the folder themselves
         os.environ[_GIVEN] = " ".join(given)
-        launch(_arguments(data_folder, model, config, clock, estimate=estimate), config.gpus, config.device)
+        arguments = shlex.split(command_line(data_folder, model, config))[1:]
+        arguments += ["--max-updates", str(config.max_updates)]
+        arguments += ["--dry-run"] * estimate + ["--resume-changed"] * config.resume_changed
+        if clock:
+            arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
+        launch(arguments, config.gpus, config.device)
     else:
         dry_run(data_folder, model, config)
 
@@ -98,24 +103,9 @@ def _options_of_run(
     console.info(f"{config.save_dir} has a training state; resuming with the options in {path}, whatever the time")
     stored = options_in(str(path))
     of_training = {f.name: stored[f.name] for f in fields(TrainConfig) if f.name in stored.keys() - given}
-    of_model = {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored}
     resumed = TrainConfig.from_dict(config.to_dict() | of_training, str(path))
     extensions.load(resumed.user_module)  # flags load only the module of the command line
-    return resumed, of_model | overrides
-
-
-def _arguments(data: str, model: ModelConfig, config: TrainConfig, clock: Clock | None, *, estimate: bool) -> list[str]:
-    """Returns the arguments of `nmt` for the ranks of a training with --hours or --minutes."""
-    arguments = shlex.split(command_line(data, model, config))[1:]
-    arguments += ["--max-updates", str(config.max_updates)]
-    arguments += ["--dry-run"] * estimate + ["--resume-changed"] * config.resume_changed
-    if clock:
-        arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
-    return arguments
-
-
-# The longest measurement of an architecture, in seconds and as a share of the time. There are three of them at most.
-_MEASURED_SECONDS, _MEASURED_SHARE = 6.0, 1 / 30
+    return resumed, {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored} | overrides
 
 
 def with_choices(
@@ -146,7 +136,7 @@ def with_choices(
             training = prepare(data, architecture(trained, overrides), trained, ranks)
             plan = plan_epoch(training)
             fit_memory(training, plan)
-            limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
+            limit = min(6.0, seconds * (1 / 30))  # there are three measurements at most
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
             return processes * max(plan.totals) / len(plan) / seconds_per_update(training, plan, limit)
 
@@ -168,15 +158,11 @@ def with_choices(
 _ARCHITECTURES = {SMALLEST: (0, 0.0), "transformer_base": (200_000, 3e8), "transformer_big": (3_000_000, 4e9)}
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
-_TUNING_LR_SCALE = 0.3  # for a training that starts with the weights of a checkpoint
 # Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
 _DROPOUTS = ((8, 0.1), (50, 0.2), (MOST_EPOCHS, 0.3))
-_LARGE_CORPUS = 1_000_000  # pairs
 
 
-def choose(
-    corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
-) -> dict[str, Choice]:
+def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callable[[str], float]) -> dict[str, Choice]:
     """Returns the options that are not given, with their reasons.
 
     Args:
@@ -199,12 +185,12 @@ def choose(
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)
-    if corpus.pairs < _LARGE_CORPUS and arch in _ARCHITECTURES:
+    if corpus.pairs < 1_000_000 and arch in _ARCHITECTURES:
         epochs = updates / per_epoch
         dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
         choice("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
     if "init_from" in given and given.get("lr_schedule", "paper") == "paper":
-        choice("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
+        choice("lr_scale", 0.3, "keeps what that model has learned")
     choice("valid_metric", ("nll",), "takes less time than translating")
     update_seconds = batch_tokens / speed(arch)
     validation_seconds = corpus.validation_seconds(update_seconds, batch_tokens)

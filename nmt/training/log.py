@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
@@ -15,10 +15,6 @@ from nmt.training.records import Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
@@ -36,7 +32,7 @@ class TrainingLog:
     def __init__(self, training: Training, folder: RunFolder) -> None:
         self.training, self.folder = training, folder
         self._needs_header = True
-        self._events: SummaryWriter | None = None
+        self._events: Any = None  # a SummaryWriter
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
@@ -117,11 +113,10 @@ class TrainingLog:
         """Says that --patience ended the training, or with a prefix that the training has all its updates."""
         config, update = self.training.config, self.training.counters.update
         if self.training.out_of_patience:
-            best = self.training.best_first[0].update
             reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
-                f"best.safetensors is of update {best:,}"
+                f"best.safetensors is of update {self.training.best_first[0].update:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
@@ -151,8 +146,6 @@ def _short(value: float) -> str:
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
-# More epochs than this cause a warning. The paper's base model takes 22 epochs of WMT14; small corpora need about 100.
-_MANY_EPOCHS = 2000
 
 
 def show_plan(training: Training, plan: UpdatePlan) -> None:
@@ -164,7 +157,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     padding = "no padding between sentences"
     if not training.packs:
         padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
-    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
+    pairs, epochs = len(plan.lengths[0]), config.max_updates / len(plan)
     show_lines({
         "model": (f"{config.arch}: " if config.arch else "")
         + f"{model.in_words()}, {training.parameters:,} parameters"
@@ -177,7 +170,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         "device": training.hardware + (f", {ranks} processes" if ranks > 1 else ""),
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     })  # fmt: skip
-    if epochs > _MANY_EPOCHS:
+    if epochs > 2000:  # the paper's base model takes 22 epochs of WMT14; small corpora need about 100
         console.warn(
             f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
             f"needs fewer updates, and a smaller --batch-tokens, --warmup-updates and --arch"

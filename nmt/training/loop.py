@@ -77,7 +77,7 @@ class TrainingLoop:
                     result = train_update(training, update)
                     if result:
                         interval.add(update.batches, result)
-                        self.skipped.note(counters.update, update.batches, result.skipped)
+                        self.skipped.note(counters.update, update.batches, result[2])
                 if not result:  # memory ran out, and the stream repeats the update
                     continue
                 progress.advance(1)

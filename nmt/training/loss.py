@@ -41,9 +41,6 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
 
 # `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
 _Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
-# In 16-bit precision, the gradient of the softmax matrix is computed from at least this many rows at once, and then
-# added to that of earlier rows. On a CPU, the addition takes as long as the product of a hundred rows.
-_GRADIENT_ROWS = 512
 
 
 class _ChunkedNll(torch.autograd.Function):
@@ -70,7 +67,8 @@ class _ChunkedNll(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
         weight, bias = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
-        rows = max(LOGIT_ROWS[hidden_MD.device.type], _GRADIENT_ROWS if dtype.itemsize == 2 else 0)
+        # In 16-bit precision, gradients of the softmax matrix are added, which takes a CPU as long as a hundred rows.
+        rows = max(LOGIT_ROWS[hidden_MD.device.type], 512 if dtype.itemsize == 2 else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
             nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, needs_gradient)
@@ -170,8 +168,7 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
-            options = dtype, torch.is_grad_enabled(), nll_of_rows
+            options = dtype, torch.is_grad_enabled(), _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
             loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
         if self.criterion:
             # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and

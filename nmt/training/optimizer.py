@@ -54,8 +54,7 @@ class Muon:
             of_batch = [gradients[index] for index in indices]
             momenta = [self.momenta[index] for index in indices]
             torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
-            matrices_PRC = torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM))
-            steps_PRC = _orthogonal(matrices_PRC.to(self._dtype))
+            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)).to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for index, step_RC in zip(indices, steps_PRC, strict=True):
                 self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
@@ -109,15 +108,14 @@ class Optimizer:
     ) -> None:
         self._parameters, self._clip_norm = list(parameters), config.clip_norm
         by_muon = list(matrices)
-        self._muon = Muon(by_muon, dtype) if by_muon else None
+        self._muon = Muon(by_muon, dtype)
         of_muon = {id(weight) for weight, _ in by_muon}
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
         betas = config.adam_beta1, config.adam_beta2
         self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
-        self._momenta = self._muon.momenta if self._muon else []
-        self.flops = self._muon.flops if self._muon else 0.0
+        self.flops = self._muon.flops
         self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
-        self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._momenta)
+        self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._muon.momenta)
         device = self._parameters[0].device
         self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None
         self.good_updates = torch.zeros((), dtype=torch.int32, device=device)
@@ -139,7 +137,7 @@ class Optimizer:
         self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
         self._adam.grad_scale = self.loss_scale  # type: ignore[attr-defined] # fused Adam divides by it
         self._adam.step()
-        if self._muon and not skipped:  # waits for the device
+        if self._muon.momenta and not skipped:  # waits for the device
             self._muon.step(learning_rate, 1.0 if self.loss_scale is None else self.loss_scale.item())
         torch._foreach_zero_(gradients)
         if self.loss_scale is not None:
@@ -150,7 +148,7 @@ class Optimizer:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
         tensors = {f"{index}.{name}": value for index, moments in state.items() for name, value in moments.items()}
-        return tensors | {f"muon.{index}": momentum for index, momentum in enumerate(self._momenta)}
+        return tensors | {f"muon.{index}": momentum for index, momentum in enumerate(self._muon.momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
@@ -158,7 +156,7 @@ class Optimizer:
         for key, tensor in tensors.items():
             index, name = key.split(".")
             if index == "muon":
-                self._momenta[int(name)].copy_(tensor)
+                self._muon.momenta[int(name)].copy_(tensor)
             else:
                 state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
@@ -182,8 +180,7 @@ class MovingAverage:
         weights = [weight.detach() for weight in self._weights.values()]
         if not self.averages:
             self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
+        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - min(self.decay, (1 + update) / (10 + update)))
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

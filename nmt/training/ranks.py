@@ -39,8 +39,6 @@ from nmt.signals import STOPPING, StopSignals, not_ignored
 _T = TypeVar("_T")
 # Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
-# NCCL's timeout is longer by this much than the control group's, because the control group's error says more.
-_NCCL_GRACE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,8 @@ def _connect(runtime: Runtime, timeout: float) -> World:
         shared, rank, size = next(iter(rendezvous("env://", timeout=limit)))
         # Ranks that torchrun restarts may get the same store, which still holds the addresses of the earlier ranks.
         store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
-        backend, longer = ("nccl", _NCCL_GRACE) if runtime.device.type == "cuda" else ("gloo", timedelta())
+        # A timeout of the control group comes first, because its error says more.
+        backend, longer = ("nccl", timedelta(seconds=60)) if runtime.device.type == "cuda" else ("gloo", timedelta())
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit + longer)
         control = dist.new_group(backend="gloo", timeout=limit)
     except (RuntimeError, ValueError) as error:
@@ -233,19 +232,17 @@ def _end_after_failure(world: World, error: BaseException, stop: StopSignals, ti
         ) from error
 
 
-def launch(arguments: list[str], processes: int, device: str) -> None:
-    """Runs `nmt` with these arguments in `processes` ranks on this machine. Passes signals on to them.
+def launch(arguments: list[str], count: int, device: str) -> None:
+    """Runs `nmt` with these arguments in `count` ranks on this machine. Passes signals on to them.
 
     Raises:
         StoppedError: the ranks were stopped after they had saved their state.
         SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if device != "cpu" and gpus < processes:
-        raise NmtError(
-            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
-        )
-    share_cores(processes)
+    if device != "cpu" and gpus < count:
+        raise NmtError(f"--gpus is {count}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu")
+    share_cores(count)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are passed on here
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
@@ -267,8 +264,8 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     # The variables that torchrun would set, and one that it would not set.
     common = {
         _LAUNCHED: "True",
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
@@ -276,8 +273,8 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     ranks = start_processes(
         name="nmt",
         entrypoint=sys.executable,
-        args=dict.fromkeys(range(processes), ("-m", "nmt", *arguments)),
-        envs={rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), **common} for rank in range(processes)},
+        args=dict.fromkeys(range(count), ("-m", "nmt", *arguments)),
+        envs={rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), **common} for rank in range(count)},
         logs_specs=DefaultLogsSpecs(os.devnull),
     )
     for received in early:

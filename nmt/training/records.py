@@ -21,8 +21,6 @@ _NUMBERS = {
     "valid": ("train_seconds", "ppl", "bleu"),
 }
 
-_GIVE = "give the --save-dir of a training"
-_MOVE = "move it away or give another --save-dir"
 _MAKE_ROOM = "free some space there or give another --save-dir"
 
 
@@ -35,13 +33,12 @@ class MetricsFile:
     def append(self, kind: str, values: dict[str, Any]) -> None:
         """Appends a record. Numbers that are not finite become null, and bytes of names that are not UTF-8 become ?."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        line = json.dumps({"kind": kind, "time": time.time(), **finite}, ensure_ascii=False) + "\n"
         with writing(self.path, _MAKE_ROOM), self.path.open("a", encoding="utf-8", errors="replace") as file:
-            file.write(line)
+            file.write(json.dumps({"kind": kind, "time": time.time(), **finite}, ensure_ascii=False) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
         """Returns all records in order. Skips damaged lines with a warning."""
-        records = [_record(line) for line in self._lines(_GIVE)]
+        records = [_record(line) for line in self._lines("give the --save-dir of a training")]
         if damaged := [number for number, record in enumerate(records, start=1) if record is None]:
             lines = console.counted(len(damaged), "damaged line")
             console.warn_once(f"skipped {lines} of {self.path}, the first is line {damaged[0]}")
@@ -58,7 +55,7 @@ class MetricsFile:
             return record["update"] <= (update or 0) and (update is not None or record["kind"] != "valid")
 
         if os.path.exists(self.path):
-            kept = [line + b"\n" for line in self._lines(_MOVE) if is_kept(line)]
+            kept = [line + b"\n" for line in self._lines("move it away or give another --save-dir") if is_kept(line)]
             with replaced_file(self.path, _MAKE_ROOM) as file:
                 file.write(b"".join(kept))
 

@@ -1,7 +1,6 @@
 """The run folder of a training: its lock, its checkpoints, and the training state to resume from."""
 
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +13,7 @@ from typing import Any
 from nmt import console
 from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
-from nmt.config import ModelConfig, TrainConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
@@ -60,13 +58,12 @@ def flag_words(name: str, value: Any) -> list[str]:
 
 def write_config(folder: Path, options: dict[str, Any]) -> None:
     """Writes options to config.toml of a run folder, which `nmt train --config` reads."""
-    path = folder / CONFIG
     text = "# nmt train --config THIS_FILE starts or resumes this training.\n"
     for name, value in options.items():
         # Strings of TOML are those of JSON, but a DEL must be escaped.
         toml = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         text += f"{name.replace('_', '-')} = {toml}\n"
-    with replaced_file(path, "give another --save-dir") as file:
+    with replaced_file(folder / CONFIG, "give another --save-dir") as file:
         file.write(text.encode(errors="surrogateescape"))  # as file names are decoded
 
 
@@ -196,8 +193,7 @@ class RunFolder:
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
         save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
-        wanted = {numbered_path(self.path, "best", update) for update in kept}
-        for path in set(numbered(self.path, "best")) - wanted:
+        for path in set(numbered(self.path, "best")) - {numbered_path(self.path, "best", update) for update in kept}:
             path.unlink(missing_ok=True)
 
 
@@ -209,9 +205,8 @@ def _unused(path: Path, ending: str) -> Path:
 
 def numbered(folder: Path, kind: str) -> list[Path]:
     """Returns the paths of all files `kind`-NUMBER.safetensors in a run folder, in the order of their numbers."""
-    pattern = re.compile(rf"{kind}-(\d+){re.escape(SUFFIX)}")
-    matches = [(pattern.fullmatch(path.name), path) for path in folder.glob(f"{kind}-*{SUFFIX}")]
-    return [path for _, path in sorted((int(match[1]), path) for match, path in matches if match)]
+    numbers = {path: path.stem.removeprefix(f"{kind}-") for path in folder.glob(f"{kind}-*{SUFFIX}")}
+    return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda path: (int(numbers[path]), path))
 
 
 def numbered_path(folder: Path, kind: str, update: int) -> Path:

@@ -78,7 +78,7 @@ class Training:
             weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in config.freeze))
         if not any(weight.requires_grad for weight in model.parameters()):
             raise NmtError("--freeze leaves no weights to train; leave out one of its values")
-        criterion = extensions.criterion(config.criterion) if config.criterion else None
+        criterion = extensions.entry(extensions.CRITERIA, config.criterion, "--criterion") if config.criterion else None
         loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
         self.loss = loss.to(runtime.device).train()
         self.parallel = world.wrap(self.loss)

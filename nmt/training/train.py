@@ -10,8 +10,7 @@ from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, check_memory
-from nmt.config import ModelConfig, SearchConfig, TrainConfig
-from nmt.config.options import flag_name
+from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +30,11 @@ from nmt.training.state import Training
 def plan_epoch(training: Training) -> UpdatePlan:
     """Returns the update plan of the epoch that the training is in."""
     config, epoch = training.config, training.counters.epoch
-    split = training.data.split("train").in_epoch(config.seed, epoch)
+    tokens, groups, seed = config.batch_tokens, config.batch_groups, config.seed
+    split = training.data.split("train").in_epoch(seed, epoch)
     lengths = split.source.lengths, split.target.lengths
-    drawn = training.world.broadcast(
-        lambda: draw_epoch(*lengths, config.batch_tokens, config.batch_groups, config.seed, epoch)
-    )
-    return UpdatePlan(*lengths, drawn, config.batch_groups)
+    drawn = training.world.broadcast(lambda: draw_epoch(lengths, tokens, groups, seed, epoch))
+    return UpdatePlan(lengths, drawn, groups)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
@@ -67,18 +66,9 @@ class MemoryRanOutError(NmtError):
     """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
-class UpdateResult(NamedTuple):
-    """The result of an update; all tensors stay on the device.
-
-    Attributes:
-        losses: loss and negative log-likelihood, each summed over this rank's target tokens; [2].
-        norm: the gradient's norm before clipping.
-        skipped: 1 if the update was skipped, because the norm is not finite; otherwise 0.
-    """
-
-    losses: Tensor
-    norm: Tensor
-    skipped: Tensor
+# Of an update: loss and negative log-likelihood, each summed over this rank's target tokens, [2]; the gradient's norm
+# before clipping; and 1 if the update was skipped, because the norm is not finite, otherwise 0. All are on the device.
+UpdateResult = tuple[Tensor, Tensor, Tensor]
 
 
 def train_update(training: Training, update: Update) -> UpdateResult | None:
@@ -116,7 +106,7 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     tokens = update.source_tokens, update.target_tokens
     flops = training_flops(training.model_config, len(training.data.codec.target), *tokens)
     counters.flops += flops + training.optimizer.flops
-    return UpdateResult(losses, norm, skipped)
+    return losses, norm, skipped
 
 
 def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:
@@ -245,9 +235,9 @@ class Interval:
     def add(self, batches: list[MicroBatch], result: UpdateResult) -> None:
         """Adds an update."""
         self.updates += 1
-        tokens, norm = sum(batch.target_tokens for batch in batches), result.norm
-        sums = torch.stack([*result.losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
-        self.trained = self.trained + torch.where(result.skipped > 0, 0.0, sums)
+        tokens, (losses, norm, skipped) = sum(batch.target_tokens for batch in batches), result
+        sums = torch.stack([*losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(skipped > 0, 0.0, sums)
         self.target_tokens += tokens
         self.source_tokens += sum(batch.source_tokens for batch in batches)
         self.positions += sum(batch.positions for batch in batches)
@@ -361,8 +351,7 @@ def _cause(training: Training, update: int, batches: list[MicroBatch]) -> str | 
                 _seed_dropout(training, update, index)
                 with training.runtime.autocast():
                     loss, _ = training.loss(moved(batch, training.runtime.device))
-                gradients = torch.autograd.grad(loss, list(trained.values()))
-                named = zip(trained, gradients, strict=True)
+                named = zip(trained, torch.autograd.grad(loss, list(trained.values())), strict=True)
                 causes += [f"the gradient of {name}" for name, gradient in named if not gradient.isfinite().all()]
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):

@@ -17,9 +17,6 @@ from nmt.training.state import Training
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
 
-# Number of translations that a validation records in metrics.jsonl.
-_SAMPLES = 8
-
 
 @torch.no_grad()
 def validate(training: Training) -> Validation:
@@ -36,8 +33,7 @@ def validate(training: Training) -> Validation:
     training.world.end_together(share is None)
     assert share
     losses, translations = zip(*training.world.gather(share), strict=True)
-    nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
-    scores = Scores(training.counters.update, nll)
+    scores = Scores(training.counters.update, sum(total for total, _ in losses) / sum(tokens for _, tokens in losses))
     if not training.config.translates:
         return Validation(scores)
     text = training.data.codec.config
@@ -49,7 +45,7 @@ def validate(training: Training) -> Validation:
     config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
     computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
     bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
-    sampled = range(0, len(output), -(-len(output) // _SAMPLES))
+    sampled = range(0, len(output), -(-len(output) // 8))  # eight translations for metrics.jsonl
     return Validation(
         replace(scores, bleu=bleu, chrf=chrf),
         computed["bleu"].signature if "bleu" in computed else None,
@@ -60,7 +56,7 @@ def validate(training: Training) -> Validation:
 def _nll(training: Training) -> tuple[float, int]:
     """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
     split, budget, world = training.data.split("valid"), training.device_tokens, training.world
-    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
+    plan = make_plan((split.source.lengths, split.target.lengths), batch_tokens=budget, groups=1, seed=0, epoch=0)
     total, tokens = 0.0, 0
     progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
     with progress, closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:

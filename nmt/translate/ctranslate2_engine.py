@@ -19,7 +19,6 @@ from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
-from nmt.search.length_penalty import length_penalty
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
@@ -124,7 +123,7 @@ class CTranslate2Engine:
             for translations in ranked:
                 for i, translation in enumerate(translations):
                     values = next(scored)
-                    score = sum(values) / length_penalty(float(len(values)), search.alpha)
+                    score = sum(values) / search.length_penalty(float(len(values)))
                     translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
             ranked = [sorted(each, key=lambda t: -t.score)[: search.n_best] for each in ranked]
@@ -172,7 +171,7 @@ class CTranslate2Engine:
         """Returns the best hypotheses of a result, without log P of their pieces."""
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
-            score * length**search.alpha / length_penalty(length, search.alpha)
+            score * length**search.alpha / search.length_penalty(length)
             for score, length in zip(result.scores, lengths, strict=True)
         ]
         best = sorted(range(len(scores)), key=lambda rank: -scores[rank])[:count]

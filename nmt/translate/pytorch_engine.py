@@ -238,7 +238,7 @@ class PyTorchEngine:
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:
-            self._scorers[name] = extensions.scorer(name)(self.codec)
+            self._scorers[name] = extensions.entry(extensions.SCORERS, name, "--scorer")(self.codec)
         return self._scorers[name]
 
     def step(self, tokens_R: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:

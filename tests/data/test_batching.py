@@ -14,7 +14,7 @@ budgets = st.integers(1, 400)
 
 def plan(pairs: Lengths, batch_tokens: int = 200, groups: int = 4, seed: int = 1, epoch: int = 0) -> UpdatePlan:
     source, target = (np.array(side) for side in zip(*pairs, strict=True))
-    return make_plan(source, target, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
+    return make_plan((source, target), batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
 
 
 @given(lengths, budgets, st.integers(1, 9), budgets, st.sampled_from([1, 2, 3, 8]), st.booleans())
@@ -62,7 +62,7 @@ def test_packed_micro_batches_have_similar_sizes() -> None:
     made = plan(realistic_lengths(20_000), 25_000, 8)
     for index in range(len(made) - 1):
         batches = [np.concatenate(blocks) for blocks in made.micro_batches(index, 8192, packs=True)]
-        sizes = [int(made.source_lengths[b].sum() + made.target_lengths[b].sum()) for b in batches]
+        sizes = [int(made.lengths[0][b].sum() + made.lengths[1][b].sum()) for b in batches]
         assert len(sizes) <= 4 and max(sizes) < 1.1 * min(sizes)
 
 
@@ -72,7 +72,7 @@ def test_ranks_get_about_equal_work() -> None:
     for index in range(len(made) - 1):
         sizes = []
         for blocks in made.micro_batches(index, 4096, 4):
-            widths = [max(made.source_lengths[block].max(), made.target_lengths[block].max()) for block in blocks]
+            widths = [max(made.lengths[0][block].max(), made.lengths[1][block].max()) for block in blocks]
             sizes.append(sum(len(block) * width for block, width in zip(blocks, widths, strict=True)))
         waste.append(max(sizes) * len(sizes) / sum(sizes) - 1)
     assert np.mean(waste) < 0.1
@@ -101,7 +101,7 @@ def test_updates_have_little_padding_and_about_the_same_size(batch_tokens: int, 
     made = plan(realistic_lengths(40_000), batch_tokens, groups)
     shares = [made.padding_share(4096), made.padding_share(4096, updates=50)]
     assert max(shares) < 0.08
-    lengths = np.array([made.source_lengths, made.target_lengths])
+    lengths = np.array([made.lengths[0], made.lengths[1]])
     sides = np.array([lengths[:, np.concatenate(made.update(i))].sum(axis=1) for i in range(len(made))])
     tokens = sides.max(axis=1)
     assert np.median(tokens) == pytest.approx(batch_tokens, rel=0.05)
@@ -114,11 +114,11 @@ def test_updates_have_little_padding_and_about_the_same_size(batch_tokens: int, 
 
 def test_the_padding_share_equals_one_computed_by_hand() -> None:
     epoch = Epoch(np.array([0, 1]), np.array([0, 2]), np.array([0]), ((3, 4),))
-    made = UpdatePlan(np.array([2, 3]), np.array([4, 4]), epoch, 1)
+    made = UpdatePlan((np.array([2, 3]), np.array([4, 4])), epoch, 1)
     assert made.padding_share(100) == pytest.approx(1 / 14)  # one of the six source positions is padding
 
 
 def test_an_update_mixes_short_and_long_sentences() -> None:
     made = plan([(n, n) for n in range(1, 41) for _ in range(50)], batch_tokens=800, groups=8)
-    spread = [np.ptp([made.target_lengths[g].mean() for g in made.update(i)]) for i in range(len(made) - 1)]
+    spread = [np.ptp([made.lengths[1][g].mean() for g in made.update(i)]) for i in range(len(made) - 1)]
     assert np.median(spread) > 15

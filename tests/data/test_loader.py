@@ -18,7 +18,7 @@ def split_and_plan(pairs: int, batch_tokens: int, groups: int) -> tuple[Parallel
     random = np.random.default_rng(0)
     sides = [[random.integers(4, 30, random.integers(1, 9)) for _ in range(pairs)] for _ in range(2)]
     lengths = [np.array([len(s) + 1 for s in side]) for side in sides]
-    plan = make_plan(*lengths, batch_tokens=batch_tokens, groups=groups, seed=1, epoch=0)
+    plan = make_plan((lengths[0], lengths[1]), batch_tokens=batch_tokens, groups=groups, seed=1, epoch=0)
     return ParallelSplit(*token_arrays(*sides)), plan
 
 

@@ -84,7 +84,7 @@ def test_each_corpus_has_its_share_of_updates(corpora: Path, tmp_path: Path, opt
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
     for epoch in range(10):
         split = base.in_epoch(3, epoch)
-        plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=900, groups=2, seed=3, epoch=epoch)
+        plan = make_plan((split.source.lengths, split.target.lengths), batch_tokens=900, groups=2, seed=3, epoch=epoch)
         assert plan.totals == tuple(map(sum, zip(*map(plan.tokens, range(len(plan))), strict=True)))
         for index in range(len(plan)):
             update = make_update(split, plan, index, 500, 0, 1, packs=False)

@@ -279,7 +279,7 @@ def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: byte
     assert (tmp_path / "out").read_bytes() == expected
 
 
-@pytest.mark.parametrize("step", ["_remove_work", "remove_partial_files"])
+@pytest.mark.parametrize("step", ["_remove_work", "files.remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
     said = forks.run(*interrupted, before=At(f"nmt.jobs.run.{step}", do=signal.SIGTERM)).errors
     assert "rescore: 51 lines in" in said

@@ -50,7 +50,7 @@ def test_translations_are_the_same_on_a_gpu_and_on_a_cpu(trained: Path) -> None:
 
 def first_batch(trained: Path, *, packs: bool) -> MicroBatch:
     split = DataFolder.open(trained / "data").split("train")
-    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=800, groups=2, seed=1, epoch=0)
+    plan = make_plan((split.source.lengths, split.target.lengths), batch_tokens=800, groups=2, seed=1, epoch=0)
     return make_update(split, plan, 0, 800, 0, 1, packs=packs).batches[0]
 
 

@@ -21,8 +21,16 @@ from nmt.model.architectures import ARCHITECTURES, parameters, training_flops, w
 from nmt.model.attention import Additive, DotProduct, attend
 from nmt.model.cpu_kernels import Dropout, linear, random_mask
 from nmt.model.masks import Block, Layout, self_attention_mask
-from nmt.model.positions import LearnedPositions, SinusoidalPositions
-from nmt.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer, start, step
+from nmt.model.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    LearnedPositions,
+    MultiHeadAttention,
+    SinusoidalPositions,
+    Transformer,
+    start,
+    step,
+)
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
 VOCABULARY = 50

@@ -205,15 +205,15 @@ def test_brackets_are_counted_by_collins_rules(gold: str, test: str, expected: t
 def test_sentences_with_other_words_are_errors_and_have_no_brackets_counted() -> None:
     good = tree(CAT)
     others = map(tree, ["(TOP (S (NN other)))", "(TOP (S (DT The) (NN dog) (VBD slept)))", "(TOP (S (. .)))"])
-    found = evalb((good, test) for test in [good, *others, Node(TOP, ())]).all
+    found, _ = evalb((good, test) for test in [good, *others, Node(TOP, ())])
     assert (found.sentences, found.errors, found.skipped, found.valid) == (5, 2, 2, 1)
     assert (found.gold, found.matched, found.f1) == (3, 3, 100)
 
 
 def test_the_second_score_leaves_out_sentences_of_more_than_40_words() -> None:
     short, long = (tree(f"(TOP (S {'(NN a) ' * length}))") for length in (40, 41))
-    found = evalb([(short, short), (long, long)])
-    assert (found.all.gold, found.short.gold) == (2, 1)
+    of_all, of_short = evalb([(short, short), (long, long)])
+    assert (of_all.gold, of_short.gold) == (2, 1)
 
 
 def damaged(top: Node, draw: random.Random) -> Node:

@@ -167,7 +167,7 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(cor
         split = data.split("train").in_epoch(7, epoch)
         lengths = split.source.lengths, split.target.lengths
         assert lengths[0].total == sum(len(split.source[i]) + 1 for i in range(300))
-        plan = make_plan(*lengths, batch_tokens=3000, groups=2, seed=7, epoch=epoch)
+        plan = make_plan(lengths, batch_tokens=3000, groups=2, seed=7, epoch=epoch)
         seen: list[int] = []
         for index in range(len(plan)):
             update = make_update(split, plan, index, 700, 0, 1, packs=False)

@@ -10,7 +10,7 @@ from commands import LANGS, failed, run
 from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
-from nmt.config import SearchConfig
+from nmt.config import DataConfig, SearchConfig
 from nmt.data.corpora import RawPairs
 from nmt.data.folder import DataFolder
 from nmt.data.preprocess import Encoder
@@ -82,7 +82,10 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     # A tag counts in the length of its source sentence, and not in that of the target.
     some_pairs = RawPairs(["Ba de.", "Ba de.", "ba"], ["ba", "ba", "Ba de."], [""] * 3, ["", "<2fr>", "<2fr>"])
     limit = len(codec.encode_source(["Ba de."])[0])
-    assert Encoder(codec, (limit, 9.0))(some_pairs).kept == 2  # the first and the last
+    config = DataConfig(
+        source_lang="ab", target_lang="cd", train=("train",), valid="valid", dest="data", max_length=limit
+    )
+    assert Encoder(codec, config)(some_pairs).kept == 2  # the first and the last
 
 
 @pytest.mark.parametrize("options, message", [

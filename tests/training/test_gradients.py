@@ -158,7 +158,7 @@ def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved
 def test_the_largest_micro_batches_are_tried_first(trained: Path) -> None:
     training = beginning(DataFolder.open(trained / "data"), World())
     epoch = Epoch(np.arange(2), np.array([0, 2]), np.array([0]), ((13, 17), (15, 15)))
-    plan = UpdatePlan(np.array([13, 15]), np.array([17, 15]), epoch, 1)
+    plan = UpdatePlan((np.array([13, 15]), np.array([17, 15])), epoch, 1)
     training.counters.device_tokens = 2048
     fit_memory(training, plan)
     assert training.counters.device_tokens == 2048

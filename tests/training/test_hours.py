@@ -61,7 +61,7 @@ def test_every_plan_can_be_trained_and_uses_the_time(corpus: Corpus, seconds: fl
     assert config.warmup_updates <= config.max_updates
     possible = min(speed * seconds, 500 * corpus.tokens)
     assert config.max_updates == pytest.approx(max(1, possible / config.batch_tokens), rel=0.01, abs=1)
-    assert config.max_updates <= corpus.most_updates(config.batch_tokens)
+    assert config.max_updates <= 500 * corpus.updates_per_epoch(config.batch_tokens)
     assert all(choice.reason for choice in choices.values())
 
 

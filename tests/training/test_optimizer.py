@@ -191,7 +191,7 @@ def test_a_precision_that_the_processor_emulates_gives_a_warning(
         r"--precision bf16 is emulated here: a matrix product takes [\d,]+ times as", capsys.readouterr().err
     )
     set_up(RuntimeConfig(device="cpu"))
-    set_up(RuntimeConfig(device="cpu", precision="bf16"), local_rank=1)  # another worker, whose first one has warned
+    set_up(RuntimeConfig(device="cpu", precision="bf16"), process=1)  # another worker, whose first one has warned
     assert not capsys.readouterr().err
 
 
