@@ -21,15 +21,17 @@ class Passage(NamedTuple):
 
     Attributes:
         markup: None for plain text.
+        lang: as for `Unit`.
     """
 
     text: str
     markup: Literal["html"] | None = None
+    lang: str = ""
 
     @property
     def unit(self) -> Unit:
         """What is translated."""
-        return Unit(self.text, self.markup)
+        return Unit(self.text, self.markup, lang=self.lang)
 
 
 def literal(text: str) -> Passage:
@@ -45,7 +47,7 @@ def has_letters(text: str) -> bool:
 def is_sound(html: str) -> bool:
     """Returns whether HTML needs no repair."""
     try:
-        return with_attributes(html, lambda _, __, value: value) == html
+        return with_attributes(html, lambda _, values: values) == html
     except NmtError:  # a comment does not end
         return False
 

@@ -2,16 +2,30 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Mapping, Sequence
 from html import unescape
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
 from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, literal
-from nmt.errors import NmtError, naming
+from nmt.errors import NmtError
+from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
 
+# Languages that are written from right to left.
+_RIGHT_TO_LEFT = "ar arc arz ckb dv fa he iw ks ps sd syr ug ur yi"
+_CHARSET = re.compile(
+    rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE
+)
+# What browsers read where a page declares another encoding. A declaration in ASCII cannot be in UTF-16.
+_ENCODINGS = {
+    **dict.fromkeys(["ascii", "iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "windows-1252"], "cp1252"),
+    **dict.fromkeys(["gb2312", "gbk"], "gb18030"),
+    **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
+    **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
+}
 # Possessive repetition avoids quadratic time for long lines.
 _LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
@@ -33,28 +47,58 @@ def _text(data: bytes, options: ReadOptions) -> Document:
 
 def _html(data: bytes, options: ReadOptions) -> Document:
     """Returns HTML: the text of a page, and the attributes that users see."""
-    page = decoded(data, options)
+    encoding = _encoding_of_page(data)
+    mark = next((mark for mark in (BOM_UTF16_LE, BOM_UTF16_BE) if data.startswith(mark)), b"")
+    page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
+    is_right_to_left = base_language(options.target_lang) in _RIGHT_TO_LEFT.split()
     values: dict[str, None] = {}
 
-    def noted(_: str, attribute: str, value: str) -> str:
-        if attribute in _ATTRIBUTES and value.strip():
-            values[value] = None
-        return value
+    def noted(_: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
+        values.update({value: None for name, value in attributes.items() if name in _ATTRIBUTES and value.strip()})
+        return {}
 
     def write(translations: Sequence[str]) -> bytes:
         body, *others = translations
-        new = dict(zip(values, map(unescape, others), strict=True))
+        translated = dict(zip(values, map(unescape, others), strict=True))
 
-        def changed(element: str, attribute: str, value: str) -> str:
-            if element == "html" and attribute in ("lang", "xml:lang"):
-                return options.target_lang.replace("_", "-")
-            return new.get(value, value) if attribute in _ATTRIBUTES else value
+        def changed(element: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
+            new = {name: translated.get(value, value) for name, value in attributes.items() if name in _ATTRIBUTES}
+            if element == "html":
+                new |= dict.fromkeys(attributes.keys() & {"lang", "xml:lang"}, options.target_lang.replace("_", "-"))
+            direction = attributes.get("dir", "").lower()
+            if element in ("html", "body") and (direction == "rtl") != is_right_to_left:
+                new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
+            return new
 
-        return encoded(with_attributes(body, changed), data)
+        text = with_attributes(body, changed, options.source_lang)
+        if encoding == "utf-8":
+            return encoded(text, data)
+        if encoding == "ascii" and not text.isascii() and not text.startswith("<?xml"):
+            head = re.search(r"<head(?:\s[^>]*)?>", text, re.IGNORECASE)
+            if head:
+                return f'{text[: head.end()]}<meta charset="utf-8">{text[head.end() :]}'.encode()
+        return mark + text.encode(encoding, errors="xmlcharrefreplace")
 
-    with naming(options.name):
-        with_attributes(page, noted)
-    return Document([Passage(page, "html"), *map(literal, values)], write)
+    with_attributes(page, noted, options.source_lang)
+    return Document([Passage(page, "html", options.source_lang), *map(literal, values)], write)
+
+
+def _encoding_of_page(data: bytes) -> str:
+    """Returns the encoding of HTML: of its byte order mark, UTF-8, the one that it declares, or ASCII."""
+    declared = _CHARSET.search(data[:4096])
+    label = (declared[1] or declared[2]).decode().lower() if declared else "ascii"
+    label = _ENCODINGS.get(label, label) if declared else label
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        encodings = ["utf-16-le" if data.startswith(BOM_UTF16_LE) else "utf-16-be"]
+    else:
+        encodings = ([label, "ascii"] if data.isascii() else ["utf-8", label]) + ["latin-1"] * (label == "cp1252")
+    for encoding in encodings:
+        try:
+            if data.decode(encoding).encode(encoding) == data:
+                return encoding
+        except (LookupError, UnicodeError):
+            continue
+    return "utf-8"
 
 
 def _json(data: bytes, options: ReadOptions) -> Document:

@@ -1,151 +1,229 @@
-"""Reads marked-up text: HTML and XML, cut into the marked texts that are translated and the markup between them."""
+"""Reads marked-up text: HTML and XML, cut into the marked texts that are translated and the markup between them.
+
+All markup stays as it is written, also where it is wrong. HTML is read as browsers read it: an unclosed comment or tag
+reaches to the end, and what is in a script, a title or a textarea is no markup.
+"""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from html import escape, unescape
-from itertools import chain, groupby
+from itertools import accumulate, groupby
 from typing import Literal
 from xml.parsers import expat
 
 from nmt.errors import NmtError
-from nmt.text.markup_writing import MarkedText, Token
+from nmt.text.languages import base_language
+from nmt.text.markup_writing import GAP, MarkedText, Token, spellings
+from nmt.text.protected import Protected
+from nmt.text.words import RAW_WORD
 
-_VOID = "area base br col embed hr img input link meta param source track wbr"
-_UNTRANSLATED = "code kbd pre samp script style var"
-_OPTIONAL_END = "body caption colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr"
+DEFAULT = Protected()
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
+_UNTRANSLATED = _names("code kbd math pre samp script style svg var")
+# Elements whose content is text without markup, and those of them whose text is translated.
+_LITERAL = _names("iframe noembed noframes plaintext script style textarea title xmp")
+_TRANSLATED_LITERAL = _names("textarea title")
 # Unknown elements are inline, as they are in browsers.
-_BLOCKS = (
+_BLOCKS = _names(
     "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
-    "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main menu meta "
-    "nav noscript ol optgroup option p pre search section select summary table tbody td template textarea tfoot th "
-    "thead title tr ul"
+    "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html label legend li link main "
+    "menu meta nav noscript ol optgroup option p pre search section select summary table tbody td template textarea "
+    "tfoot th thead title tr ul"
 )
-# These expressions follow the HTML standard. html.parser gives no source text of end tags and comments, drops the text
-# of an unclosed script, and takes quadratic time for unclosed tags, which possessive repetition avoids here.
-_ATTRIBUTE = r"""[^\s<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"'][^\s<>]*))?"""
-_ATTRIBUTES = rf"(?:\s|/(?!>)|{_ATTRIBUTE})*+"
-_TAG = rf"<(?P<end>/?)(?P<name>[^\s<>/!?\0][^\s<>/]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
-_UNFINISHED = re.compile(r"(?P<unfinished><!--|<(?:script|style)(?=[\s/>]))", re.IGNORECASE | re.ASCII)
+# The elements that a start tag ends, and the elements around them within which it does, by the name of the tag.
+_ENDS = {
+    name: (_names(ended), _names(around))
+    for names, ended, around in (
+        (
+            "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form "
+            "h1 h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul",
+            "p",
+            "button caption math object svg table td template th",
+        ),
+        ("li", "li p", "button dir menu ol table td th ul"),
+        ("dd dt", "dd dt p", "button dl table td th"),
+        ("td th", "td th", "table tr"),
+        ("tr", "td th tr", "table"),
+        ("tbody tfoot thead", "tbody td tfoot th thead tr", "table"),
+        ("optgroup option", "option", "datalist select"),
+    )
+    for name in names.split()
+}
+# These expressions follow the HTML standard. html.parser gives no source text of end tags and comments, and takes
+# quadratic time for unclosed tags, which possessive repetition avoids here. Tags may have code of programs inside.
+_PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
+_VALUE = "|".join(rf"{q}[^{q}<]*+(?:(?:{_PROGRAM}|<)[^{q}<]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
+_ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"
+_ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.ASCII)
+_TAG = rf"[^\s/>]*+)(?P<attributes>(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+)(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
-    rf"<!--(?:-?>|.*?--!?>)|<[!?](?!--)[^>]*>"
-    rf"|<(?P<script>script|style)(?=[\s/>]){_ATTRIBUTES}/?>.*?</(?P=script)(?=[\s/>])[^>]*>"
-    rf"|{_UNFINISHED.pattern}|(?=</?[a-z]){_TAG}",
+    rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
+    rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
-_XML = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|{_TAG}", re.DOTALL | re.ASCII)
-_PLACEHOLDER = re.compile(
-    r"""((?:https?://|www\.)(?:[^\s<>"'&]|&amp;|&(?=\w+=))*[\w/]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"""
-    r"""|\{\{[^{}]*\}\}|\$?\{[^{}\s]*\}|(?<!\d)%(?:\(\w+\)|\d+\$)?[-+#0]*+\d*+(?:\.\d+)?[@cdEeFfGgiorsuXx])"""
+_XML = re.compile(
+    rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<end>/?)(?P<name>[^\s/>!?]{_TAG}", re.DOTALL | re.ASCII
 )
+# Elements that may be within a word, and comments. Documents write g1 and x2 for theirs; XLIFF has most of the others.
+_IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
+# Characters that no space separates from the word before them, or behind them.
+_CLOSING, _OPENING = ".,;:!?…)]}»”’'/-–_%", "([{«“„‘¿¡/-–_@#"
+_SPACES = " \t\n\r\f\v"
 # Each change between words in an element and others may close and open all elements around it again.
 _DEEPEST = 100
 
 
-def parse(text: str, markup: Literal["html", "xml"]) -> list[str | MarkedText]:
+def parse(
+    text: str, markup: Literal["html", "xml"], protected: Protected = DEFAULT, lang: str = ""
+) -> list[str | MarkedText]:
     """Returns the marked texts of a fragment, and the markup between them.
 
-    Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own.
+    Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own, and
+    elements of HTML that only touch each other, such as the links of a menu.
 
-    Elements with translate="no" stay as they are. So do CDATA sections of XML, and in HTML the class notranslate and
-    code, kbd, pre, samp, script, style and var. HTML is repaired: stray end tags are left out, missing ones are added.
+    Elements with translate="no" and those in another language stay as they are. So do CDATA sections of XML, and in
+    HTML the class notranslate and code, kbd, math, pre, samp, script, style, svg and var.
+
+    Args:
+        protected: finds words that stay as they are.
+        lang: the language code of the text; empty if elements of all languages are translated.
 
     Raises:
-        NmtError: the XML is not well-formed, a comment or script of the HTML does not end, or text is in too many
-            elements.
+        NmtError: the XML is not well-formed, or text is in too many elements.
     """
-    tokens = _nested(text, is_html=markup == "html")
-    are_blocks = _are_blocks(tokens, _BLOCKS.split() if markup == "html" else None)
+    is_html = markup == "html"
+    tokens = _nested(text, lang, is_html=is_html)
     parts: list[str | MarkedText] = []
-    for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
+    for is_block, pairs in groupby(zip(_are_blocks(tokens, is_html=is_html), tokens, strict=True), key=lambda p: p[0]):
         group = [token for _, token in pairs]
-        if not is_block and any(map(_has_text, group)):
-            depth = 1
-            for token in group:
-                depth += (token.kind == "start") - (token.kind == "end")
-                if depth + (token.kind == "leaf") > _DEEPEST:
-                    raise NmtError(
-                        f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or "
-                        f"leave out the markup"
-                    )
-            parts.append(MarkedText(group))
-        else:
+        if is_block or not any(map(_has_text, group)):
             parts.append("".join(token.raw for token in group))
+            continue
+        if is_html and any(token.name == "br" for token in group):
+            group = _with_lines(group)
+        depth = 1
+        for token in group:
+            depth += (token.kind == "start") - (token.kind == "end")
+            if depth + (token.kind == "leaf") > _DEEPEST:
+                raise NmtError(
+                    f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
+                    f"out the markup"
+                )
+        for tokens_of_text in _apart(group):
+            marked = MarkedText(list(_with_protected(tokens_of_text, protected)))
+            parts.append(
+                marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
+            )
     return parts
 
 
-def with_attributes(html: str, change: Callable[[str, str, str], str]) -> str:
-    """Returns repaired HTML with other values of attributes. Elements that are not translated keep theirs.
+def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mapping[str, str]], lang: str = "") -> str:
+    """Returns HTML with other values of attributes. Elements that are not translated keep theirs.
 
     Args:
-        change: returns the new value, given the names of element and attribute in lower case, and the value.
+        change: returns the new values by the names of attributes, given the name of an element and the values of its
+            attributes. All names are in lower case. An attribute that the element lacks is added.
+        lang: as for `parse`.
     """
 
-    def changed(element: str, match: re.Match[str]) -> str:
-        name, *assigned = re.split(r"(\s*=\s*)", match[0], maxsplit=1)
-        if not assigned:
-            return name
-        equals, raw = assigned
-        quote = raw[0] if raw.startswith(("'", '"')) else ""
-        old = unescape(raw[1:-1] if quote else raw)
-        new = change(element, name.lower(), old)
-        return match[0] if new == old else "".join([name, equals, quote or '"', escape(new), quote or '"'])
+    @cache  # a page has many equal tags
+    def written(raw: str) -> str:
+        tag = _HTML.match(raw)
+        if not tag or tag["end"]:  # a lone end tag
+            return raw
+        old = _attributes(tag["attributes"])
+        new = {name: value for name, value in change(tag["name"].lower(), old).items() if old.get(name) != value}
+        if not new:
+            return raw
 
-    def written(token: Token) -> str:
-        if token.is_kept or not token.name or token.kind == "end":
-            return token.raw
-        start = 1 + len(token.name)
-        return token.raw[:start] + re.sub(_ATTRIBUTE, partial(changed, token.name), token.raw[start:])
+        def changed(match: re.Match[str]) -> str:
+            name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
+            value = new.pop(name.lower(), None)
+            quote = old_value[0] if old_value.startswith(("'", '"')) else '"'
+            return match[0] if value is None else f"{name}{equals or '='}{quote}{escape(value)}{quote}"
 
-    return "".join(map(written, _nested(html, is_html=True)))
+        start, stop = tag.span("attributes")
+        attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"])
+        added = "".join(f' {name}="{escape(value)}"' for name, value in new.items())
+        return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
+
+    return "".join(
+        written(token.raw) if token.kind in ("start", "leaf") and token.name and not token.is_kept else token.raw
+        for token in _nested(html, lang, is_html=True)
+    )
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Returns the values of attributes by their names in lower case."""
+    pairs = (attribute.partition("=") for attribute in _ATTRIBUTE_OR_PROGRAM.findall(text)[::-1])  # the first counts
+    raw = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return {name: unescape(value[1:-1] if value[:1] in ("'", '"') else value) for name, value in raw.items()}
 
 
 def _has_text(token: Token) -> bool:
-    return token.kind == "text" and bool(unescape(token.raw).strip())
+    return token.kind == "text" and bool(token.words.strip())
 
 
-def _scanned(text: str, is_html: bool) -> Iterator[Token]:
+def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
     """Yields the tokens of a text, whose tags may not be nested."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
-    if is_html:
-        # No markup ends behind the last >, and to look for its end there would take quadratic time.
-        end = text.rfind(">") + 1
-        matches = chain(_HTML.finditer(text, 0, end), _UNFINISHED.finditer(text, end))
-    else:
-        matches = chain(_XML.finditer(text))
-    for match in chain(matches, [None]):
-        # Half a tag is text, and must not become a whole one together with what follows.
-        between = re.sub("<(?=[a-zA-Z/!?])", "&lt;", text[start : match.start() if match else len(text)])
-        for i, raw in enumerate(_PLACEHOLDER.split(between)):
-            if raw:
-                yield Token("leaf", raw, text=unescape(raw)) if i % 2 else Token("text", raw)
-        if match:
-            if match[0] not in known:
-                known[match[0]] = _markup(match, is_html)
-            yield known[match[0]]
-            start = match.end()
+    pattern = _HTML if is_html else _XML
+    while match := pattern.search(text, start):
+        if match.start() > start:
+            yield Token("text", text[start : match.start()])
+        if (token := known.get(match[0])) is None:
+            token = known[match[0]] = _markup(match, lang, is_html=is_html)
+        start = match.end()
+        if not is_html or token.kind != "start" or token.name not in _LITERAL:
+            yield token
+            continue
+        end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
+        stop = end.start() if end else len(text)
+        if token.name in _TRANSLATED_LITERAL:
+            yield token
+            is_text = token.name == "title"
+            lines = [text[start:stop]] if is_text else re.split(r"(\r\n|\r|\n)", text[start:stop])
+            for i, line in enumerate(lines):
+                if line:
+                    yield Token("leaf", line, "br") if i % 2 else Token("text", line)
+            start = stop
+        else:
+            start = text.find(">", stop) + 1 or len(text)
+            yield Token("leaf", text[match.start() : start])
+    if start < len(text):
+        yield Token("text", text[start:])
 
 
-def _markup(match: re.Match[str], is_html: bool) -> Token:
+def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
     """Returns the token of a tag, a comment or the like."""
-    if is_html and match["unfinished"]:
-        raise NmtError(f"the HTML has {match[0]} at character {match.start() + 1:,}, which does not end; add its end")
     raw, name = match[0], match["name"] or ""
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    if not name:
-        return Token("leaf", raw, text=" ".join(raw[9:-3].split()) if raw.startswith("<![CDATA[") else "")
-    pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, match["attributes"])[::-1])
-    values = {key.strip().lower(): value.strip().strip("\"'").lower() for key, _, value in pairs}
-    is_kept = is_html and (name in _UNTRANSLATED.split() or "notranslate" in values.get("class", "").split())
-    is_empty = match["empty"] or (is_html and name in _VOID.split())
-    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate") == "no")
+    if not match["last"]:  # a comment or the like, or a tag that does not end
+        is_text = raw.startswith("<![CDATA[") and not is_html
+        return Token("leaf", raw, text=" ".join(RAW_WORD.findall(raw[9:-3])) if is_text else "")
+    values = _attributes(match["attributes"])
+    is_kept = is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
+    language = values.get("lang") or values.get("xml:lang")
+    if lang and language and name not in ("html", "body"):  # which often name a wrong language
+        is_kept |= base_language(language) != base_language(lang)
+    is_empty = match["empty"] or (is_html and name in _VOID)
+    return Token(
+        "leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate", "").lower() == "no"
+    )
 
 
-def _nested(text: str, *, is_html: bool) -> list[Token]:
-    """Returns tokens with nested tags. An element that is not translated becomes a leaf."""
+def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
+    """Returns tokens with nested tags. Empty elements, lone tags, and elements that are not translated are leaves."""
     if is_html:
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
@@ -160,52 +238,149 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
                 f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
             ) from error
     tokens: list[Token] = []
-    unclosed: list[int] = []
-    counts = Counter[str]()
+    unclosed: list[int] = []  # the start tags of elements
+    depths = defaultdict[str, list[int]](list)  # the numbers of elements in `unclosed`, by their names
 
-    def close(end: Token) -> None:
+    def close(end: Token | None) -> None:
         start = unclosed.pop()
-        name = tokens[start].name
-        counts[name] -= 1
-        tokens.append(end)
+        depths[tokens[start].name].pop()
+        tokens.extend([end] if end else [])
         if tokens[start].is_kept:
-            words = "".join(unescape(token.raw) if token.kind == "text" else token.text for token in tokens[start:])
+            words = "".join(token.words for token in tokens[start:])
             whole = "".join(token.raw for token in tokens[start:])
-            tokens[start:] = [Token("leaf", whole, name, " ".join(words.split()), is_kept=True)]
+            tokens[start:] = [Token("leaf", whole, tokens[start].name, " ".join(RAW_WORD.findall(words)), is_kept=True)]
+        elif not end:
+            tokens[start] = tokens[start]._replace(kind="leaf")
+        elif start == len(tokens) - 2:
+            tokens[start:] = [tokens[start]._replace(kind="leaf", raw=tokens[start].raw + end.raw)]
 
-    for token in chain(_scanned(text, is_html), [Token("end", "")]):
-        if token.kind == "end" and (counts[token.name] or not token.name):
-            while unclosed and (inner := tokens[unclosed[-1]].name) != token.name:
-                close(Token("end", "" if inner in _OPTIONAL_END.split() else f"</{inner}>", inner))
-            if unclosed:
-                close(token)
-        elif token.kind != "end":
-            tokens.append(token)
-            if token.kind == "start":
-                unclosed.append(len(tokens) - 1)
-                counts[token.name] += 1
+    for token in _scanned(text, lang, is_html=is_html):
+        name = token.name
+        if token.kind == "end" and depths[name]:
+            while len(unclosed) - 1 > depths[name][-1]:
+                close(None)
+            close(token)
+            continue
+        if is_html and name in _ENDS and token.kind != "end":
+            ended, stops = _ENDS[name]
+            barrier = max((depths[stop][-1] for stop in stops if depths[stop]), default=-1)
+            first = min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed))
+            while len(unclosed) > first:
+                close(None)
+        tokens.append(token._replace(kind="leaf") if token.kind == "end" else token)
+        if token.kind == "start":
+            depths[name].append(len(unclosed))
+            unclosed.append(len(tokens) - 1)
+    while unclosed:
+        close(None)
     return tokens
 
 
-def _are_blocks(tokens: Sequence[Token], names: Sequence[str] | None) -> list[bool]:
-    """Returns whether each token ends a marked text. An empty element in an inline one, such as br in b, does not."""
+def _are_blocks(tokens: Sequence[Token], *, is_html: bool) -> list[bool]:
+    """Returns whether each token ends a marked text. A br in an inline element does not."""
     around, unclosed = [], [-1]  # the start tag of the element around each token, or -1; for an end tag, its start tag
     for i, token in enumerate(tokens):
         around.append(unclosed.pop() if token.kind == "end" else unclosed[-1])
         if token.kind == "start":
             unclosed.append(i)
     starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
-    if names is None:
+    if is_html:
+        blocks = {i for i in starts if tokens[i].name in _BLOCKS}
+        for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
+            if i in blocks or (token.kind == "leaf" and token.name in _BLOCKS and token.name != "br"):
+                blocks.add(around[i])
+    else:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
         for i in starts:  # an element in an element with text counts as one
             with_text |= {i} if around[i] in with_text else set()
         blocks = {i for i in starts if around[i] not in with_text}
-    else:
-        blocks = {i for i in starts if tokens[i].name in names}
-        for i in reversed(starts):  # an element that contains a block is a block
-            blocks |= {around[i]} if i in blocks else set()
     blocks.add(-1)
     return [
-        i in blocks or ((token.kind == "end" or token.name in (names or ())) and around[i] in blocks)
+        i in blocks or ((token.kind == "end" or (is_html and token.name in _BLOCKS)) and around[i] in blocks)
         for i, token in enumerate(tokens)
     ]
+
+
+def _with_lines(tokens: Sequence[Token]) -> list[Token]:
+    """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
+    lines: list[Token] = []
+    for token in tokens:
+        if token.kind == "leaf" and token.name == "br":
+            raw = token.raw
+            if lines and lines[-1].kind == "text":
+                before = lines.pop().raw
+                text = before.rstrip(_SPACES)
+                lines += [Token("text", text)] if text else []
+                raw = before[len(text) :] + raw
+            if lines and lines[-1].name == "br":
+                raw = lines.pop().raw + raw
+            lines.append(Token("leaf", raw, "br", "\n"))
+        elif token.kind == "text" and lines and lines[-1].name == "br":
+            text = token.raw.lstrip(_SPACES)
+            lines[-1] = lines[-1]._replace(raw=lines[-1].raw + token.raw[: len(token.raw) - len(text)])
+            lines += [Token("text", text)] if text else []
+        else:
+            lines.append(token)
+    return lines
+
+
+def _apart(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Returns the tokens of a text with gaps between words of elements that only touch each other.
+
+    If all words are in elements, each of these is a text of its own.
+    """
+    depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
+    has_own = any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
+    texts: list[list[Token]] = [[]]
+    edge: list[Token] = []  # the markup behind the last word
+    last = Token("text", "")
+    for i, token in enumerate(tokens):
+        if not token.words:
+            edge.append(token)
+            continue
+        if _separates(edge, last, token):
+            ends = [n for n, tag in enumerate(edge, 1) if tag.kind == "end" or tag.raw.startswith("</")]
+            behind = max(ends, default=0)
+            at_top = depths[i - len(edge) + behind - 1] == 0
+            texts[-1] += edge[:behind]
+            if has_own or not at_top:
+                texts[-1].append(GAP)
+            else:
+                texts.append([])
+            edge = edge[behind:]
+        texts[-1] += [*edge, token]
+        edge, last = [], token
+    texts[-1] += edge
+    return texts
+
+
+def _separates(edge: Sequence[Token], before: Token, behind: Token) -> bool:
+    """Returns whether the markup between two parts of a text separates words, although there is no space."""
+    left, right = before.words[-1:], behind.words[:1]
+    if not left or left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
+        return False
+    begins = right.isupper() and (left.islower() or left in ".:;!?…")
+    has_end = before.kind == "leaf" and (begins or not _IN_WORD.fullmatch(before.name))
+    for token in edge:
+        if _IN_WORD.fullmatch(token.name) and not begins:
+            continue
+        if token.kind == "end" or token.raw.startswith("</"):
+            has_end = True
+        elif has_end or (token.kind == "leaf" and (token.raw.endswith("/>") or token.name in _VOID)):
+            return True
+    return has_end and behind.kind == "leaf" and (begins or not _IN_WORD.fullmatch(behind.name))
+
+
+def _with_protected(tokens: Sequence[Token], protected: Protected) -> Iterator[Token]:
+    """Yields the tokens of a text, in which each protected word is a leaf."""
+    for token in tokens:
+        spans = protected.spans(token.words) if token.kind == "text" else []
+        written, start = spellings(token.raw) if spans else "", 0
+        for begin, stop in spans:
+            yield from [Token("text", "".join(written[start:begin]))] if begin > start else []
+            yield Token("leaf", "".join(written[begin:stop]), text=" ".join(RAW_WORD.findall(token.words[begin:stop])))
+            start = stop
+        if not spans:
+            yield token
+        elif start < len(written):
+            yield Token("text", "".join(written[start:]))

@@ -12,14 +12,16 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from html import escape, unescape
+from html.entities import html5
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 from nmt.text.words import RAW_WORD, AlignedWords
 
-_REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);")
+_REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
+_LONGEST_REFERENCE = max(map(len, html5))
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
@@ -31,17 +33,25 @@ class Token(NamedTuple):
     """A part of marked-up text.
 
     Attributes:
-        kind: start and end are tags. A leaf has no content that is translated.
+        kind: start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
         raw: how the source writes it.
-        text: of a leaf, what stands for it in a line.
+        text: of a leaf or gap, what stands for it in a line.
         is_kept: whether it is an element that is not translated, or the start tag of one.
     """
 
-    kind: Literal["start", "end", "text", "leaf"]
+    kind: Literal["start", "end", "text", "leaf", "gap"]
     raw: str
     name: str = ""
     text: str = ""
     is_kept: bool = False
+
+    @property
+    def words(self) -> str:
+        """What a reader sees of it."""
+        return unescape(self.raw) if self.kind == "text" else self.text
+
+
+GAP = Token("gap", "", text=" ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +63,48 @@ class MarkedText:
     @property
     def text(self) -> str:
         """The text without tags, with the spaces around it."""
-        decoded = partial(_REFERENCE.sub, lambda reference: unescape(reference[0]))
-        return "".join(decoded(token.raw) if token.kind == "text" else token.text for token in self.tokens)
+        return "".join(token.words for token in self.tokens)
 
     @property
     def source(self) -> str:
-        """The line to translate."""
-        return " ".join(self.text.split())
+        """What is translated: one line, or several if the text has br elements."""
+        text = "".join(
+            re.sub(r"\s+", " ", token.words, flags=re.ASCII) if token.kind == "text" else token.text
+            for token in self.tokens
+        )
+        return re.sub(r" *(\n| ) *", r"\1", text).strip()
 
     @property
     def phrases(self) -> tuple[str, ...]:
         """What the translation must contain. What occurs several times in the source is required once."""
-        return tuple(dict.fromkeys(token.text for token in self.tokens if token.kind == "leaf" and token.text))
+        texts = (token.text for token in self.tokens if token.kind == "leaf")
+        return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
     def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
         """Returns the translation with markup, given the alignment between the words of `source` and of it."""
+        if translation == self.source:
+            return "".join(token.raw for token in self.tokens)
         if all(token.kind == "text" and not re.search("[&<>]", token.raw) for token in self.tokens):
             left, right = _spaces_around(self.text)
             return left + escape(translation.strip(), quote=False) + right
         return "".join(_Projection(self, translation, alignment).written())
 
 
-def _spellings(raw: str) -> Sequence[str]:
-    """Returns how text writes each of its characters."""
-    if "&" not in raw and "<" not in raw:
+def spellings(raw: str) -> Sequence[str]:
+    """Returns how text writes each of its characters. A semicolon may be missing behind a reference of HTML."""
+    if "&" not in raw:
         return raw
-    spellings: list[str] = []
-    for written in re.findall(rf"{_REFERENCE.pattern}|[\s\S]", raw):
-        characters = unescape(written)
-        is_reference = len(written) > 1 == len(characters)
-        spellings += [written] if is_reference else [escape(c, quote=False) if c in "&<" else c for c in characters]
-    return spellings
+    written, start = list[str](), 0
+    for match in _REFERENCE.finditer(raw):
+        reference = match[0]
+        if reference[1] != "#":
+            stops = range(min(len(reference), _LONGEST_REFERENCE + 1), 1, -1)
+            reference = next((reference[:stop] for stop in stops if reference[1:stop] in html5), "&")
+        characters = unescape(reference)
+        written += raw[start : match.start()]
+        written += [reference] if len(characters) == 1 else characters
+        start = match.start() + len(reference)
+    return [*written, *raw[start:]]
 
 
 def _spaces_around(text: str) -> tuple[str, str]:
@@ -126,19 +147,20 @@ class _Projection:
                 parent = unclosed[-1] if unclosed else -1
                 self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
                 unclosed.append(len(self.nodes) - 1)
-            spellings = _spellings(token.raw) if token.kind == "text" else token.text
-            self.spellings += spellings
-            self.source_nodes += unclosed[-1:] * len(spellings)
+            written = spellings(token.raw) if token.kind == "text" else token.text
+            self.spellings += [""] if token.kind == "gap" else written
+            self.source_nodes += unclosed[-1:] * len(written)
             if token.kind in ("end", "leaf"):
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
-        self.words = [[match.span() for match in RAW_WORD.finditer(side)] for side in (self.source, self.target)]
+        sides = self.source, self.target
+        self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
-        leaves = self._leaves_in_target(links)
+        leaves = self._leaves_in_target(links) | self._lines_in_target(left, right)
         self._map((0, left), (0, left))
-        self._map(*((len(side) - right, len(side)) for side in (self.source, self.target)))
+        self._map(*((len(side) - right, len(side)) for side in sides))
         self._map_words(links, leaves)
         self.target_nodes = self._nodes_of_target(leaves)
 
@@ -152,7 +174,7 @@ class _Projection:
         for leaf, node in enumerate(self.nodes):
             phrase = self.source[node.begin : node.end] if node.is_leaf else ""
             word = self._word(0, node.begin)
-            for match in re.finditer(re.escape(phrase), self.target) if phrase else ():
+            for match in re.finditer(re.escape(phrase), self.target) if phrase.strip() else ():
                 target_word = self._word(1, match.start())
                 shift = match.start() - self.words[1][target_word][0] - node.begin + self.words[0][word][0]
                 in_word = any(_IN_WORD.match(self.target, edge) for edge in match.span())
@@ -164,6 +186,18 @@ class _Projection:
                 leaves[leaf] = start
                 taken.update(range(start, stop))
         return leaves
+
+    def _lines_in_target(self, left: int, right: int) -> dict[int, int]:
+        """Returns where the translation has the end of each line, by the leaf."""
+        shift, inner = len(self.target) - len(self.source), (left, len(self.source) - right)
+        ends = [i for i, node in enumerate(self.nodes) if node.is_leaf and self.source[node.begin : node.end] == "\n"]
+        at_edges = {
+            end: begin + shift * (begin >= inner[1])
+            for end in ends
+            if not inner[0] <= (begin := self.nodes[end].begin) < inner[1]
+        }
+        lines = (line.start() for line in re.finditer("\n", self.target) if inner[0] <= line.start() < inner[1] + shift)
+        return at_edges | dict(zip((end for end in ends if end not in at_edges), lines, strict=False))
 
     def _map_words(self, links: Mapping[int, int], leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
@@ -192,7 +226,7 @@ class _Projection:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
         sides, spans = (self.source, self.target), (source, target)
         words = [side[slice(*span)] for side, span in zip(sides, spans, strict=True)]
-        if words[0] == words[1] or all(map(str.isalpha, words)):
+        if self._lower(0, source) == self._lower(1, target) or all(map(str.isalpha, words)):
             self._map(source, target)
             return
         cores = [core.span() for side, span in zip(sides, spans, strict=True) if (core := _CORE.search(side, *span))]
@@ -207,14 +241,17 @@ class _Projection:
                 self._map(*linked)
 
     def _map(self, source: _Span, target: _Span) -> None:
-        """Maps equal text character by character, and other text to the characters in the node with most of them."""
+        """Maps text that differs at most in capitals by character, and other text to the node with most characters."""
         positions: Sequence[int] = range(*source)
-        if self.source[slice(*source)] != self.target[slice(*target)]:
+        if len(positions) != len(range(*target)) or self._lower(0, source) != self._lower(1, target):
             ((node, _),) = Counter(self.source_nodes[slice(*source)]).most_common(1)
             positions = [position for position in positions if self.source_nodes[position] == node]
             length = target[1] - target[0]
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
+
+    def _lower(self, side: int, span: _Span) -> str:
+        return (self.target if side else self.source)[slice(*span)].lower()
 
     def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
         """Returns the innermost node around each character of the translation."""
@@ -253,7 +290,8 @@ class _Projection:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
                     around = self.source[max(0, node.begin - 1) : node.end + 1]
-                    is_apart = node.begin < node.end or (len(around) > 1 and around.isspace() and " " in sides)
+                    has_words = bool(self.source[node.begin : node.end].strip())
+                    is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
                     left, right = (" " if is_apart and side.strip() else "" for side in sides)
                     yield f"{left}{node.start_tag}{right}"
             if target_node != inside:
@@ -262,7 +300,17 @@ class _Projection:
             if position < len(self.target) and not self.nodes[target_node].is_leaf:
                 character, origin = self.target[position], self.origins[position]
                 is_same = origin is not None and self.source[origin] == character
-                yield self.spellings[origin or 0] if is_same else escape(character, quote=False)
+                yield self._spelling(position, origin or 0) if is_same else escape(character, quote=False)
+
+    def _spelling(self, position: int, origin: int) -> str:
+        """Returns how the source spells a character, if that has the same meaning in the translation."""
+        spelling, following = self.spellings[origin], self.target[position + 1 : position + 1 + _LONGEST_REFERENCE]
+        if spelling == "<":
+            return "&lt;" if re.match("[a-zA-Z/!?]", following) else spelling
+        if spelling.startswith("&") and not spelling.endswith(";"):
+            is_safe = unescape(spelling + following) == self.target[position] + following
+            return spelling if is_safe else escape(self.target[position]) if spelling == "&" else f"{spelling};"
+        return spelling
 
     def _tags(self, start: int, goal: int) -> Iterator[str]:
         """Yields the tags between two characters that are directly in these nodes."""

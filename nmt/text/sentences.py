@@ -11,7 +11,7 @@ from nmt.text.words import is_blank
 def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span]:
     """Returns where the sentences of a line begin and end, without the spaces around them. A blank line has none.
 
-    In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that is
+    In a language with spaces, a sentence ends at a space only that may be the end of a line. In others, it may also end behind a character that is
     not ASCII, such as `。`. No sentence ends inside a protected word.
     """
     import sentencex  # takes 10 ms, and many commands need no sentences
@@ -22,7 +22,7 @@ def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span
     for segment in sentencex.segment(language, line):
         position += len(segment)
         last = line[position - 1 : position]
-        is_edge = last.isspace() or not (has_spaces or last.isascii())
+        is_edge = last in " \t\n\r\f\v" or not (has_spaces or last.isascii())
         if position == len(line) or (is_edge and not any(begin < position < end for begin, end in protected)):
             spans.append((start, position))
             start = position

@@ -97,6 +97,7 @@ class Unit:
             alternatives, one of which must occur.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
+        lang: the language code of the text, if elements of HTML that name another one stay as they are.
     """
 
     source: str
@@ -105,11 +106,12 @@ class Unit:
     constraints: tuple[str | Sequence[str], ...] = ()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    lang: str = ""
 
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
-        return parse(self.source, self.markup) if self.markup else []
+        return parse(self.source, self.markup, lang=self.lang) if self.markup else []
 
     @property
     def marked_texts(self) -> list[MarkedText]:

@@ -286,13 +286,14 @@ def test_what_is_no_text_is_refused(form: str) -> None:
         ("a".encode("utf-16"), "the file is not UTF-8 at byte 0; convert it, such as with iconv --to-code UTF-8"),
         (b"ab\0", "the file has a NUL byte at character 3; is it a text file?"),
     ):
+        if form == "html" and data.startswith(b"\xff"):  # which is read in UTF-16
+            continue
         with pytest.raises(NmtError) as error:
             read(data, form)
         assert str(error.value) == said
 
 
 @pytest.mark.parametrize("form, text, said", [
-    ("html", "a<!-- b", "the file: the HTML has <!-- at character 2, which does not end; add its end"),
     ("json", '{"a": }', "the file is not JSON (Expecting value: line 1 column 7 (char 6)); correct it"),
     ("json", "[" * 100_000, "the file is not JSON (maximum recursion depth exceeded"),
     ("json", "", "the file is not JSON ("),
@@ -337,7 +338,7 @@ def test_damaged_documents_are_refused_or_stay_what_they_are(form: str, data: st
         output = translated(text, form)
     except NmtError:
         return
-    if form not in ("html", "md"):  # which are repaired
+    if form not in ("html", "md"):  # which name the language, or are repaired
         assert translations.copied(document).decode() == text
     again = read(output, form)
     if form == "json":

@@ -78,9 +78,12 @@ def test_searches_that_cannot_require_phrases_keep_markup(trained: Path, option:
     assert done.count(b"<code>de</code>") == done.count(b"{name}") == 1
 
 
-def test_html_that_is_not_whole_names_the_line(trained: Path) -> None:
-    said = failed("generate", trained / "run" / "best.safetensors", "--html", "--device=cpu", stdin=b"a\n<!-- b\n")
-    assert said == "error: standard input, line 2: the HTML has <!-- at character 1, which does not end; add its end"
+def test_lines_of_html_that_are_too_deep_are_named(trained: Path) -> None:
+    line = "<b>" * 100 + "a" + "</b>" * 100
+    said = failed(
+        "generate", trained / "run" / "best.safetensors", "--html", "--device=cpu", stdin=f"a\n{line}\n".encode()
+    )
+    assert said.startswith("error: standard input, line 2: <b> is in 100 elements around the same text; nest fewer")
 
 
 @pytest.mark.parametrize(("option", "named"), [

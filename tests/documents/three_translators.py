@@ -1,0 +1,86 @@
+"""Three translators without a model, for files of any format: they are cut, aligned and joined as by a real one.
+
+`unchanged` returns each sentence as it is, so that the file must be equal. `capitals` changes letters but no word that
+must stay, so that nothing but letters of the text may differ. `reversed_words` moves words, and aligns them.
+"""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+from checkpoints import small_codec
+
+from nmt.documents.document import ReadOptions
+from nmt.documents.formats import read_document
+from nmt.text.protected import Protected
+from nmt.text.words import RAW_WORD
+from nmt.translate.records import Translation
+from nmt.translate.units import Sentence, Unit
+
+Translator = Callable[[Sentence], Translation]
+
+_PROTECTED = Protected()
+
+
+def _words(text: str) -> list[str]:
+    return RAW_WORD.findall(text)
+
+
+def _kept(sentence: Sentence) -> list[tuple[int, int]]:
+    """Returns where the text is that a translation must keep, such as phrases, as words of their own if possible."""
+    text, spans = sentence.text, list[tuple[int, int]]()
+    for phrase in sorted(sentence.phrases, key=len, reverse=True):
+        places = [match.span() for match in re.finditer(re.escape(phrase), text)]
+        whole = [(a, b) for a, b in places if not (text[max(0, a - 1) : a] + text[b : b + 1]).strip()]
+        spans += [(a, b) for a, b in whole or places if all(b <= start or stop <= a for start, stop in spans)]
+    phrases = list(spans)
+    for start, stop in _PROTECTED.spans(text):
+        inside = [(a, b) for a, b in phrases if a < stop and start < b]
+        spans = [span for span in spans if span not in inside]
+        spans.append((min([start, *(a for a, _ in inside)]), max([stop, *(b for _, b in inside)])))
+    return sorted(spans)
+
+
+def _in_order(text: str, sentence: Sentence) -> Translation:
+    """Returns a translation whose words are those of the sentence, in its order."""
+    links = [(i, i) for i in range(min(len(_words(text)), len(_words(sentence.text))))]
+    return Translation(text, 0.0, [], [], alignment=links)
+
+
+def unchanged(sentence: Sentence) -> Translation:
+    return _in_order(sentence.text, sentence)
+
+
+def capitals(sentence: Sentence) -> Translation:
+    text, end = "", 0
+    for start, stop in [*_kept(sentence), (len(sentence.text),) * 2]:
+        text += sentence.text[end:start].upper() + sentence.text[start:stop]
+        end = stop
+    return _in_order(text, sentence)
+
+
+def reversed_words(sentence: Sentence) -> Translation:
+    """Words that must stay are moved as a whole, with what touches them."""
+    text, kept = sentence.text, _kept(sentence)
+    cuts = [gap.span() for gap in re.finditer(r"\s+", text, re.ASCII)]
+    cuts = [(start, stop) for start, stop in cuts if not any(a < stop and start < b for a, b in kept)]
+    groups = [text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *cuts, (len(text), 0)])]
+    sizes = [len(_words(group)) for group in groups]
+    numbers = [list(range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(groups))]
+    sources = [number for group in reversed(numbers) for number in group]
+    return Translation(" ".join(reversed(groups)), 0.0, [], [], alignment=[(s, t) for t, s in enumerate(sources)])
+
+
+def translated_unit(unit: Unit, translator: Translator, source_lang: str = "en", target_lang: str = "de") -> str:
+    codec = small_codec(source_lang=source_lang, target_lang=target_lang)
+    sentences = unit.sentences(codec, "sentences")
+    return unit.translated(sentences, [translator(sentence) for sentence in sentences], codec)
+
+
+def translated_file(
+    data: bytes, form: str, translator: Translator, source_lang: str = "en", target_lang: str = "de"
+) -> bytes:
+    """Returns the file with the translation of each sentence."""
+    document = read_document(data, form, ReadOptions(f"x.{form}", source_lang, target_lang))
+    units = [passage.unit for passage in document.passages]
+    return document.write([translated_unit(unit, translator, source_lang, target_lang) for unit in units])
