@@ -212,7 +212,7 @@ def _joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequenc
         alignment += [(source, words + target) for source, target in translation.alignment or ()]
         words += codec.words_before(translation.text)
     return Translation(
-        "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=True))),
+        "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),
         [piece for translation in translations for piece in translation.pieces],
         [log_prob for translation in translations for log_prob in translation.log_probs],
