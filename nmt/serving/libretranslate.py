@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
-from nmt.serving.answers import answered
-from nmt.serving.documents import DocumentStore
+from nmt.serving.answers import FAILURES, answered
+from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, TranslateBody
 from nmt.serving.service import AUTO, Service
@@ -66,7 +66,7 @@ def is_meant(path: str, fields: Mapping[str, Any]) -> bool:
 
 def libretranslate_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes of LibreTranslate."""
-    router, config = APIRouter(tags=["libretranslate"]), service.config
+    router, config = APIRouter(tags=["libretranslate"], responses=FAILURES), service.config
 
     @router.post(f"{PREFIX}/translate", openapi_extra=described(LibreTranslateBody))
     async def translate(request: Request) -> Response:
@@ -103,7 +103,7 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
         """Translates a document, and answers where it can be downloaded once. Its path is /translate_file."""
         return await answered(request, config, _translate_file(service, documents, request))
 
-    @router.get(f"{DOWNLOAD_FILE}{{name}}", response_class=Response)
+    @router.get(f"{DOWNLOAD_FILE}{{name}}", **DOWNLOAD)
     async def download_file(name: str) -> Response:
         """Returns a translated document, and deletes it."""
         return documents.take(name.partition(".")[0]).response()

@@ -308,3 +308,9 @@ class Failure(BaseModel):
     """Why a request failed."""
 
     error: str
+
+
+class DeepLFailure(BaseModel):
+    """Why a request failed, as DeepL has it."""
+
+    message: str
