@@ -12,10 +12,9 @@ from nmt.serving.service import Service
 from nmt.text.languages import base_language
 
 _TSV = "text/tab-separated-values"
-_ROUTES_OF_CHANGES = {
-    "/v2/glossaries": ["POST"],
+_REFUSAL = "requests cannot change glossaries; start the server with --glossary NAME=FILE"
+_CHANGES = {
     "/v2/glossaries/{id}": ["DELETE"],
-    "/v3/glossaries": ["POST"],
     "/v3/glossaries/{id}": ["PATCH", "DELETE"],
     "/v3/glossaries/{id}/dictionaries": ["PUT", "DELETE"],
 }
@@ -95,11 +94,17 @@ def glossary_routes(service: Service) -> APIRouter:
             raise HTTPException(404, f"the glossary {id!r:.60} has no dictionary for these languages")
         return {"dictionaries": [pair | {"entries": tsv(name), "entries_format": "tsv"}]}
 
-    async def change() -> None:
-        """Refuses to change a glossary."""
-        raise HTTPException(403, "requests cannot change glossaries; give nmt serve --glossary NAME=FILE")
+    @router.post("/v2/glossaries", status_code=403)
+    @router.post("/v3/glossaries", status_code=403)
+    async def create() -> None:
+        """Refuses to create a glossary."""
+        raise HTTPException(403, _REFUSAL)
 
-    for path, methods in _ROUTES_OF_CHANGES.items():
+    async def change(id: str) -> None:  # noqa: ARG001
+        """Refuses to change a glossary."""
+        raise HTTPException(403, _REFUSAL)
+
+    for path, methods in _CHANGES.items():
         for method in methods:
             router.add_api_route(path, change, methods=[method], status_code=403)
     return router

@@ -97,7 +97,7 @@ class DocumentStore:
         """Begins to translate a document. Returns its id."""
         name = PurePath(name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
-            raise NmtError(f"{name!r:.80} has no known format; this server translates *.{', *.'.join(FORMATS)}")
+            raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
         is_detected = source_lang == AUTO and model is None
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
         terms = self._service.glossary(glossary)

@@ -22,7 +22,7 @@ PREFIX = "/libretranslate"
 # The paths of documents. Clients download by a name that nobody can guess, without the token.
 TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
 # The paths that need no token, and those whose requests may have it as a field.
-KEYLESS_PATHS = {"/languages", "/frontend/settings"}
+KEYLESS_PATHS = {"/languages", "/frontend/settings", "/spec"}
 KEYED_PATHS = {f"{prefix}{path}" for prefix in ("", PREFIX) for path in ("/translate", "/detect", TRANSLATE_FILE)}
 _SENTENCES = {
     "missing": "Invalid request: missing {} parameter",
@@ -94,6 +94,11 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
             "suggestions": False, "filesTranslation": documents is not None, "language": chosen,
             "supportedFilesFormat": [f".{name}" for name in FORMATS] if documents else [],
         }  # fmt: skip
+
+    @router.get("/spec")
+    async def spec(request: Request) -> dict[str, Any]:
+        """Describes the API, as /openapi.json does."""
+        return request.app.openapi()
 
     if documents is None:
         return router
