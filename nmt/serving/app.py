@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
 
 from nmt import __version__
 from nmt.documents.formats import FORMATS
@@ -141,7 +140,9 @@ def _status_routes(service: Service) -> APIRouter:
         """Answers as long as the server works."""
         return {"status": "ok"}
 
-    @router.get("/metrics", response_class=PlainTextResponse)
+    text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+    @router.get("/metrics", response_class=Response, responses={200: text})
     async def metrics() -> Response:
         """Returns counters in the format of Prometheus."""
         return Response(generate_latest(), media_type="text/plain; version=0.0.4")

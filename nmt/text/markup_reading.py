@@ -17,7 +17,7 @@ from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import GAP, MarkedText, Token, spellings
 from nmt.text.protected import Protected
-from nmt.text.words import RAW_WORD
+from nmt.text.words import RAW_WORD, is_blank
 
 DEFAULT = Protected()
 
@@ -197,7 +197,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _has_text(token: Token) -> bool:
-    return token.kind == "text" and bool(token.words.strip())
+    return token.kind == "text" and not is_blank(token.words)
 
 
 def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:

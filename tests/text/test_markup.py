@@ -205,7 +205,7 @@ def test_references_of_a_document_type_stay() -> None:
     (ElementRules(), ["A title", "It is", "split.", "One. Two.", "not this"]),
     (ElementRules(kept=frozenset({"raw", "t"})), ["It is", "split.", "One. Two."]),
     (ElementRules(non_splitting=frozenset({"s"})), ["A title", "It is split.", "One. Two.", "not this"]),
-    (ElementRules(splitting=frozenset({"p"}), is_automatic=False), ["A title", "It is split.", "One. Two.", "not this"]),
+    (ElementRules(splitting=frozenset({"t"}), is_automatic=False), ["A title", "It is split. One. Two. not this"]),
     (ElementRules(splitting=frozenset({"b"})), ["A title", "It is", "split.", "One.", "Two.", "not this"]),
     (ElementRules(splitting=frozenset({"x"})), ["A title", "It", "is", "split.", "One. Two.", "not this"]),
     (ElementRules(is_automatic=False), ["A title It is split. One. Two. not this"]),
