@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import DEEPL_FAILURES, answered
-from nmt.serving.deepl_glossaries import glossary_id
+from nmt.serving.deepl_glossaries import glossary_names
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
@@ -187,9 +187,7 @@ def _checked_glossary(service: Service, body: DeepLBody | DeepLDocumentBody, fie
     # These fields name what DeepL stores for a user, or what a model of this server cannot follow.
     for name in filter(fields.get, ("glossary_ids", "style_id", "translation_memory_id", "custom_instructions")):
         raise NmtError(_SENTENCES["other"].format(name))
-    if not body.glossary_id:
-        return None
-    names = {glossary_id(name): name for name in service.glossaries}
-    if body.glossary_id not in names:
+    glossary = glossary_names(service).get(body.glossary_id or "")
+    if body.glossary_id and glossary is None:
         raise NmtError(_SENTENCES["other"].format("glossary_id"))
-    return names[body.glossary_id]
+    return glossary

@@ -13,16 +13,11 @@ from nmt.text.languages import base_language
 
 _TSV = "text/tab-separated-values"
 _REFUSAL = "requests cannot change glossaries; start the server with --glossary NAME=FILE"
-_CHANGES = {
-    "/v2/glossaries/{id}": ["DELETE"],
-    "/v3/glossaries/{id}": ["PATCH", "DELETE"],
-    "/v3/glossaries/{id}/dictionaries": ["PUT", "DELETE"],
-}
 
 
-def glossary_id(name: str) -> str:
-    """Returns the id of a glossary, which stays the same when the server starts again."""
-    return str(uuid5(NAMESPACE_URL, name))
+def glossary_names(service: Service) -> dict[str, str]:
+    """Returns the names of glossaries by their ids, which stay the same when the server starts again."""
+    return {str(uuid5(NAMESPACE_URL, name)): name for name in service.glossaries}
 
 
 def glossary_routes(service: Service) -> APIRouter:
@@ -32,7 +27,7 @@ def glossary_routes(service: Service) -> APIRouter:
     translates. Version 2 of the protocol has glossaries of one pair only.
     """
     router = APIRouter(tags=["deepl"], responses=DEEPL_FAILURES)
-    names = {glossary_id(name): name for name in service.glossaries}
+    names = glossary_names(service)
     started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     direct = [pair for pair, path in service.paths.items() if len(path) == 1] if names else []
     pairs = [{"source_lang": source, "target_lang": target} for source, target in direct]
@@ -100,11 +95,17 @@ def glossary_routes(service: Service) -> APIRouter:
         """Refuses to create a glossary."""
         raise HTTPException(403, _REFUSAL)
 
-    async def change(id: str) -> None:  # noqa: ARG001
+    async def change(id: str) -> None:
         """Refuses to change a glossary."""
+        multilingual(id)
         raise HTTPException(403, _REFUSAL)
 
-    for path, methods in _CHANGES.items():
-        for method in methods:
-            router.add_api_route(path, change, methods=[method], status_code=403)
+    for method, path in (
+        ("DELETE", "/v2/glossaries/{id}"),
+        ("DELETE", "/v3/glossaries/{id}"),
+        ("PATCH", "/v3/glossaries/{id}"),
+        ("DELETE", "/v3/glossaries/{id}/dictionaries"),
+        ("PUT", "/v3/glossaries/{id}/dictionaries"),
+    ):
+        router.add_api_route(path, change, methods=[method], status_code=403)
     return router

@@ -339,6 +339,7 @@ def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Pat
             assert text == server.translate("some words", glossary="terms")["translations"][0]["text"]
             assert "piece" in text
             assert server.get(f"/v3/{path}/entries?source_lang=DE&target_lang=EN").status == 404
+            assert server.send("DELETE", "/v3/glossaries/x").status == 404
             for method, changed in (
                 ("DELETE", f"/v2/{path}"), ("DELETE", f"/v3/{path}"), ("PATCH", f"/v3/{path}"),
                 ("PUT", f"/v3/{path}/dictionaries"), ("DELETE", f"/v3/{path}/dictionaries?source_lang=EN"),
