@@ -82,7 +82,7 @@ def verify_documents(client):
     source.with_name("page.srt").write_text("no subtitles")
     for path, kind, said in (
         (source.with_name("page.srt"), deepl.DocumentTranslationException, "page.srt has no times"),
-        (__file__, deepl.DeepLException, "no known format"),
+        (__file__, deepl.DeepLException, "no known file extension"),
     ):
         languages = {"source_lang": "EN", "target_lang": "DE"}
         assert said in raised(
