@@ -52,9 +52,11 @@ done
 run nmt translate-file "$run_dir/page.html" --model "$run_dir/en-de/average.safetensors" --precision fp32 --device cpu \
     --output "$run_dir/page.expected.html"
 echo secret > "$run_dir/token"
+printf 'artist\tMaler\n' > "$run_dir/terms.tsv"
 : > "$run_dir/server.log"
 nmt serve "$run_dir/en-de/average.safetensors" "$run_dir/de-en/average.safetensors" --precision fp32 --device cpu --port 0 \
-    --api libretranslate --api deepl --token-file "$run_dir/token" 2> "$run_dir/server.log" &
+    --api libretranslate --api deepl --token-file "$run_dir/token" \
+    --glossary art="$run_dir/terms.tsv" 2> "$run_dir/server.log" &
 server=$!
 trap 'kill "$server"' EXIT
 address=$(address_of_server)

@@ -17,12 +17,21 @@ from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.serving.forms import File, form_fields
-from nmt.serving.schema import SEARCH_FIELDS
+from nmt.serving.schema import SEARCH_FIELDS, DeepLFailure, Failure
 
 # When clients may try again what was refused with 503.
 RETRY = {"Retry-After": "1"}
 # The first part of DeepL's paths, where an error has another field.
-DEEPL = "/v2"
+DEEPL = ("/v2/", "/v3/")
+# What /openapi.json says about requests that fail.
+_STATUSES: dict[int | str, str] = {
+    "4XX": "The request is wrong; the sentence says how.",
+    503: "There is no room, a worker died, or the answer takes too long; try again.",
+}
+FAILURES, DEEPL_FAILURES = (
+    {status: {"model": model, "description": description} for status, description in _STATUSES.items()}
+    for model in (Failure, DeepLFailure)
+)
 # Flags in messages that stand for fields of a request.
 _FIELDS = ("source", "target", *(field.name.replace("_", "-") for field in SEARCH_FIELDS))
 _FLAGS_OF_FIELDS = re.compile(f"--({'|'.join(_FIELDS)})(?![a-z-])")
@@ -75,7 +84,7 @@ async def failed(request: Request, error: Exception, headers: Mapping[str, str] 
     """Returns the answer to a request that fails."""
     error = explained(error)
     sentence = error.detail.encode(errors="replace").decode()  # it may quote half of a surrogate pair
-    field = "message" if request.scope["path"].startswith(f"{DEEPL}/") else "error"
+    field = "message" if request.scope["path"].startswith(DEEPL) else "error"
     return JSONResponse({field: sentence}, error.status_code, {**(error.headers or {}), **(headers or {})})
 
 

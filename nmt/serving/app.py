@@ -3,7 +3,7 @@
 import re
 from base64 import b64encode
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,33 +17,27 @@ from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
-from nmt.serving.answers import answered, constant, failed
+from nmt.serving.answers import FAILURES, answered, constant, failed
 from nmt.serving.deepl import deepl_routes
-from nmt.serving.documents import DocumentStore
+from nmt.serving.deepl_glossaries import glossary_routes
+from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.libretranslate import libretranslate_routes
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
-_FAILURES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
-    503: {
-        "model": schema.Failure,
-        "description": "There is no room, a worker died, or the answer takes too long; try again.",
-    },
-}
-
 
 def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     documents = DocumentStore(service) if service.config.max_document_mib else None
-    app.include_router(_work_routes(service, documents), responses=_FAILURES)
+    app.include_router(_work_routes(service, documents))
     if "libretranslate" in service.config.api:
         app.include_router(libretranslate_routes(service, documents))
     if "deepl" in service.config.api:
         app.include_router(deepl_routes(service, documents))
+        app.include_router(glossary_routes(service))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     for error in (NmtError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
@@ -53,7 +47,7 @@ def create_app(service: Service) -> FastAPI:
 
 def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes that need a model."""
-    router = APIRouter()
+    router = APIRouter(responses=FAILURES)
 
     @router.post("/translate", response_model=schema.TranslateAnswer)
     async def translate(body: schema.TranslateBody, request: Request) -> Response:
@@ -95,7 +89,7 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         """Says how far the translation of a document is."""
         return schema.DocumentStateAnswer.model_validate(documents.get(id), from_attributes=True)
 
-    @router.get("/documents/{id}/result", response_class=Response)
+    @router.get("/documents/{id}/result", **DOWNLOAD)
     async def result(id: str) -> Response:
         """Returns the translated file, and deletes it."""
         return documents.take(id).response()
@@ -110,7 +104,7 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
 
 def _status_routes(service: Service) -> APIRouter:
     """Returns the routes about the server."""
-    router = APIRouter()
+    router = APIRouter(responses=FAILURES)
 
     @router.get("/models")
     async def models() -> schema.ModelsAnswer:
@@ -146,7 +140,9 @@ def _status_routes(service: Service) -> APIRouter:
         """Answers as long as the server works."""
         return {"status": "ok"}
 
-    @router.get("/metrics")
+    text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+    @router.get("/metrics", response_class=Response, responses={200: text})
     async def metrics() -> Response:
         """Returns counters in the format of Prometheus."""
         return Response(generate_latest(), media_type="text/plain; version=0.0.4")

@@ -1,6 +1,6 @@
 """The protocol of DeepL, so that its clients can use this server."""
 
-import asyncio
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -9,12 +9,14 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
-from nmt.serving.answers import DEEPL, answered, constant
-from nmt.serving.documents import DocumentStore
+from nmt.serving.answers import DEEPL_FAILURES, answered
+from nmt.serving.deepl_glossaries import glossary_names
+from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Service
 from nmt.text.languages import base_language, english_name
+from nmt.text.markup_reading import NO_RULES, ElementRules
 
 _SENTENCES = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
 # The characters of a document's id that DeepL's clients have as the id. The others are their key.
@@ -24,7 +26,19 @@ _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
 }
+_TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
 
+
+def _names(value: Any) -> Any:
+    """Returns the names of elements in a text with commas, or in a list of such texts."""
+    values = value if isinstance(value, list) else [value]
+    parts = [text.split(",") if isinstance(text, str) else [text] for text in values if text is not None]
+    stripped = [name.strip() if isinstance(name, str) else name for part in parts for name in part]
+    return [name for name in stripped if name != ""]
+
+
+_Names = Annotated[list[Annotated[str, Field(pattern=r"^[^\s<>/]+$")]], BeforeValidator(_names)]
+_GlossaryId = Annotated[str | None, Field(description="The id of a glossary, which /v3/glossaries lists.")]
 DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
 
 
@@ -40,7 +54,15 @@ class DeepLBody(BaseModel):
         "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
     )
     tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
+    ignore_tags: _Names = Field([], description="Elements that stay as they are, as a list or with commas.")
+    splitting_tags: _Names = Field([], description="Elements that end a text.")
+    non_splitting_tags: _Names = Field([], description="Elements that end no text.")
+    outline_detection: bool = Field(True, description="Whether elements with none of these names may end a text.")
     formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
+    glossary_id: _GlossaryId = None
+    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = Field(
+        None, description="Changes nothing; the answer has it as `model_type_used`."
+    )
     preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
@@ -54,6 +76,7 @@ class DeepLDocumentBody(BaseModel):
     source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
     output_format: str | None = Field(None, description="The end of the document's name; there is no other choice.")
     formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
+    glossary_id: _GlossaryId = None
 
 
 class DeepLKeyBody(BaseModel):
@@ -64,7 +87,7 @@ class DeepLKeyBody(BaseModel):
 
 def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes of DeepL."""
-    router = APIRouter(prefix=DEEPL, tags=["deepl"])
+    router = APIRouter(prefix="/v2", tags=["deepl"], responses=DEEPL_FAILURES)
 
     @router.post("/translate", openapi_extra=described(DeepLBody))
     async def translate(request: Request) -> Response:
@@ -85,17 +108,11 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
             names |= _VARIANTS.get(code, {code.upper(): english_name(code)})
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
-    @router.post("/glossaries")
-    async def new_glossary() -> None:
-        """Refuses to make a glossary."""
-        raise NmtError("Unsupported glossary source and target language pair")
+    @router.get("/usage")
+    async def usage() -> dict[str, int]:
+        """Has a limit that is never reached."""
+        return {"character_count": 0, "character_limit": 10**12}
 
-    for path, description, answer in (
-        ("/usage", "Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
-        ("/glossaries", "Lists no glossaries.", {"glossaries": []}),
-        ("/glossary-language-pairs", "Lists no languages for glossaries.", {"supported_languages": []}),
-    ):
-        router.add_api_route(path, constant(answer), response_model=dict[str, Any], description=description)
     if documents is None:
         return router
 
@@ -107,11 +124,11 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         """Begins to translate a document, as DeepL does."""
         fields = await form_fields(request)
         body = validated(DeepLDocumentBody, fields, _SENTENCES)
-        _check(service, body, fields)
+        glossary = _checked_glossary(service, body, fields)
         name = body.filename or body.file.name
         if body.output_format and body.output_format.lower() != suffix_of(name):
             raise NmtError(_SENTENCES["other"].format("output_format"))
-        whole_id = documents.add(name, body.file.content, None, body.source_lang or AUTO, body.target_lang)
+        whole_id = documents.add(name, body.file.content, None, body.source_lang or AUTO, body.target_lang, glossary)
         return {"document_id": whole_id[:_ID_LENGTH], "document_key": whole_id[_ID_LENGTH:]}
 
     @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
@@ -123,13 +140,11 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
             progress = {"status": "done", "billed_characters": document.characters}
         elif document.state == "failed":
             progress = {"status": "error", "error_message": document.error}
-        elif document.done:
-            seconds = asyncio.get_running_loop().time() - document.started
-            left = seconds * (document.sentences - document.done) / document.done
-            progress["seconds_remaining"] = round(left)
+        elif document.state == "translating":
+            progress["seconds_remaining"] = document.seconds_remaining
         return {"document_id": name, **progress}
 
-    @router.post("/document/{name}/result", openapi_extra=described(DeepLKeyBody), response_class=Response)
+    @router.post("/document/{name}/result", openapi_extra=described(DeepLKeyBody), **DOWNLOAD)
     async def result(name: str, request: Request) -> Response:
         """Returns a translated document, and deletes it."""
         return documents.take(await document_id(name, request)).response()
@@ -139,28 +154,40 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
 
 async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = validated(DeepLBody, fields, _SENTENCES)
-    _check(service, body, fields)
+    glossary = _checked_glossary(service, body, fields)
+    lower = str.lower if body.tag_handling == "html" else str
+    kept, splitting, non_splitting = (frozenset(map(lower, getattr(body, field))) for field in _TAG_FIELDS)
+    rules = ElementRules(kept, splitting, non_splitting, body.outline_detection)
+    if rules != NO_RULES and not body.tag_handling:
+        raise NmtError(_SENTENCES["missing"].format("tag_handling"))
     spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
-    source = [" ".join(text.splitlines()) if spaced else text for text in body.text]
+    source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) if spaced else text for text in body.text]
     options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
     source_lang, target_lang = body.source_lang or AUTO, body.target_lang
-    request = TranslateBody(source=source, source_lang=source_lang, target_lang=target_lang, **options)
+    request = TranslateBody(
+        source=source, source_lang=source_lang, target_lang=target_lang, glossary=glossary, **options
+    )
+    model_type = {"model_type_used": body.model_type.removeprefix("prefer_")} if body.model_type else {}
     answers = []
-    for text, translation in zip(body.text, await service.translated(request), strict=True):
+    for text, translation in zip(body.text, await service.translated(request, rules), strict=True):
         detected = translation.detected.language if translation.detected else base_language(source_lang)
-        billed = {"billed_characters": len(text)} if body.show_billed_characters else {}
-        answers.append({"detected_source_language": detected.upper(), "text": translation.text(), **billed})
+        answer = {"detected_source_language": detected.upper(), "text": translation.text(), **model_type}
+        answers.append(answer | ({"billed_characters": len(text)} if body.show_billed_characters else {}))
     return {"translations": answers}
 
 
-def _check(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> None:
-    """Raises an error in the words of DeepL."""
+def _checked_glossary(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> str | None:
+    """Returns the name of the glossary of a request, if it has one; raises an error in the words of DeepL."""
     for side, name in enumerate(("source_lang", "target_lang")):
         language = getattr(body, name)
         if language and base_language(language) not in {pair[side] for pair in service.paths}:
             raise NmtError(_SENTENCES["other"].format(name))
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
-    # These fields name what DeepL stores for a user.
-    for name in filter(fields.get, ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")):
+    # These fields name what DeepL stores for a user, or what a model of this server cannot follow.
+    for name in filter(fields.get, ("glossary_ids", "style_id", "translation_memory_id", "custom_instructions")):
         raise NmtError(_SENTENCES["other"].format(name))
+    glossary = glossary_names(service).get(body.glossary_id or "")
+    if body.glossary_id and glossary is None:
+        raise NmtError(_SENTENCES["other"].format("glossary_id"))
+    return glossary

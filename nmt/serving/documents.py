@@ -1,12 +1,13 @@
 """Documents that clients upload: translated in the background, and kept in memory until they are downloaded."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -29,6 +30,11 @@ _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
 # Sentences of a document that wait or are translated at a time. All documents together fill at most half of the queue.
 _MOST_SENTENCES = 64
 _Result = TypeVar("_Result")
+# What a route of a download declares.
+_FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+DOWNLOAD: dict[str, Any] = {"response_class": Response, "responses": {200: _FILE}}
+# The seconds that a sentence of a document takes, until the first ones were translated.
+_PACE = 0.1
 
 
 @dataclass
@@ -42,7 +48,7 @@ class UploadedDocument:
         done: how many of them are translated.
         error: why the document cannot be translated.
         characters: of all different sentences.
-        started: when the translation began, in seconds on the clock of the event loop.
+        pace: the seconds that a sentence takes, as far as known.
     """
 
     name: str
@@ -52,7 +58,12 @@ class UploadedDocument:
     done: int = 0
     error: str | None = None
     characters: int = 0
-    started: float = 0.0
+    pace: float = _PACE
+
+    @property
+    def seconds_remaining(self) -> int:
+        """How long the translation will take, rounded up."""
+        return math.ceil(self.pace * (self.sentences - self.done))
 
     def response(self) -> Response:
         """Returns the file for a download."""
@@ -71,6 +82,7 @@ class DocumentStore:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
         self._thread = asyncio.Lock()
+        self._pace = _PACE
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
     def add(
@@ -85,7 +97,7 @@ class DocumentStore:
         """Begins to translate a document. Returns its id."""
         name = PurePath(name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
-            raise NmtError(f"{name!r:.80} has no known format; this server translates *.{', *.'.join(FORMATS)}")
+            raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
         is_detected = source_lang == AUTO and model is None
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
         terms = self._service.glossary(glossary)
@@ -149,8 +161,7 @@ class DocumentStore:
 
         try:
             if path is None:
-                (languages,) = await self._service.detected([await self._in_thread(plain_text)])
-                path = self._service.path(None, languages[0].language, target_lang)
+                ((_, path),) = await self._service.likeliest([await self._in_thread(plain_text)], target_lang)
             if path:  # otherwise, the document is in the target language already
                 document.content = await self._translated(document, path, glossary)
             name = PurePath(document.name)
@@ -183,7 +194,8 @@ class DocumentStore:
         keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
         document.state, document.sentences = "translating", len(keys)
         document.characters = sum(len(text) for text, _ in keys)
-        document.started = asyncio.get_running_loop().time()
+        document.pace, clock = self._pace, asyncio.get_running_loop().time
+        started = clock()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
             units = [(Unit(text), [Sentence(0, text, kept)]) for text, kept in waiting]
@@ -195,6 +207,7 @@ class DocumentStore:
             for key, (ranked,) in zip(waiting, translations, strict=True):
                 sentences.translate(key, ranked[0])
             document.done += len(waiting)
+            self._pace = document.pace = (clock() - started) / document.done
         return await self._in_thread(partial(sentences.written, parsed))
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

@@ -50,7 +50,8 @@ def validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping[
 def described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
     """Describes a body for /openapi.json. By default, it is JSON or a form."""
     kinds = kinds or ("application/json", "application/x-www-form-urlencoded")
-    return {"requestBody": {"content": {kind: {"schema": model.model_json_schema()} for kind in kinds}}}
+    content = {kind: {"schema": model.model_json_schema()} for kind in kinds}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 async def form_fields(request: Request) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from nmt.config import ServeConfig
@@ -37,7 +38,7 @@ _CLOSE = {"Connection": "close"}
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
 _UPLOAD_PATHS = {
     "/documents",
-    f"{DEEPL}/document",
+    "/v2/document",
     libretranslate.TRANSLATE_FILE,
     f"{libretranslate.PREFIX}{libretranslate.TRANSLATE_FILE}",
 }
@@ -75,7 +76,9 @@ class Guard:
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
         # can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
-        self._routes = set(app.openapi()["paths"])
+        paths = app.openapi()["paths"]
+        self._routes = set(paths)
+        self._methods = [(compile_path(route)[0], {*map(str.upper, methods)}) for route, methods in paths.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, by the application if nothing is wrong with it."""
@@ -87,6 +90,9 @@ class Guard:
                 answer_headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     answer_headers.setdefault(name, value)
+                allowed = [methods for pattern, methods in self._methods if pattern.match(path)]
+                if message["status"] == 405 and allowed:  # the router names the methods of one of the routes
+                    answer_headers["Allow"] = ", ".join(sorted(set().union(*allowed)))
                 REQUESTS.labels(route, message["status"]).inc()
                 SECONDS.labels(route).observe(time.perf_counter() - started)
             await send(message)
@@ -147,7 +153,7 @@ class Guard:
         """Raises HTTPException if a request needs the token, and has it neither in its head nor as its key."""
         if self._token is None or path in self._open_paths or path.startswith(self._open_folders):
             return
-        is_deepl = path.startswith(f"{DEEPL}/")
+        is_deepl = path.startswith(DEEPL)
         scheme = "DeepL-Auth-Key" if is_deepl else "Bearer"
         given = headers.get("authorization", "").encode(), key.encode(errors="surrogatepass")
         expected = f"{scheme} {self._token}".encode(), self._token.encode()

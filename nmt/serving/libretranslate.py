@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
-from nmt.serving.answers import answered
-from nmt.serving.documents import DocumentStore
+from nmt.serving.answers import FAILURES, answered
+from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, TranslateBody
 from nmt.serving.service import AUTO, Service
@@ -22,7 +22,7 @@ PREFIX = "/libretranslate"
 # The paths of documents. Clients download by a name that nobody can guess, without the token.
 TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
 # The paths that need no token, and those whose requests may have it as a field.
-KEYLESS_PATHS = {"/languages", "/frontend/settings"}
+KEYLESS_PATHS = {"/languages", "/frontend/settings", "/spec"}
 KEYED_PATHS = {f"{prefix}{path}" for prefix in ("", PREFIX) for path in ("/translate", "/detect", TRANSLATE_FILE)}
 _SENTENCES = {
     "missing": "Invalid request: missing {} parameter",
@@ -66,7 +66,7 @@ def is_meant(path: str, fields: Mapping[str, Any]) -> bool:
 
 def libretranslate_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes of LibreTranslate."""
-    router, config = APIRouter(tags=["libretranslate"]), service.config
+    router, config = APIRouter(tags=["libretranslate"], responses=FAILURES), service.config
 
     @router.post(f"{PREFIX}/translate", openapi_extra=described(LibreTranslateBody))
     async def translate(request: Request) -> Response:
@@ -95,6 +95,11 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
             "supportedFilesFormat": [f".{name}" for name in FORMATS] if documents else [],
         }  # fmt: skip
 
+    @router.get("/spec")
+    async def spec(request: Request) -> dict[str, Any]:
+        """Describes the API, as /openapi.json does."""
+        return request.app.openapi()
+
     if documents is None:
         return router
 
@@ -103,7 +108,7 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
         """Translates a document, and answers where it can be downloaded once. Its path is /translate_file."""
         return await answered(request, config, _translate_file(service, documents, request))
 
-    @router.get(f"{DOWNLOAD_FILE}{{name}}", response_class=Response)
+    @router.get(f"{DOWNLOAD_FILE}{{name}}", **DOWNLOAD)
     async def download_file(name: str) -> Response:
         """Returns a translated document, and deletes it."""
         return documents.take(name.partition(".")[0]).response()

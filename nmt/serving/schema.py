@@ -21,6 +21,7 @@ _LARGEST_OFFSET = 256
 _LEAST_PART = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+_JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
 ModelName = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
 
 
@@ -61,6 +62,7 @@ def _with_search_options(schema: dict[str, Any]) -> None:
             "type": _JSON_TYPES[kind],
             "default": declared.default,
             "description": declared.metadata["help"].replace("--", ""),
+            **{_JSON_LIMITS[name]: limit for name, limit in declared.metadata["limits"].items()},
         }
     schema["properties"]["max_source_length"]["minimum"] = _LEAST_PART
     schema["additionalProperties"] = False
@@ -308,3 +310,9 @@ class Failure(BaseModel):
     """Why a request failed."""
 
     error: str
+
+
+class DeepLFailure(BaseModel):
+    """Why a request failed, as DeepL has it."""
+
+    message: str

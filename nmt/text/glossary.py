@@ -22,7 +22,7 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, tuple[str, ...]]) -> None:
-        self._terms = terms
+        self.terms = terms
         self._lengths = sorted(set(map(len, terms)))
 
     @classmethod
@@ -63,7 +63,7 @@ class Glossary:
                 longest.append(new)
         forms_of: dict[str, list[str]] = {}
         for _, _, term, capital in sorted(longest):
-            forms = self._terms[term]
+            forms = self.terms[term]
             forms_of[term] = [*forms_of.get(term, forms), *(form[0].upper() + form[1:] for form in forms if capital)]
         return [tuple(dict.fromkeys(forms)) for forms in forms_of.values()]
 
@@ -80,7 +80,7 @@ class Glossary:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]
                 lower = written[0].lower() + written[1:]
-                if written in self._terms:
+                if written in self.terms:
                     yield start, end, written, False
-                elif start in sentences and lower in self._terms and lower.islower():
+                elif start in sentences and lower in self.terms and lower.islower():
                     yield start, end, lower, True

@@ -6,11 +6,11 @@ reaches to the end, and what is in a script, a title or a textarea is no markup.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
 from itertools import accumulate, groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 from xml.parsers import expat
 
 from nmt.errors import NmtError
@@ -20,6 +20,25 @@ from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD, is_blank
 
 DEFAULT = Protected()
+
+
+class ElementRules(NamedTuple):
+    """What a user wants of elements, by their names.
+
+    Attributes:
+        kept: elements that stay as they are.
+        splitting: elements that end a text.
+        non_splitting: elements that are part of the text around them.
+        is_automatic: whether elements without a rule may end a text.
+    """
+
+    kept: frozenset[str] = frozenset()
+    splitting: frozenset[str] = frozenset()
+    non_splitting: frozenset[str] = frozenset()
+    is_automatic: bool = True
+
+
+NO_RULES = ElementRules()
 
 
 def _names(names: str) -> frozenset[str]:
@@ -69,9 +88,12 @@ _HTML = re.compile(
     rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
-_XML = re.compile(
-    rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<end>/?)(?P<name>[^\s/>!?]{_TAG}", re.DOTALL | re.ASCII
-)
+_QUOTED = r"""\"[^\"]*+\"|'[^']*+'"""
+_MISC = r"<!--.*?-->|<\?.*?\?>"
+_DOCTYPE = rf"<!DOCTYPE(?:{_QUOTED}|\[(?:{_QUOTED}|{_MISC}|[^\]\"'])*+\]|[^>\[\"'])*+>"
+_XML = re.compile(rf"{_MISC}|<!\[CDATA\[.*?\]\]>|{_DOCTYPE}|<(?P<end>/?)(?P<name>[^\s/>!?]{_TAG}", re.DOTALL | re.ASCII)
+# What only the beginning of a document may have.
+_PROLOG = re.compile(rf"(?:<\?xml\s[^>]*\?>)?(?:(?:\s|{_MISC})*+{_DOCTYPE})?", re.DOTALL | re.ASCII)
 # Elements that may be within a word, and comments. Documents write g1 and x2 for theirs; XLIFF has most of the others.
 _IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
 # Characters that no space separates from the word before them, or behind them.
@@ -82,7 +104,11 @@ _DEEPEST = 100
 
 
 def parse(
-    text: str, markup: Literal["html", "xml"], protected: Protected = DEFAULT, lang: str = ""
+    text: str,
+    markup: Literal["html", "xml"],
+    protected: Protected = DEFAULT,
+    lang: str = "",
+    rules: ElementRules = NO_RULES,
 ) -> list[str | MarkedText]:
     """Returns the marked texts of a fragment, and the markup between them.
 
@@ -95,14 +121,16 @@ def parse(
     Args:
         protected: finds words that stay as they are.
         lang: the language code of the text; empty if elements of all languages are translated.
+        rules: for elements of these names. The names of elements of HTML are in lower case.
 
     Raises:
         NmtError: the XML is not well-formed, or text is in too many elements.
     """
     is_html = markup == "html"
-    tokens = _nested(text, lang, is_html=is_html)
+    tokens = _nested(text, lang, rules.kept, is_html=is_html)
+    are_blocks = _are_blocks(tokens, rules, is_html=is_html)
     parts: list[str | MarkedText] = []
-    for is_block, pairs in groupby(zip(_are_blocks(tokens, is_html=is_html), tokens, strict=True), key=lambda p: p[0]):
+    for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
         if is_block or not any(map(_has_text, group)):
             parts.append("".join(token.raw for token in group))
@@ -117,7 +145,7 @@ def parse(
                     f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
                     f"out the markup"
                 )
-        for tokens_of_text in _apart(group):
+        for tokens_of_text in _apart(group, rules):
             marked = MarkedText(list(_with_protected(tokens_of_text, protected)))
             parts.append(
                 marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
@@ -226,21 +254,19 @@ def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
     )
 
 
-def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
+def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -> list[Token]:
     """Returns tokens with nested tags. Empty elements, lone tags, and elements that are not translated are leaves."""
     if is_html:
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
-        declaration = "".join(re.findall(r"\A<\?xml\s[^>]*\?>", text))
-        # A fragment may have several elements, and text, at the top.
-        inside = f"{declaration}<x>{text[len(declaration) :]}</x>"
+        # A fragment may have several elements, and text, at the top. Nothing is loaded that a DOCTYPE names.
+        start = match.end() if (match := _PROLOG.match(text)) else 0
+        inside = f"{text[:start]}<x>{text[start:]}</x>"
         try:
             expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
-            raise NmtError(
-                f"the XML is not well-formed in line {error.lineno} ({reason}); correct it, and leave out any DTD"
-            ) from error
+            raise NmtError(f"the XML is not well-formed in line {error.lineno} ({reason}); correct it") from error
     tokens: list[Token] = []
     unclosed: list[int] = []  # the start tags of elements
     depths = defaultdict[str, list[int]](list)  # the numbers of elements in `unclosed`, by their names
@@ -260,6 +286,8 @@ def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
 
     for token in _scanned(text, lang, is_html=is_html):
         name = token.name
+        if name in kept and token.kind != "end":
+            token = token._replace(is_kept=True)
         if token.kind == "end" and depths[name]:
             while len(unclosed) - 1 > depths[name][-1]:
                 close(None)
@@ -280,7 +308,7 @@ def _nested(text: str, lang: str, *, is_html: bool) -> list[Token]:
     return tokens
 
 
-def _are_blocks(tokens: Sequence[Token], *, is_html: bool) -> list[bool]:
+def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) -> list[bool]:
     """Returns whether each token ends a marked text. A br in an inline element does not."""
     around, unclosed = [], [-1]  # the start tag of the element around each token, or -1; for an end tag, its start tag
     for i, token in enumerate(tokens):
@@ -288,19 +316,19 @@ def _are_blocks(tokens: Sequence[Token], *, is_html: bool) -> list[bool]:
         if token.kind == "start":
             unclosed.append(i)
     starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
-    if is_html:
-        blocks = {i for i in starts if tokens[i].name in _BLOCKS}
-        for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
-            if i in blocks or (token.kind == "leaf" and token.name in _BLOCKS and token.name != "br"):
-                blocks.add(around[i])
-    else:
+    names = ((_BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
+    blocks = {i for i in starts if tokens[i].name in names}
+    if rules.is_automatic and not is_html:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
-        for i in starts:  # an element in an element with text counts as one
-            with_text |= {i} if around[i] in with_text else set()
-        blocks = {i for i in starts if around[i] not in with_text}
+        for i in starts:  # an element in an element with text counts as one, and so does one that ends no text
+            with_text |= {i} if around[i] in with_text or tokens[i].name in rules.non_splitting else set()
+        blocks |= {i for i in starts if around[i] not in with_text and tokens[i].name not in rules.non_splitting}
+    for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
+        if i in blocks or (token.kind == "leaf" and token.name in names and token.name != "br"):
+            blocks.add(around[i])
     blocks.add(-1)
     return [
-        i in blocks or ((token.kind == "end" or (is_html and token.name in _BLOCKS)) and around[i] in blocks)
+        i in blocks or ((token.kind == "end" or token.name in names) and around[i] in blocks)
         for i, token in enumerate(tokens)
     ]
 
@@ -328,13 +356,14 @@ def _with_lines(tokens: Sequence[Token]) -> list[Token]:
     return lines
 
 
-def _apart(tokens: Sequence[Token]) -> list[list[Token]]:
+def _apart(tokens: Sequence[Token], rules: ElementRules) -> list[list[Token]]:
     """Returns the tokens of a text with gaps between words of elements that only touch each other.
 
     If all words are in elements, each of these is a text of its own.
     """
     depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
-    has_own = any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
+    is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in tokens)
+    is_whole |= any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
     texts: list[list[Token]] = [[]]
     edge: list[Token] = []  # the markup behind the last word
     last = Token("text", "")
@@ -347,7 +376,7 @@ def _apart(tokens: Sequence[Token]) -> list[list[Token]]:
             behind = max(ends, default=0)
             at_top = depths[i - len(edge) + behind - 1] == 0
             texts[-1] += edge[:behind]
-            if has_own or not at_top:
+            if is_whole or not at_top:
                 texts[-1].append(GAP)
             else:
                 texts.append([])

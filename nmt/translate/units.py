@@ -23,7 +23,7 @@ from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
-from nmt.text.markup_reading import parse
+from nmt.text.markup_reading import NO_RULES, ElementRules, parse
 from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
@@ -99,6 +99,7 @@ class Unit:
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
         lang: the language code of the text, if elements of HTML that name another one stay as they are.
+        rules: for elements of its markup.
     """
 
     source: str
@@ -108,13 +109,14 @@ class Unit:
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     lang: str = ""
+    rules: ElementRules = NO_RULES
 
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
         if self.markup == "icu":
             return parse_icu(self.source) or [self.source]
-        return parse(self.source, self.markup, lang=self.lang) if self.markup else []
+        return parse(self.source, self.markup, lang=self.lang, rules=self.rules) if self.markup else []
 
     @property
     def marked_texts(self) -> list[MarkedText]:

@@ -43,13 +43,27 @@ def verify_translations(client):
         found = client.translate_text("<b>How</b> are you?", source_lang="EN", target_lang="DE", tag_handling=markup)
         assert found.text.count("<b>") == found.text.count("</b>") > 0
     assert client.translate_text("Hello, world!", target_lang="DE").detected_source_lang == "EN"
+    options = {"target_lang": "DE", "tag_handling": "xml", "ignore_tags": ["x"], "model_type": "quality_optimized"}
+    found = client.translate_text("<d><p>How are you?</p><x>Hello!</x></d>", source_lang="EN", **options)
+    assert found.text.endswith("</p><x>Hello!</x></d>") and found.model_type_used == "quality_optimized"
 
 
 def verify_lists(client):
     """Verifies the methods that list."""
     assert [one.code for one in client.get_source_languages()] == ["DE", "EN"]
     assert [one.code for one in client.get_target_languages()] == ["DE", "EN-GB", "EN-US"]
-    assert client.list_glossaries() == client.get_glossary_languages() == []
+    assert client.list_glossaries() == []  # for one pair of languages only
+    assert [(pair.source_lang, pair.target_lang) for pair in client.get_glossary_languages()] == [
+        ("en", "de"),
+        ("de", "en"),
+    ]
+    (glossary,) = client.list_multilingual_glossaries()
+    assert (glossary.name, [pair.entry_count for pair in glossary.dictionaries]) == ("art", [1, 1])
+    assert client.get_multilingual_glossary(glossary.glossary_id).name == "art"
+    entries = client.get_multilingual_glossary_entries(glossary, "EN", "DE")
+    assert [pair.entries for pair in entries.dictionaries] == ["artist\tMaler"]
+    found = client.translate_text("An artist.", source_lang="EN", target_lang="DE", glossary=glossary)
+    assert "Maler" in found.text
     usage = client.get_usage()
     assert usage.character.valid and not usage.any_limit_reached
 
@@ -68,7 +82,7 @@ def verify_documents(client):
     source.with_name("page.srt").write_text("no subtitles")
     for path, kind, said in (
         (source.with_name("page.srt"), deepl.DocumentTranslationException, "page.srt has no times"),
-        (__file__, deepl.DeepLException, "no known format"),
+        (__file__, deepl.DeepLException, "no known file extension"),
     ):
         languages = {"source_lang": "EN", "target_lang": "DE"}
         assert said in raised(
@@ -82,10 +96,16 @@ def verify_errors(client):
     assert "'target_lang' not supported" in raised(error, client.translate_text, "Hello, world!", target_lang="FR")
     less = {"target_lang": "DE", "formality": "less"}
     assert "'formality' is not supported" in raised(error, client.translate_text, "How are you?", **less)
+    assert "'tag_handling' not specified" in raised(
+        error, client.translate_text, "How are you?", target_lang="DE", ignore_tags=["x"]
+    )
     broken = {"target_lang": "DE", "tag_handling": "xml"}
     assert "not well-formed" in raised(error, client.translate_text, "<b>How</i> are you?", **broken)
     glossary = ("My glossary", "EN", "DE", {"artist": "Maler"})
-    assert "Unsupported glossary" in raised(error, client.create_glossary, *glossary)
+    refused = deepl.AuthorizationException
+    assert "requests cannot change glossaries" in raised(refused, client.create_glossary, *glossary)
+    (known,) = client.list_multilingual_glossaries()
+    assert "requests cannot change glossaries" in raised(refused, client.delete_multilingual_glossary, known)
     for call in (client.get_glossary, client.get_glossary_entries, client.delete_glossary):
         raised(deepl.GlossaryNotFoundException, call, "559192ed-8e23-4123-ab4d-c0d0a8d8a6b3")
     raised(deepl.AuthorizationException, deepl.DeepLClient("wrong", server_url=address()).get_usage)

@@ -171,9 +171,9 @@ def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
 @pytest.mark.parametrize("path, status, said", [
     ("/documents", 400, "name is wrong: Field required"),
     ("/documents?name=a.txt&beam=4", 400, "beam is wrong: "),
-    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, "),
-    ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known format"),
-    ("/documents?name=", 400, "'' has no known format"),
+    ("/documents?name=a.pdf", 400, "'a.pdf' has no known file extension; this server translates *.txt, "),
+    ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known file extension"),
+    ("/documents?name=", 400, "'' has no known file extension"),
     ("/documents?name=" + 300 * "a" + ".txt", 400, "name is wrong: "),
     ("/documents?name=a.txt", 400, "model is missing; name one of en-de, de-fr"),
     ("/documents?name=a.txt&model=x", 404, "there is no model 'x'"),
@@ -264,7 +264,7 @@ def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str
     ({"output_format": "docx"}, "Value for 'output_format' not supported."),
     ({"glossary_id": "x"}, "Value for 'glossary_id' not supported."),
     ({"formality": "less"}, "'formality' is not supported for given 'target_lang'."),
-    ({"filename": "x.pdf"}, "'x.pdf' has no known format; this server translates *.txt, "),
+    ({"filename": "x.pdf"}, "'x.pdf' has no known file extension; this server translates *.txt, "),
 ])  # fmt: skip
 def test_deepl_refuses_documents(server: Server, fields: dict[str, Any], said: str) -> None:
     answer = multipart(server, "/v2/document", DEEPL | fields, **AUTH)

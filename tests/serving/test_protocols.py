@@ -1,8 +1,10 @@
 """Models by languages, pivot languages, identified languages, and the protocols of LibreTranslate and DeepL."""
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,7 +20,7 @@ from checkpoints import (
     translated_html,
     two_models,
 )
-from servers import Answer, Server, head, serving
+from servers import Answer, Server, head, hold, serving
 
 import nmt
 from nmt.config import SearchConfig
@@ -169,6 +171,44 @@ def test_markup_is_put_around_the_aligned_words(server: Server, models: list[Pat
     assert found.startswith(f"<p>{first} <u>") and found.endswith("</u></p>") and "<b>" in found
 
 
+@pytest.mark.parametrize("text", ["hi!", "OK", "Save", "Edit", "a", "100 km", "hm...", "(n/a)"])
+def test_a_text_whose_language_is_not_clear_is_translated(server: Server, models: list[Path], text: str) -> None:
+    """A text counts as one in the target language only if that is probable."""
+    (translation,) = server.translate(text, source_lang="auto", target_lang="de")["translations"]
+    assert (translation["detected"], [translation["text"]]) == ("en", expected(models[0], [text]))
+    answer = server.post("/translate", {"q": text, "source": "auto", "target": "de"}).json
+    assert answer["detectedLanguage"]["language"] == "en" and answer["translatedText"] == translation["text"]
+    (found,) = server.post("/v2/translate", {"text": text, "target_lang": "DE"}).json["translations"]
+    assert found == {"detected_source_language": "EN", "text": translation["text"]}
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", " \t\u00a0\n\n \r\n", "\u3000", "\u200b\ufeff"])
+def test_blank_texts_stay(server: Server, text: str) -> None:
+    for source in ("en", "auto"):
+        assert texts(server.translate([text, text], source_lang=source, target_lang="de")) == [text, text]
+        assert texts(server.translate(text, source_lang=source, target_lang="fr")) == [text]
+        body = {"q": [text], "source": source, "target": "de"}
+        assert server.post("/translate", body).json["translatedText"] == [text]
+        for markup in ({}, {"tag_handling": "html"}, {"tag_handling": "xml"}, {"split_sentences": "nonewlines"}):
+            deepl = {"text": [text], "target_lang": "DE"} | ({"source_lang": "EN"} if source == "en" else {}) | markup
+            assert texts(server.post("/v2/translate", deepl).json) == [text]
+
+
+@pytest.mark.parametrize(
+    "before, behind", [("", "\n"), ("  ", " "), ("\n\n", "\r\n\r\n"), ("\u00a0", "\t \n"), (" \n", "")]
+)
+def test_spaces_around_lines_stay(server: Server, models: list[Path], before: str, behind: str) -> None:
+    first, second = expected(models[0], ["some words to learn", "and a few more"])
+    source = f"{before}some words to learn{behind} \n\n{before}and a few more{behind}"
+    spaced = f"{before}{first}{behind} \n\n{before}{second}{behind}"
+    assert texts(server.translate(source, source_lang="en", target_lang="de")) == [spaced]
+    assert server.post("/translate", {"q": source, "source": "en", "target": "de"}).json == {"translatedText": spaced}
+    body = {"text": source, "source_lang": "EN", "target_lang": "DE"}
+    assert texts(server.post("/v2/translate", body).json) == [spaced]
+    one = {"text": f"{before}some words\nto learn{behind}", "split_sentences": "nonewlines"}
+    assert texts(server.post("/v2/translate", body | one).json) == [f"{before}{first}{behind}"]
+
+
 def test_libretranslate_lists_and_detects(server: Server) -> None:
     names = {one["code"]: (one["name"], one["targets"]) for one in server.get("/languages").json}
     assert names == {"de": ("German", ["de", "fr"]), "en": ("English", ["de", "en", "fr"]), "fr": ("French", ["fr"])}
@@ -239,6 +279,105 @@ def test_line_breaks_of_markup_stay(server: Server) -> None:
     assert found["text"] == body["text"]
 
 
+def test_deepl_follows_rules_for_elements(server: Server, models: list[Path]) -> None:
+    first, second, joined = expected(models[0], ["some words", "to learn", "some words to learn"])
+    pair = {"source_lang": "EN", "target_lang": "DE"}
+
+    def translated(text: str, **fields: Any) -> str:
+        answers = [server.post("/v2/translate", {"text": [text], "tag_handling": "xml"} | pair | fields)]
+        lists = {name: ",".join(value) if isinstance(value, list) else value for name, value in fields.items()}
+        answers += [form(server, "/v2/translate", *({"text": text, "tag_handling": "xml"} | pair | lists).items())]
+        (answer,) = {str(texts(answer.json)[0]) for answer in answers}
+        return answer
+
+    text = "<d><p><t>some words</t> <t>to learn</t></p> <raw>a few more</raw></d>"
+    kept = "</p> <raw>a few more</raw></d>"
+    assert translated(text, ignore_tags=["raw", "x"]) == f"<d><p><t>{first}</t> <t>{second}</t>{kept}"
+    assert translated(text, ignore_tags="x, raw,", splitting_tags=[]) == f"<d><p><t>{first}</t> <t>{second}</t>{kept}"
+    assert translated(text, ignore_tags=["raw", "t"]) == text
+    rules: dict[str, Any]
+    for rules in ({"non_splitting_tags": ["t"]}, {"outline_detection": "0", "splitting_tags": ["p"]}):
+        found = translated(text, ignore_tags="raw", **rules)
+        assert found.endswith(kept) and re.sub("<[^>]*>", "", found) == f"{joined} a few more"
+    assert translated("<p>some words<i/>to learn</p>", splitting_tags="i") == f"<p>{first}<i/>{second}</p>"
+    html = "<P>some words</P> <RAW>a few more</RAW>"
+    assert translated(html, tag_handling="html", ignore_tags="Raw", splitting_tags="RAW").startswith(f"<P>{first}</P>")
+    assert translated(html, tag_handling="html", ignore_tags="Raw").endswith("<RAW>a few more</RAW>")
+    document = '<!DOCTYPE d SYSTEM "d.dtd" [<!ENTITY e "x">]>\n<d>some words</d>'
+    assert translated(document) == document.replace("some words", first)
+
+
+@pytest.mark.parametrize("model_type", ["quality_optimized", "prefer_quality_optimized", "latency_optimized"])
+def test_deepl_names_the_kind_of_model(server: Server, model_type: str) -> None:
+    body = {"text": ["ab", "c"], "source_lang": "EN", "target_lang": "DE"}
+    answer = server.post("/v2/translate", body | {"model_type": model_type}).json
+    assert {one["model_type_used"] for one in answer["translations"]} == {model_type.removeprefix("prefer_")}
+    assert all("model_type_used" not in one for one in server.post("/v2/translate", body).json["translations"])
+
+
+def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Path) -> None:
+    (folder / "terms.tsv").write_text("words\tpieces\tpiece\nlearn\tfew\n")
+    glossaries = [f"--glossary={name}={folder}/terms.tsv" for name in ("terms", "a/b ü")]
+    options = ["--device=cpu", "--precision=fp32", "--api=deepl", *glossaries]
+    body = {"text": ["some words"], "source_lang": "EN", "target_lang": "DE"}
+    tsv, pair = "words\tpieces\nlearn\tfew", {"source_lang": "en", "target_lang": "de"}
+    with serving(models[0], *options) as server:
+        listed = server.get("/v3/glossaries").json["glossaries"]
+        assert [glossary["name"] for glossary in listed] == ["terms", "a/b ü"]
+        assert all(glossary["dictionaries"] == [pair | {"entry_count": 2}] for glossary in listed)
+        datetime.strptime(listed[0]["creation_time"], "%Y-%m-%dT%H:%M:%S.%f%z")
+        for glossary in listed:
+            path = f"glossaries/{glossary['glossary_id']}"
+            assert server.get(f"/v3/{path}").json == glossary
+            entries = server.get(f"/v3/{path}/entries?source_lang=EN&target_lang=DE").json
+            assert entries == {"dictionaries": [pair | {"entries": tsv, "entries_format": "tsv"}]}
+            found = server.get(f"/v2/{path}").json
+            assert found.items() >= ({"ready": True, "entry_count": 2, "name": glossary["name"]} | pair).items()
+            answer = server.get(f"/v2/{path}/entries")
+            assert (answer.body.decode(), answer.headers["content-type"][:25]) == (tsv, "text/tab-separated-values")
+            (text,) = texts(server.post("/v2/translate", body | {"glossary_id": glossary["glossary_id"]}).json)
+            assert text == server.translate("some words", glossary="terms")["translations"][0]["text"]
+            assert "piece" in text
+            assert server.get(f"/v3/{path}/entries?source_lang=DE&target_lang=EN").status == 404
+            assert server.send("DELETE", "/v3/glossaries/x").status == 404
+            for method, changed in (
+                ("DELETE", f"/v2/{path}"), ("DELETE", f"/v3/{path}"), ("PATCH", f"/v3/{path}"),
+                ("PUT", f"/v3/{path}/dictionaries"), ("DELETE", f"/v3/{path}/dictionaries?source_lang=EN"),
+                ("POST", "/v2/glossaries"), ("POST", "/v3/glossaries"),
+            ):  # fmt: skip
+                answer = server.send(method, changed, b"{}")
+                assert (answer.status, answer.json["message"][:32]) == (403, "requests cannot change glossarie")
+        assert len(server.get("/v2/glossaries").json["glossaries"]) == 2
+        assert server.get("/v2/glossary-language-pairs").json == {"supported_languages": [pair]}
+        assert server.get("/v3/glossaries/x").json["message"].startswith("there is no glossary 'x'; GET /v3")
+        ids = [glossary["glossary_id"] for glossary in listed]
+    with serving(*models, *options) as server:  # two pairs, and a pivot that no glossary works with
+        listed = server.get("/v3/glossaries").json["glossaries"]
+        assert [glossary["glossary_id"] for glossary in listed] == ids
+        assert [one["target_lang"] for one in listed[0]["dictionaries"]] == ["de", "fr"]
+        assert server.get("/v2/glossaries").json == {"glossaries": []}
+        assert server.get(f"/v2/glossaries/{ids[0]}").status == 404
+
+
+def test_a_document_of_deepl_says_from_the_start_how_long_it_takes(models: list[Path]) -> None:
+    with serving(models[0], "--device=cpu", "--api=deepl", before=hold) as server:
+        parts = {
+            "target_lang": "DE",
+            "source_lang": "EN",
+            "filename": "a.txt",
+            "file; filename=a": "some words\nto learn",
+        }
+        content = "".join(
+            f"--b\r\nContent-Disposition: form-data; name={name}\r\n\r\n{value}\r\n" for name, value in parts.items()
+        )
+        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        document = server.send("POST", "/v2/document", f"{content}--b--\r\n".encode(), **kind).json
+        server.wait_for("queued")
+        state = server.post(f"/v2/document/{document['document_id']}", {"document_key": document["document_key"]}).json
+        assert state == {"document_id": document["document_id"], "status": "translating", "seconds_remaining": 1}
+        server.release()
+
+
 def test_deepl_lists(server: Server, folder: Path) -> None:
     sources = [{"language": "DE", "name": "German"}, {"language": "EN", "name": "English"}]
     targets = [
@@ -248,7 +387,8 @@ def test_deepl_lists(server: Server, folder: Path) -> None:
     assert server.get("/v2/languages").json == sources
     assert server.get("/v2/languages?type=target").json == targets
     assert form(server, "/v2/languages", ("type", "target"), method="GET").json == targets
-    assert server.get("/v2/glossaries").json == {"glossaries": []}
+    for version in ("v2", "v3"):
+        assert server.get(f"/{version}/glossaries").json == {"glossaries": []}
     assert server.get("/v2/glossary-language-pairs").json == {"supported_languages": []}
     usage = server.get("/v2/usage").json
     assert usage["character_count"] < usage["character_limit"]
@@ -273,7 +413,15 @@ def test_deepl_lists(server: Server, folder: Path) -> None:
     ("translate", {"tag_handling": "pdf"}, 400, "Value for 'tag_handling' not supported."),
     ("translate", {"glossary_id": "x"}, 400, "Value for 'glossary_id' not supported."),
     ("translate", {"text": ["a" * 2001]}, 413, "the request has 2,001 characters of text"),
-    ("glossaries", {}, 400, "Unsupported glossary source and target language pair"),
+    ("translate", {"custom_instructions": ["Be short."]}, 400, "Value for 'custom_instructions' not supported."),
+    ("translate", {"model_type": "best"}, 400, "Value for 'model_type' not supported."),
+    ("translate", {"ignore_tags": ["x"]}, 400, "Parameter 'tag_handling' not specified."),
+    ("translate", {"splitting_tags": "x,y"}, 400, "Parameter 'tag_handling' not specified."),
+    ("translate", {"non_splitting_tags": "x"}, 400, "Parameter 'tag_handling' not specified."),
+    ("translate", {"outline_detection": False}, 400, "Parameter 'tag_handling' not specified."),
+    ("translate", {"tag_handling": "xml", "ignore_tags": "<x>"}, 400, "Value for 'ignore_tags' not supported."),
+    ("translate", {"tag_handling": "xml", "ignore_tags": [1]}, 400, "Value for 'ignore_tags' not supported."),
+    ("glossaries", {}, 403, "requests cannot change glossaries; start the server with --glossary NAME=FILE"),
     ("document", {}, 400, "Parameter 'file' not specified."),
     ("documents", {}, 404, "Not Found; /docs lists what there is"),
 ])  # fmt: skip
@@ -341,3 +489,19 @@ def test_the_description_of_the_api_has_the_protocols(server: Server) -> None:
         bodies = described["paths"][path]["post"]["requestBody"]["content"]
         for kind in ("application/json", "application/x-www-form-urlencoded"):
             assert name in bodies[kind]["schema"]["properties"]
+    files = {"/documents/{id}/result", "/download_file/{name}", "/v2/document/{name}/result"}
+    kinds = dict.fromkeys(files, "application/octet-stream") | {"/metrics": "text/plain"}
+    kinds["/v2/glossaries/{id}/entries"] = "text/tab-separated-values"
+    for path, methods in described["paths"].items():
+        field = "message" if path.startswith(("/v2/", "/v3/")) else "error"
+        for method, operation in methods.items():
+            answers = operation["responses"]
+            assert "422" not in answers and {"4XX", "503"} <= answers.keys(), path
+            failure = answers["4XX"]["content"]["application/json"]["schema"]["$ref"].split("/")[-1]
+            assert [*described["components"]["schemas"][failure]["properties"]] == [field], path
+            success = min(answers)
+            has_body = success == "200"
+            expected_kinds = [kinds.get(path, "application/json")] if has_body else []
+            assert success == "403" or [*answers[success].get("content", [])] == expected_kinds, (method, path)
+            assert "requestBody" not in operation or operation["requestBody"]["required"], path
+    assert server.get("/spec").json == described

@@ -12,12 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.markup_reading import MarkedText, parse
+from nmt.text.markup_reading import ElementRules, MarkedText, parse
 from nmt.text.markup_writing import spellings
 from nmt.text.words import RAW_WORD, AlignedWords, parse_pharaoh
 
 VOID = {"br", "img"}
 OPTIONAL_END = {"p", "li", "td"}
+
+# References that would become 10^10 characters.
+LAUGHS = "".join(f'<!ENTITY {b} "{f"&{a};" * 20}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+LAUGHS = f'<!DOCTYPE x [<!ENTITY a "ha">{LAUGHS}]><x>&i;</x>'
 
 
 def units(text: str, markup: str = "html") -> list[MarkedText]:
@@ -180,6 +184,56 @@ def test_ordinary_text_has_no_placeholders() -> None:
     assert phrases_of(unit) == []
 
 
+@pytest.mark.parametrize("prolog", [
+    "<!DOCTYPE a>",
+    "<!doctype a>".upper(),
+    '<!DOCTYPE a SYSTEM "a.dtd">\n',
+    "<?xml version='1.0'?>\n<!-- b > c --><?d?>\n<!DOCTYPE a PUBLIC \"-//X//Y\" 'x>.dtd'>",
+    '<!DOCTYPE a [<!ENTITY b "c\'>]"><!-- it\'s ]> "not -->\n<?d ]>"?> <!ELEMENT a (#PCDATA)>]>',
+    '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd"> <!ENTITY % c SYSTEM "http://127.0.0.1:9/c"> %c;]>',
+])  # fmt: skip
+def test_a_document_type_stays(prolog: str) -> None:
+    """It is never translated, and nothing that it names is read."""
+    text = f"{prolog}<A>some words</A>" if "DOCTYPE A" in prolog else f"{prolog}<a>some words</a>"
+    assert sources(text, "xml") == ["some words"] and copied(text, "xml") == text
+
+
+def test_references_of_a_document_type_stay() -> None:
+    for declared in ('[<!ENTITY b "c">]', '[<!ENTITY b SYSTEM "file:///etc/passwd">]', 'SYSTEM "x.dtd"'):
+        text = f"<!DOCTYPE a {declared}><a>some &b; words &lt; more</a>"
+        (unit,) = units(text, "xml")
+        assert "&b;" in unit.phrases and copied(text, "xml") == text
+
+
+@pytest.mark.parametrize("rules, expected", [
+    (ElementRules(), ["A title", "It is", "split.", "One. Two.", "not this"]),
+    (ElementRules(kept=frozenset({"raw", "t"})), ["It is", "split.", "One. Two."]),
+    (ElementRules(non_splitting=frozenset({"s"})), ["A title", "It is split.", "One. Two.", "not this"]),
+    (ElementRules(splitting=frozenset({"t"}), is_automatic=False), ["A title", "It is split. One. Two. not this"]),
+    (ElementRules(splitting=frozenset({"b"})), ["A title", "It is", "split.", "One.", "Two.", "not this"]),
+    (ElementRules(splitting=frozenset({"x"})), ["A title", "It", "is", "split.", "One. Two.", "not this"]),
+    (ElementRules(is_automatic=False), ["A title It is split. One. Two. not this"]),
+])  # fmt: skip
+def test_elements_follow_the_rules_for_their_names(rules: ElementRules, expected: list[str]) -> None:
+    text = "<d><t>A title</t> <p><s>It<x/> is</s> <s>split.</s></p> <p>One. <b>Two.</b></p> <raw>not this</raw></d>"
+    parts = parse(text, "xml", rules=rules)
+    assert [part.source for part in parts if isinstance(part, MarkedText)] == expected
+    assert "".join(p if isinstance(p, str) else "".join(t.raw for t in p.tokens) for p in parts) == text
+
+
+@pytest.mark.parametrize("rules, expected", [
+    (ElementRules(), ["some words", "to learn", "a few more"]),
+    (ElementRules(kept=frozenset({"p"})), ["a few more"]),
+    (ElementRules(kept=frozenset({"b"})), ["some words", "to learn", "a few more"]),
+    (ElementRules(non_splitting=frozenset({"p"})), ["some words to learn", "a few more"]),
+    (ElementRules(splitting=frozenset({"b"})), ["some", "words", "to learn", "a few more"]),
+    (ElementRules(splitting=frozenset({"div"}), is_automatic=False), ["some words to learn", "a few more"]),
+])  # fmt: skip
+def test_elements_of_html_follow_the_rules(rules: ElementRules, expected: list[str]) -> None:
+    text = "<p>some <b>words</b></p> <p>to learn</p><div>a few more</div>"
+    assert [part.source for part in parse(text, "html", rules=rules) if isinstance(part, MarkedText)] == expected
+
+
 def test_html_is_cut_at_blocks() -> None:
     text = "<div> <h1 title='a > b'>A <b>b</b> </h1>\n c <br>d<ul><li>e<li>f <b>g<br>h</b></ul><p>&nbsp;<p>i</div> j\n"
     assert sources(text) == ["A b", "c", "d", "e", "f g\nh", "i", "j"]
@@ -230,7 +284,10 @@ def test_nul_is_replaced() -> None:
     ("a\n<b>c", "xml", r"not well-formed in line 2 \(mismatched tag\)"),
     ("a & b", "xml", "not well-formed"),
     ("&nbsp;", "xml", r"\(undefined entity\)"),
-    ("<!DOCTYPE x [<!ENTITY y 'z'>]><x>&y;</x>", "xml", "leave out any DTD"),
+    ("<!DOCTYPE x><x>&nbsp;</x>", "xml", r"\(undefined entity\); correct it$"),
+    ("<x>a <!DOCTYPE x></x>", "xml", "not well-formed in line 1"),
+    ("<!DOCTYPE x [<x>a</x>", "xml", "not well-formed in line 1"),
+    (LAUGHS, "xml", "limit on input amplification factor"),
     ("a\0", "xml", "not well-formed"),
     ("\ud800", "xml", "not well-formed"),
     ("</x><x>", "xml", "not well-formed"),

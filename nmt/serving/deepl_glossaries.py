@@ -1,0 +1,111 @@
+"""The glossaries of --glossary in the protocol of DeepL: clients list them and use them by their ids."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from fastapi import APIRouter, Response
+from starlette.exceptions import HTTPException
+
+from nmt.serving.answers import DEEPL_FAILURES
+from nmt.serving.service import Service
+from nmt.text.languages import base_language
+
+_TSV = "text/tab-separated-values"
+_REFUSAL = "requests cannot change glossaries; start the server with --glossary NAME=FILE"
+
+
+def glossary_names(service: Service) -> dict[str, str]:
+    """Returns the names of glossaries by their ids, which stay the same when the server starts again."""
+    return {str(uuid5(NAMESPACE_URL, name)): name for name in service.glossaries}
+
+
+def glossary_routes(service: Service) -> APIRouter:
+    """Returns the routes of glossaries.
+
+    A file of terms names no languages, so a glossary has a dictionary for each pair of languages that a single model
+    translates. Version 2 of the protocol has glossaries of one pair only.
+    """
+    router = APIRouter(tags=["deepl"], responses=DEEPL_FAILURES)
+    names = glossary_names(service)
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    direct = [pair for pair, path in service.paths.items() if len(path) == 1] if names else []
+    pairs = [{"source_lang": source, "target_lang": target} for source, target in direct]
+
+    def tsv(name: str) -> str:
+        return "\n".join(f"{term}\t{forms[0]}" for term, forms in service.glossaries[name].terms.items())
+
+    def multilingual(id: str) -> dict[str, Any]:
+        if id not in names:
+            raise HTTPException(404, f"there is no glossary {id!r:.60}; GET /v3/glossaries lists the glossaries")
+        dictionaries = [pair | {"entry_count": len(service.glossaries[names[id]].terms)} for pair in pairs]
+        return {"glossary_id": id, "name": names[id], "creation_time": started, "dictionaries": dictionaries}
+
+    def monolingual(id: str) -> dict[str, Any]:
+        glossary = multilingual(id)
+        if len(pairs) > 1:
+            raise HTTPException(404, f"the glossary {id!r:.60} has several pairs of languages; use /v3/glossaries")
+        (dictionary,) = glossary.pop("dictionaries")
+        return glossary | {"ready": True} | dictionary
+
+    @router.get("/v2/glossary-language-pairs")
+    async def language_pairs() -> dict[str, Any]:
+        """Lists the pairs of languages of the glossaries."""
+        return {"supported_languages": pairs}
+
+    @router.get("/v2/glossaries")
+    async def monolingual_glossaries() -> dict[str, Any]:
+        """Lists the glossaries. It lists none if they have several pairs of languages."""
+        return {"glossaries": [monolingual(id) for id in names if len(pairs) == 1]}
+
+    @router.get("/v2/glossaries/{id}")
+    async def monolingual_glossary(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
+        return monolingual(id)
+
+    terms: dict[int | str, dict[str, Any]] = {200: {"content": {_TSV: {"schema": {"type": "string"}}}}}
+
+    @router.get("/v2/glossaries/{id}/entries", response_class=Response, responses=terms)
+    async def monolingual_entries(id: str) -> Response:
+        """Lists the terms of a glossary and the first form of each translation."""
+        return Response(tsv(monolingual(id)["name"]), media_type=_TSV)
+
+    @router.get("/v3/glossaries")
+    async def glossaries() -> dict[str, Any]:
+        """Lists the glossaries."""
+        return {"glossaries": [multilingual(id) for id in names]}
+
+    @router.get("/v3/glossaries/{id}")
+    async def glossary(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
+        return multilingual(id)
+
+    @router.get("/v3/glossaries/{id}/entries")
+    async def entries(id: str, source_lang: str, target_lang: str) -> dict[str, Any]:
+        """Lists the terms of a glossary and the first form of each translation."""
+        name = multilingual(id)["name"]
+        pair = {"source_lang": base_language(source_lang), "target_lang": base_language(target_lang)}
+        if pair not in pairs:
+            raise HTTPException(404, f"the glossary {id!r:.60} has no dictionary for these languages")
+        return {"dictionaries": [pair | {"entries": tsv(name), "entries_format": "tsv"}]}
+
+    @router.post("/v2/glossaries", status_code=403)
+    @router.post("/v3/glossaries", status_code=403)
+    async def create() -> None:
+        """Refuses to create a glossary."""
+        raise HTTPException(403, _REFUSAL)
+
+    async def change(id: str) -> None:
+        """Refuses to change a glossary."""
+        multilingual(id)
+        raise HTTPException(403, _REFUSAL)
+
+    for method, path in (
+        ("DELETE", "/v2/glossaries/{id}"),
+        ("DELETE", "/v3/glossaries/{id}"),
+        ("PATCH", "/v3/glossaries/{id}"),
+        ("DELETE", "/v3/glossaries/{id}/dictionaries"),
+        ("PUT", "/v3/glossaries/{id}/dictionaries"),
+    ):
+        router.add_api_route(path, change, methods=[method], status_code=403)
+    return router
