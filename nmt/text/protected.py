@@ -135,8 +135,8 @@ def with_protected(
     """Returns the translation with every protected word of the source, and the links between words of both.
 
     A word that the translation has stays where it is, apart from other letters and digits, unless the source joins them
-    too. A damaged copy of a word is replaced. A word that is missing is inserted behind the translation of the word
-    before it, or at the same share of the length if there are no links.
+    too. A damaged copy of a word, or the translation of ordinary words, is replaced. A word that is missing is inserted
+    behind the translation of the word before it, or at the same share of the length if there are no links.
 
     Args:
         words: where the protected words are in the source.
@@ -153,8 +153,11 @@ def with_protected(
         else:
             missing.append(word)
     for word in sorted(missing):
-        span = _damaged(source[slice(*word)], translation, copies) or _gap(
-            source, word, translation, links, copies, spaces=spaces
+        span = _damaged(source[slice(*word)], translation, copies)
+        span = (
+            span
+            or _translated(source, word, translation, links, copies)
+            or _gap(source, word, translation, links, copies, spaces=spaces)
         )
         copies.append(_Copy(*span, *word))
     return _written(source, translation, sorted(copies), links, spaces=spaces)
@@ -215,6 +218,26 @@ def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | Non
             if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
                 best, most = (start, start + len(written)), ratio
     return best
+
+
+# Ordinary words, which stay because markup says so, and which a model translates.
+_ORDINARY = regex.compile(r"[^\W\d_][\w'’ -]*")
+
+
+def _translated(
+    source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy]
+) -> Span | None:
+    """Returns where ordinary words are translated: at consecutive words that are linked to them, and not many more."""
+    if not links or not _ORDINARY.fullmatch(source, *word):
+        return None
+    first, last = (len(RAW_WORD.findall(source[: edge + 1])) - 1 for edge in (word[0], word[1] - 1))
+    linked = sorted(target for target, origin in links.items() if first <= origin <= last)
+    spans = [match.span() for match in RAW_WORD.finditer(translation)]
+    if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
+        return None
+    start, stop = spans[linked[0]][0], spans[linked[-1]][1]
+    stop = start + len(translation[start:stop].rstrip(".,;:!?"))
+    return (start, stop) if _is_free(start, stop, copies) else None
 
 
 def _gap(

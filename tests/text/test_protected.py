@@ -86,6 +86,16 @@ def test_missing_words_are_inserted_by_the_alignment() -> None:
     )  # fmt: skip
 
 
+def test_the_translation_of_ordinary_words_is_replaced() -> None:
+    """Such words stay because markup says so."""
+    source, links = "A man in a hat sings", {0: 0, 1: 1, 2: 2, 3: 4, 4: 5}
+    kept, moved = with_protected(source, [(2, 14)], "Ein Mann mit Hut, singt", links, spaces=True)
+    assert kept == "Ein man in a hat, singt"
+    assert moved == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
+    scattered = {0: 0, 1: 1, 2: 5, 3: 4}
+    assert "man in a hat" in with_protected(source, [(2, 14)], "Ein Mann singt Hut", scattered, spaces=True)[0]
+
+
 @pytest.mark.parametrize("source, translation, expected", [
     ("Hello {name}!", "你好！", "你好{name}！"),
     ("Hello {name}!", "{name}你好！", "{name}你好！"),
