@@ -104,10 +104,10 @@ _CODE_PAGES = {
 def code_page(data: bytes, lang: str) -> str:
     """Returns the encoding that Windows had for a language if text may be in it, or else UTF-8 or an empty text.
 
-    It is UTF-8 if most characters that are not ASCII are right in it.
+    It is UTF-8 if at most a third of the characters that are not ASCII are wrong in it.
     """
     text = data.decode(errors="replace")
-    if 2 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore")):
+    if 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore")):
         return "UTF-8"
     pages = (page for languages, page in _CODE_PAGES.items() if base_language(lang) in languages.split())
     page = next(pages, "CP1252")

@@ -193,7 +193,7 @@ def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]
         while (end := _END_TAG.search(body[-99:])) and not re.search(rf"<{end[1]}[\s.>]", body):
             body = body[: -len(end[0])].rstrip(_AT_END)
         text = _Text(offset + inner, body, tag, is_new or bool(re.search("[{♪]", raw[begin:inner])), True, is_sound)
-        if has_letters(text.visible):
+        if has_letters(unescape(text.visible)):
             is_end = "♪" in raw[inner + len(body) : stop] or _SENTENCE_END.search(text.visible)
             yield text._replace(ends=bool(is_end))
 
