@@ -321,6 +321,9 @@ def _with_whole_words(content: Sequence[Inline], protected: Protected) -> Iterat
         for start, stop in protected.spans(text)
         if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]
     ]
+    if not words:
+        yield from content
+        return
 
     def between(start: int, stop: int, *, with_edges: bool) -> Iterator[Inline]:
         for begin, inline, own in zip(starts, content, texts, strict=False):

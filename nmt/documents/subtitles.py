@@ -61,6 +61,7 @@ _MARK = regex.compile(
     rf"|{_SPEAKER}|(?P<dash>(?<=[.!?…][\"'”»]? )[-–—]\s*(?=[\"'“«¿¡]*[\p{{Lu}}\p{{Lo}}]))",
     regex.MULTILINE,
 )
+_SIGN = re.compile("[-–—♪:：(（［【[]|>>|&gt;|<v")  # without one of these, a cue has no mark
 _START = re.compile(r"(?:\s|\{\\[^{}]*\}|♪)*")
 _AT_END = "♪" + "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _END_TAG = re.compile(r"</([a-zA-Z]\w*)>\Z")
@@ -177,7 +178,7 @@ def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern
 def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
     """Yields the texts in a part of a cue that have letters."""
     spans, start, begins, has_dash = list[tuple[int, int, bool, bool]](), 0, False, False
-    for mark in _MARK.finditer(raw):
+    for mark in _MARK.finditer(raw) if _SIGN.search(raw) else ():
         if mark["dash"] and not has_dash:  # it is no speaker's
             continue
         has_dash |= "-" in (mark["speaker"] or "").translate({0x2013: "-", 0x2014: "-"})
