@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from nmt.documents.document import Document, Passage, has_letters
+from nmt.text.words import is_blank
 
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
 
@@ -71,6 +72,10 @@ def plain(content: Iterable[Inline]) -> str:
     return "".join(inline if isinstance(inline, str) else plain(getattr(inline, "content", ())) for inline in content)
 
 
+def _has_words(inline: Inline) -> bool:
+    return bool(getattr(inline, "words", "")) or not is_blank(unescape(plain([inline])))
+
+
 def paired(content: Iterable[Inline]) -> list[Inline]:
     """Joins each opening leaf, the closing leaf with the same key, and the content between them into a group.
 
@@ -123,7 +128,7 @@ class Content:
             if kind == "end" or (kind == "break" and not following.islower()):
                 cuts.append(i + 1)
         for text in (content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
-            words = [i for i, inline in enumerate(text) if plain([inline]).strip() or getattr(inline, "words", "")]
+            words = [i for i, inline in enumerate(text) if _has_words(inline)]
             start, stop = (words[0], words[-1] + 1) if words else (0, 0)
             core: Sequence[Inline | Fragment | Content] = text[start:stop]
             if has_letters(unescape(plain(text[start:stop]))):

@@ -12,6 +12,7 @@ import numpy as np
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
+from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
 from nmt.text.protected import Protected, Span
 from nmt.translate.units import Sentence, Translation, Unit
@@ -94,22 +95,71 @@ def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
     return lines, list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
 
 
-def decoded(data: bytes, options: ReadOptions) -> str:
-    """Returns the text of a file in UTF-8. Raises NmtError if it is in another encoding or has NUL bytes."""
+# The encodings that Windows had for languages before Unicode. For all other languages, it was CP1252.
+_CODE_PAGES = {
+    "ar fa ur": "CP1256", "az tr": "CP1254", "be bg mk ru sr uk": "CP1251", "bs cs hr hu pl ro sk sl sq": "CP1250",
+    "el": "CP1253", "et lt lv": "CP1257", "he": "CP1255", "ja": "CP932", "ko": "CP949", "th": "CP874", "vi": "CP1258",
+    "zh": "GB18030",
+}  # fmt: skip
+
+
+def code_page(data: bytes, lang: str) -> str:
+    """Returns the encoding that Windows had for a language if text may be in it, or else UTF-8 or an empty text.
+
+    It is UTF-8 if at most a third of the characters that are not ASCII are wrong in it.
+    """
+    text = data.decode(errors="replace")
+    if 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore")):
+        return "UTF-8"
+    pages = (page for languages, page in _CODE_PAGES.items() if base_language(lang) in languages.split())
+    page = next(pages, "CP1252")
     try:
-        text = data.decode("utf-8-sig")
+        data.decode(page)
+    except UnicodeDecodeError:
+        return ""
+    return page
+
+
+def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_nul: bool = False) -> str:
+    """Returns the text of a file, without its byte order mark.
+
+    Args:
+        encoding: of the file; by default the one that its byte order mark tells, or UTF-8.
+
+    Raises:
+        NmtError: the file is in another encoding, or has NUL bytes.
+    """
+    encoding = encoding or marked_encoding(data) or "utf-8"
+    try:
+        text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise NmtError(
-            f"{options.name} is not UTF-8 at byte {error.start:,}; convert it, such as with iconv --to-code UTF-8"
-        ) from error
-    if "\0" in text:
-        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; is it a text file?")
+        name = encoding.upper().replace("16-", "16")
+        likely = code_page(data, options.source_lang) if name == "UTF-8" else name
+        advice = f", such as with iconv -f {likely} -t UTF-8" if likely else " to UTF-8"
+        if likely == name:
+            advice = advice.replace("iconv", "iconv -c")  # which leaves out what is damaged
+        raise NmtError(f"{options.name} is not {name} at byte {error.start:,}; convert it{advice}") from error
+    if "\0" in text and not may_have_nul:
+        halves = {"UTF-16BE": data[::2], "UTF-16LE": data[1::2]}  # letters of Europe have a NUL byte in UTF-16
+        names = [name for name, half in halves.items() if 2 * half.count(0) > len(half)]
+        advice = f"convert it, such as with iconv -f {names[0]} -t UTF-8" if names else "is it a text file?"
+        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; {advice}")
     return text
 
 
-def encoded(text: str, data: bytes) -> bytes:
-    """Returns text in UTF-8, with a byte order mark if `data` has one."""
-    return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
+def encoded(text: str, data: bytes, encoding: str = "") -> bytes:
+    """Returns text in the encoding, and with the byte order mark, of `data`.
+
+    Args:
+        encoding: as for `decoded`. If it lacks a character, the text gets UTF-8 with a byte order mark.
+    """
+    if encoding:
+        try:
+            return text.encode(encoding)
+        except UnicodeEncodeError:
+            return BOM_UTF8 + text.encode(errors="replace")
+    marked = marked_encoding(data)
+    return f"{chr(0xFEFF) * bool(marked)}{text}".encode(marked or "utf-8", errors="replace")
 
 
 def marked_encoding(data: bytes) -> str:

@@ -8,13 +8,14 @@ of a link is translated, whether the link is a field or an element.
 import re
 import struct
 import zlib
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from html import escape, unescape
 from io import BytesIO
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from lzma import LZMAError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
@@ -24,6 +25,7 @@ from nmt.documents.document import Document, ReadOptions, has_letters, literal
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
+from nmt.text.protected import Protected
 
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
@@ -76,12 +78,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
     trees: dict[str, Element] = {}
     slots: list[Slot] = []
     for name, content_type in _types(contents, options.name).items():
-        if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES) and name in contents:
+        if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES):
             tree = trees[name] = parsed(contents[name], f"{options.name}, part {name},")
             if content_type == _PROPERTIES:
                 slots += [_slot_of(title, "text") for title in tree.iter(_TITLE)]
             else:
-                part = _TextPart(tree)
+                part = _TextPart(tree, options.protected)
                 part.set_language(options)
                 slots += part.slots() if content_type != _STYLES else ()
 
@@ -121,41 +123,52 @@ def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
 
 
 def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
-    """Returns the content type of each part that has its own. Raises NmtError if this is no text document."""
+    """Returns the content type of each part. Raises NmtError if this is no text document."""
     listing = "[Content_Types].xml"
     if listing not in contents:
         raise NmtError(f"{name} has no part {listing}, so that it is not a DOCX file; save it as .docx")
     root = parsed(contents[listing], f"{name}, part {listing},")
-    overrides = [element for element in root if local_name(element) == "Override"]
-    types = {e.get("PartName", "").removeprefix("/"): e.get("ContentType", "") for e in overrides}
+    overrides, defaults = (
+        {e.get(key, "").lower(): e.get("ContentType", "") for e in root.iterfind(f"{{*}}{tag}")}
+        for tag, key in (("Override", "PartName"), ("Default", "Extension"))
+    )
+    # Names that differ in capitals only are the same.
+    types = {
+        part: overrides.get(f"/{part}".lower()) or defaults.get(part.rpartition(".")[2].lower(), "")
+        for part in contents
+    }
     if any("macro" in kind or "vbaProject" in kind for kind in types.values()) or "word/vbaProject.bin" in contents:
         raise NmtError(f"{name} has macros, which may depend on the text; save it as .docx without macros")
-    main = [part for part, kind in types.items() if kind in _MAIN]
-    if not main or main[0] not in contents:
+    if not set(types.values()) & set(_MAIN):
         raise NmtError(f"{name} has no part with the text of a document; save it as .docx")
     return types
 
 
 def _slot_of(element: Element, name: str) -> Slot:
     """Returns the slot of an attribute, or of the text, of an element."""
-    text = (element.text if name == "text" else element.get(name)) or ""
+    text = _text_of(element) if name == "text" else element.get(name, "")
     lines = list(map(literal, text.split("\n"))) if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
 
     def put(translations: Iterator[str]) -> None:
         translation = text_only("\n".join(unescape(next(translations)) for _ in lines))
         if name == "text":
-            element.text = translation
+            element[:], element.text = [], translation
         else:
             element.set(name, translation)
 
     return Slot(lines, put)
 
 
+def _text_of(element: Element) -> str:
+    """Returns the text directly in an element, also behind comments and instructions."""
+    return "".join(element.xpath("text()"))
+
+
 class _TextPart:
     """A part of the package with paragraphs."""
 
-    def __init__(self, root: Element) -> None:
-        self._root = root
+    def __init__(self, root: Element, protected: Protected) -> None:
+        self._root, self._protected = root, protected
         self._word = f"{{{etree.QName(root).namespace}}}"  # the strict variant of the format has another namespace
 
     def set_language(self, options: ReadOptions) -> None:
@@ -195,14 +208,14 @@ class _TextPart:
                 content += self._run(child)
             elif name in ("smartTag", "customXml"):
                 content += self._inline(child)
-            elif name in _GROUPS or child.get(f"{self._word}instr", "").split()[:1] == ["HYPERLINK"]:
+            elif name in _GROUPS or (child.get(f"{self._word}instr") or "").split()[:1] == ["HYPERLINK"]:
                 content.append(Group(child, self._inline(child)))
             elif name in ("fldSimple", "oMath"):
-                content.append(Leaf(child, escape("".join(text.text or "" for text in child.iter("{*}t")))))
+                content.append(Leaf(child, escape("".join(map(_text_of, child.iter("{*}t"))))))
             elif name not in _DROPPED:
                 ends = _RANGE.fullmatch(name)
                 content.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
-        return list(map(self._resolved, paired(self._joined(content))))
+        return list(map(self._resolved, paired(_with_whole_words(list(self._joined(content)), self._protected))))
 
     def _run(self, run: Element) -> Iterator[Inline]:
         properties = run.find(f"{self._word}rPr")
@@ -211,7 +224,7 @@ class _TextPart:
         for child in run:
             name = local_name(child)
             if name in ("t", "noBreakHyphen"):
-                yield Group(own, [escape(child.text or "", quote=False) if name == "t" else "\u2011"])
+                yield Group(own, [escape(_text_of(child), quote=False) if name == "t" else "\u2011"])
             elif name == "ruby":  # its reading aid explains the source text
                 for base in child.iterfind("{*}rubyBase/{*}r"):
                     yield from self._run(base)
@@ -255,7 +268,7 @@ class _TextPart:
         children = [item.child if isinstance(item, _RunPart) else None for item in items]
         kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
         stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
-        code = "".join(child.text or "" for child in children[:stop] if child is not None)
+        code = "".join(_text_of(child) for child in children[:stop] if child is not None)
         if code.split()[:1] == ["HYPERLINK"]:
             return Group(_Link([start, *content[:stop]], [end]), content[stop:])
         return Leaf([start, *content, end], plain(content[stop:]))
@@ -294,6 +307,47 @@ class _TextPart:
         element.extend([] if run.properties is None else [deepcopy(run.properties)])
         element.append(child)
         return element
+
+
+def _with_whole_words(content: Sequence[Inline], protected: Protected) -> Iterator[Inline]:
+    """Yields runs and leaves, with one leaf for each protected word that is in several runs.
+
+    The ends of bookmarks and the like that are in the word move behind it.
+    """
+    texts = [_text_across(inline) for inline in content]
+    starts, text = list(accumulate(map(len, texts), initial=0)), "".join(texts)
+    words = [
+        (start, stop)
+        for start, stop in protected.spans(text)
+        if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]
+    ]
+    if not words:
+        yield from content
+        return
+
+    def between(start: int, stop: int, *, with_edges: bool) -> Iterator[Inline]:
+        for begin, inline, own in zip(starts, content, texts, strict=False):
+            part = own[max(0, start - begin) : max(0, stop - begin)]
+            run = _run_of(inline)
+            if run and part != own:
+                yield from [Group(run, [escape(part, quote=False)])] * bool(part)
+            elif part or (not own and start - with_edges < begin < stop + with_edges):
+                yield inline
+
+    for (_, last), (start, stop) in pairwise([(0, 0), *words, (len(text),) * 2]):
+        yield from between(last, start, with_edges=True)
+        word = list(between(start, stop, with_edges=False))
+        runs = [inline for inline in word if _run_of(inline)]
+        yield from [Leaf(runs, escape(text[start:stop], quote=False))] * bool(word)
+        yield from (inline for inline in word if not _run_of(inline))
+
+
+def _text_across(inline: Inline) -> str:
+    """Returns the text of a run, nothing for what may stand within a word, or NUL for other things."""
+    if _run_of(inline):
+        return unescape(plain([inline]))
+    name = local_name(inline.item) if isinstance(inline, Leaf) and etree.iselement(inline.item) else None
+    return "" if name == "" or (name and _RANGE.fullmatch(name)) else "\0"
 
 
 def _run_of(inline: Inline) -> _Run | None:

@@ -125,7 +125,7 @@ def _json(data: bytes, options: ReadOptions) -> Document:
                 chosen[value.text] = None
             else:
                 left_out.add(value.start)
-    to_ascii = data.isascii() and b"\\u" in data
+    to_ascii = text.isascii() and "\\u" in text
 
     def write(translations: Sequence[str]) -> bytes:
         rest, written, end = iter(translations), list[str](), 0

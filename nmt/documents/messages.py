@@ -14,6 +14,7 @@ from nmt.documents.content import Group, Inline, Leaf, flattened, paired, plain
 from nmt.documents.document import ReadOptions
 from nmt.text.icu import parse_icu
 from nmt.text.protected import Protected
+from nmt.text.words import is_blank
 
 _PERCENT = (
     r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
@@ -113,7 +114,9 @@ def _solid(inline: Inline) -> Inline:
     if not isinstance(inline, Group):
         return inline
     inner = list(map(_solid, inline.content))
-    if plain(inner).strip() or any(isinstance(i, Group) or (isinstance(i, Leaf) and _separates(i)) for i in inner):
+    if not is_blank(plain(inner)) or any(
+        isinstance(i, Group) or (isinstance(i, Leaf) and _separates(i)) for i in inner
+    ):
         return Group(inline.item, inner)
     return Leaf("".join(part if isinstance(part, str) else part.item for part in flattened([inline])))
 

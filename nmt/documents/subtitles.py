@@ -1,6 +1,8 @@
-"""Subtitles, SRT and WebVTT: the text of cues. Times, numbers, settings and comments stay.
+"""Subtitles, SRT and WebVTT: the text of cues. Times, numbers, settings, comments and names of speakers stay.
 
-A sentence that goes on over several cues is translated as a whole, and its translation is divided over these cues.
+A sentence that goes on over several cues is translated as a whole, and its translation is divided over these cues. What
+each speaker says, and each description of a sound, is a text of its own. A line of the cue before that is repeated, as
+in captions that roll, gets the same translation.
 """
 
 import re
@@ -10,150 +12,232 @@ from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+import regex
+
 from nmt.documents.content import Fragment, Inline, Leaf, LeafKind, flattened, paired
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, lines_of
+from nmt.documents.document import (
+    Document,
+    ReadOptions,
+    code_page,
+    decoded,
+    encoded,
+    has_letters,
+    lines_of,
+    marked_encoding,
+    spliced,
+)
 from nmt.errors import NmtError
+from nmt.text.words import is_blank
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
 _WIDTH = 42
-# The most cues that are translated together. Some files have no punctuation that ends sentences.
-_MOST_CUES = 6
+# The most texts that are translated together. Some files have no punctuation that ends sentences.
+_MOST_TEXTS = 6
 _TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d+:\d\d[,.]\d+")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
-# What stays at the beginning of a line: a position, a speaker's name or dash.
-_LEAD = re.compile(r"(?:\{\\[^{}]*\}|<v[\s.][^<>]*>|\s)*(?:[-–—]\s*)?")
-_DASH = re.compile(r"[-–—]\s*$")
+_TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
 _SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
 # Where text is cut: before a space, unless a dash follows, and before any character of scripts without spaces.
 _CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
+# What may stand before the mark of a speaker in a line.
+_BEFORE = r"^(?:[^\S\n]|\{\\[^{}]*\}|<(?!v[\s.])[^<>]*>)*+"
+# A name in capitals, such as `JOHN:`, `Dr. O'NEIL:` or `MAN #2 (V.O.):`.
+_NAME = (
+    r"[\[(（［]?(?:\p{Lu}\p{Ll}{1,3}\.? ?)?\p{Lu}[\p{Lu}\d.'’&/-]*+(?: [\p{Lu}\d#&][\p{Lu}\d.'’&/-]*+){0,3}"
+    r"(?: ?\([\p{Lu}. ]+\))?[\])）］]?(?::(?=\s|$)|：)\s*"
+)
+_CHEVRONS = r"(?:>{2,}|(?:&gt;){2,})\s*"
+# A name such as `John:` may be another word. It begins a text, and is translated.
+_SPEAKER = (
+    rf"(?P<speaker>{_BEFORE}(?:(?:[-–—♪][^\S\n]*+|{_CHEVRONS})++(?:{_NAME})?|{_NAME})|(?<!\S){_CHEVRONS}(?:{_NAME})?"
+    rf"|<v[\s.][^<>]*>\s*(?:[-–—]\s*)?(?:{_NAME})?|{_BEFORE}(?=\p{{Lu}}\p{{Ll}}+(?: \p{{Lu}}\p{{Ll}}+)?:\s))"
+)
+_BEHIND_SOUND = rf"(?![\p{{Lu}}\p{{Ll}}\d_:：])(?:\s*(?P<speaker>[-–—](?=\s)[^\S\n]*(?:{_NAME})?|{_NAME}))?"
+# What begins a text: a speaker, or the description of a sound, in round brackets where a line begins or in capitals.
+_MARK = regex.compile(
+    rf"{_SPEAKER}?(?<!\w)[\[［【](?P<sound>(?=[^\[\]］】]*?\p{{L}})[^\[\]［【］】]*+)[\]］】]{_BEHIND_SOUND}"
+    rf"|{_SPEAKER}?(?<!\w)[(（](?P<sound>(?=[^()）]*?\p{{Lu}}{{2}})[^()（）\p{{Ll}}]*+)[)）]{_BEHIND_SOUND}"
+    rf"|(?:{_SPEAKER}|{_BEFORE})[(（](?P<sound>(?=[^()）]*?\p{{L}})[^()（）]*+)[)）]{_BEHIND_SOUND}"
+    rf"|{_SPEAKER}|(?P<dash>(?<=[.!?…][\"'”»]? )[-–—]\s*(?=[\"'“«¿¡]*[\p{{Lu}}\p{{Lo}}]))",
+    regex.MULTILINE,
+)
+_SIGN = re.compile("[-–—♪:：(（［【[]|>>|&gt;|<v")  # without one of these, a cue has no mark
+_START = re.compile(r"(?:\s|\{\\[^{}]*\}|♪)*")
+_AT_END = "♪" + "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+_END_TAG = re.compile(r"</([a-zA-Z]\w*)>\Z")
 
 
-class _Utterance(NamedTuple):
-    """The text of a cue, or what one of its speakers says.
+class _Text(NamedTuple):
+    """What a speaker says in a cue, or the description of a sound.
 
     Attributes:
-        lead: what stays before the text.
+        start: where it begins in the file.
+        raw: how the file writes it.
+        tag: what tags look like.
+        begins: whether another speaker or place begins here, so that no sentence goes on.
+        ends: whether a sentence ends here.
+        is_sound: whether it is the description of a sound.
         is_alone: whether it is the whole cue.
+        repeated: the number of the text that it repeats.
     """
 
-    cue: int
-    lead: str
-    lines: list[str]
-    is_alone: bool
+    start: int
+    raw: str
+    tag: re.Pattern[str]
+    begins: bool
+    ends: bool
+    is_sound: bool
+    is_alone: bool = False
+    repeated: int | None = None
 
     @property
     def text(self) -> str:
         """The text on one line."""
-        return " ".join(" ".join([self.lines[0][len(self.lead) :], *self.lines[1:]]).split())
+        return re.sub(r"[ \t\r\n]+", " ", self.raw)
 
     @property
     def visible(self) -> str:
         """The text without tags. A line break counts as the space that the passage has there."""
-        return _TAG.sub(lambda tag: " " * ((tag[3] or "").lower() == "br"), self.text)
+        return self.tag.sub(lambda tag: " " * ((tag[3] or "").lower() == "br"), self.text)
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """Returns the document in a file of SRT or WebVTT."""
-    file = decoded(data, options)
-    lines, starts = lines_of(file)
-    cues = list(_cues([line for line, _ in lines]))
-    # Where the text of each cue begins and ends in the file.
-    spans = [(starts[first], starts[last] - len(lines[last - 1][1])) for first, last in cues]
+    """Returns the document in a file of SRT or WebVTT.
+
+    Programs write SRT in the encoding of Windows for its language if it has no byte order mark and is not in UTF-8.
+    """
+    is_vtt = b"WEBVTT" in data[:9]
+    page = "" if is_vtt or marked_encoding(data) else code_page(data, options.source_lang)
+    encoding = page if page != "UTF-8" else ""
+    file = decoded(data, options, encoding, may_have_nul=is_vtt)  # the standard of WebVTT allows it
     is_vtt = file.startswith("WEBVTT")
-    if file.strip() and not is_vtt and not cues:
+    lines, starts = lines_of(file)
+    if not (is_vtt or is_blank(file) or any(_TIMES.match(line) for line, _ in lines)):
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    texts = ([line for line, _ in lines[slice(*cue)]] for cue in cues)
-    groups = [_CueGroup(group, has_entities=is_vtt) for group in _groups(texts)]
-    passages = [passage for group in groups if group.has_text for passage in group.fragment.passages]
-    line_end = lines[0][1] or "\n"
+    cues = [[(starts[i], starts[i] + len(lines[i][0])) for i in cue] for cue in _cues([line for line, _ in lines])]
+    texts = list(_texts(file, cues, _TAG_OF_VTT if is_vtt else _TAG))
+    groups = [(numbers, _CueGroup([texts[i] for i in numbers], has_entities=is_vtt)) for numbers in _groups(texts)]
+    passages = [passage for _, group in groups for passage in group.fragment.passages]
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, end, last_cue = iter(translations), list[str](), 0, -1
-        for group in groups:
-            for utterance, text in zip(group.utterances, group.translated(rest), strict=True):
-                start, stop = spans[utterance.cue]
-                written.append(file[end:start] if utterance.cue != last_cue else line_end)
-                if text == utterance.text:
-                    written.append(line_end.join(utterance.lines))
-                else:
-                    length = len(_TAG.sub("", text))
-                    is_wrapped = utterance.is_alone and length > _WIDTH
-                    first, *others = filter(None, _cut(text, [length / 2])) if is_wrapped else [text]
-                    written.append(line_end.join([utterance.lead + first, *others]))
-                end, last_cue = stop, utterance.cue
-        return encoded("".join([*written, file[end:]]), data)
+        rest, new, changes = iter(translations), dict[int, str](), dict[tuple[int, int], str]()
+        for numbers, group in groups:
+            new |= zip(numbers, group.translated(rest), strict=True)
+        for i, text in enumerate(texts):
+            original = i if text.repeated is None else text.repeated
+            translation = new[original]
+            if translation != texts[original].text:
+                has_tags = original == i or text.tag.search(text.raw)
+                shown = translation if has_tags else text.tag.sub("", translation)
+                length = len(_TAG.sub("", shown))
+                is_wrapped = length > _WIDTH and (text.is_alone or "\n" in text.raw)
+                wrapped = filter(None, _cut(shown, [length / 2])) if is_wrapped else [shown]
+                changes[text.start, text.start + len(text.raw)] = (lines[0][1] or "\n").join(wrapped)
+        return encoded(spliced(file, changes), data, encoding)
 
     return Document(passages, write)
 
 
-def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yields the range of the lines of text of each cue."""
+def _cues(lines: Sequence[str]) -> Iterator[range]:
+    """Yields the lines of text of each cue, without blank lines around them. An empty line ends a cue."""
     times = [i for i, line in enumerate(lines) if _TIMES.match(line)]
     for time, following in pairwise([*times, len(lines) + 1]):
         last = time + 1
-        while last < min(following, len(lines)) and lines[last].strip():
+        while last < min(following, len(lines)) and lines[last]:
             last += 1
         if last == following and lines[last - 1].strip().isdecimal():  # the number of the next cue
             last -= 1
-        yield time + 1, last
+        shown = [i for i in range(time + 1, last) if not is_blank(lines[i])]
+        if shown and not any("\0" in lines[i] for i in shown):
+            yield range(shown[0], shown[-1] + 1)
 
 
-def _lead(line: str) -> str:
-    lead = _LEAD.match(line)
-    return lead[0] if lead else ""
+def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern[str]) -> Iterator[_Text]:
+    """Yields the texts of cues in order. Of each cue, the lines' beginnings and ends are given."""
+    shown = [[" ".join(tag.sub("", file[slice(*line)]).split()) for line in cue] for cue in cues]
+    counts = [
+        max(count for count in range(min(len(before), len(cue)) + 1) if before[len(before) - count :] == cue[:count])
+        for before, cue in pairwise([[], *shown, []])
+    ]  # of the lines at the beginning of each cue that repeat the end of the one before
+    before: list[list[int]] = []  # the numbers of the texts in each line of the cue before
+    number = 0
+    for i, cue in enumerate(cues):
+        rolls = any(counts[i : i + 2])
+        own: list[list[int]] = []
+        for line, (start, stop) in enumerate(cue if rolls else [(cue[0][0], cue[-1][1])]):
+            texts = list(_of_speakers(file[start:stop], start, tag))
+            repeated = before[len(before) - counts[i] + line] if line < counts[i] else []
+            own.append(repeated if len(repeated) == len(texts) else [*range(number, number + len(texts))])
+            for text, original in zip(texts, own[-1], strict=True):
+                is_alone = not rolls and len(texts) == 1
+                yield text._replace(is_alone=is_alone, repeated=original if original < number else None)
+                number += 1
+        before = own
 
 
-def _groups(cues: Iterable[list[str]]) -> list[list[_Utterance]]:
-    """Returns the utterances that are translated together, in order. Cues without letters stay as they are.
-
-    A dash begins what another speaker says. A cue without dashes is a single utterance.
-    """
-    groups: list[list[_Utterance]] = []
-    for cue, lines in enumerate(cues):
-        starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
-        utterances = [
-            _Utterance(cue, _lead(lines[first]), lines[first:last], len(starts) == 1)
-            for first, last in pairwise([*starts, len(lines)])
-        ]
-        if not has_letters("".join(utterance.visible for utterance in utterances)):
+def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
+    """Yields the texts in a part of a cue that have letters."""
+    spans, start, begins, has_dash = list[tuple[int, int, bool, bool]](), 0, False, False
+    for mark in _MARK.finditer(raw) if _SIGN.search(raw) else ():
+        if mark["dash"] and not has_dash:  # it is no speaker's
             continue
-        for utterance in utterances:
-            group = groups[-1] if groups else []
-            has_room = 0 < len(group) < _MOST_CUES and group[-1].is_alone
-            goes_on = has_room and utterance.is_alone and not utterance.lead
-            if goes_on and not _SENTENCE_END.search(group[-1].visible):
-                group.append(utterance)
-            else:
-                groups.append([utterance])
+        has_dash |= "-" in (mark["speaker"] or "").translate({0x2013: "-", 0x2014: "-"})
+        spans.append((start, mark.start(), begins, False))
+        if mark["sound"]:
+            spans.append((*mark.span("sound"), True, True))
+        start, begins = mark.end(), mark["dash"] is not None or mark["speaker"] is not None
+    for begin, stop, is_new, is_sound in [*spans, (start, len(raw), begins, False)]:
+        before = _START.match(raw, begin, stop)
+        inner = before.end() if before else begin
+        body = raw[inner:stop].rstrip(_AT_END)
+        # An element that begins before the text ends behind it.
+        while (end := _END_TAG.search(body[-99:])) and not re.search(rf"<{end[1]}[\s.>]", body):
+            body = body[: -len(end[0])].rstrip(_AT_END)
+        text = _Text(offset + inner, body, tag, is_new or bool(re.search("[{♪]", raw[begin:inner])), True, is_sound)
+        if has_letters(unescape(text.visible)):
+            is_end = "♪" in raw[inner + len(body) : stop] or _SENTENCE_END.search(text.visible)
+            yield text._replace(ends=bool(is_end))
+
+
+def _groups(texts: Sequence[_Text]) -> list[list[int]]:
+    """Returns the numbers of the texts that are translated together, in order."""
+    groups: list[list[int]] = []
+    sentence: list[int] = []  # the texts of the sentence that may go on
+    for i, text in enumerate(texts):
+        if text.repeated is not None:
+            continue
+        goes_on = 0 < len(sentence) < _MOST_TEXTS and not texts[sentence[-1]].ends and not text.begins
+        if goes_on:
+            sentence.append(i)
+        else:
+            groups.append([i])
+            sentence = sentence if text.is_sound else groups[-1]
     return groups
 
 
 class _CueGroup:
-    def __init__(self, utterances: list[_Utterance], *, has_entities: bool) -> None:
-        self.utterances = utterances
+    def __init__(self, texts: list[_Text], *, has_entities: bool) -> None:
+        self._texts = texts
         self._escaped: Callable[[str], str] = str if has_entities else partial(escape, quote=False)
         self._unescaped: Callable[[str], str] = str if has_entities else unescape
-        self.has_text = any(has_letters(utterance.visible) for utterance in utterances)
 
     @property
     def fragment(self) -> Fragment:
-        """The text of all utterances. It is made when it is needed, because it takes much memory."""
+        """The text of all texts. It is made when it is needed, because it takes much memory."""
         content, start = list[Inline](), 0
-        text = " ".join(utterance.text for utterance in self.utterances)
-        for tag in _TAG.finditer(text):
+        text = " ".join(text.text for text in self._texts)
+        for tag in self._texts[0].tag.finditer(text):
             name = tag[3]
             is_break = (name or "").lower() == "br"
             kind: LeafKind = "break" if is_break else "close" if tag[2] else "open" if name else "mark"
-            content += [self._escaped(text[start : tag.start()]), Leaf(tag[0], kind=kind, key=name)]
+            content += [self._escaped(text[start : tag.start()]), Leaf(tag[0], kind=kind, key=name or tag[0][0])]
             start = tag.end()
         return Fragment(paired([*content, self._escaped(text[start:])]))
 
     def translated(self, translations: Iterator[str]) -> list[str]:
-        """Returns the next translation, divided in proportion to the lengths of the utterances."""
-        if not self.has_text:
-            return [utterance.text for utterance in self.utterances]
+        """Returns the next translation, divided in proportion to the lengths of the texts."""
         translation = next(translations)
-        ends = list(accumulate(len(self._escaped(utterance.visible)) + 1 for utterance in self.utterances))
+        ends = list(accumulate(len(self._escaped(text.visible)) + 1 for text in self._texts))
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
         texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
         # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.

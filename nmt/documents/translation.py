@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,10 +104,18 @@ def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, co
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
         document = read_document(data, files.format or format_of(name), options)
         return Report(path, output, document, sentences.add(document))
-    except NmtError as error:
-        return Report(path, output, None, failure=str(error))
     except OSError as error:
         return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
+    except Exception as error:
+        return Report(path, output, None, failure=_failure(name, error))
+
+
+def _failure(name: str, error: Exception) -> str:
+    """Returns why a document cannot be translated. Of a bug, which must not harm others, the traceback is shown."""
+    if isinstance(error, NmtError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"{name} cannot be translated because of a fault in nmt ({error!r:.100}); please report it"
 
 
 def translate(
@@ -153,7 +162,12 @@ def translate(
         for key, record in zip(sentences.keys, records, strict=True):
             sentences.translate(key, TranslatedLine.of(record).translations[0])
         for report, document in documents:
-            content = sentences.written(document)
+            try:
+                content = sentences.written(document)
+            except Exception as error:
+                failure = _failure(name_of(report.path), error)
+                reports[reports.index(report)] = report._replace(document=None, failure=failure)
+                continue
             folder = Path(report.output).parent
             with writing(folder, "correct that and start the same command again"):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from nmt.documents.messages import grouped, parts, with_categories
 from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
+from nmt.text.words import is_blank
 
 _CONTAINERS = ("g", "mrk", "pc")
 # Elements that begin or end something, and the attribute of the end that names the beginning.
@@ -90,9 +91,9 @@ def _segments(target: Element) -> list[Element]:
 def _is_empty(target: Element | None) -> bool:
     """Returns whether a target, or a segment of one, has no content yet. Some tools write elements without text."""
     if target is None or local_name(target) == "mrk":
-        return target is None or not "".join(target.itertext()).strip()
+        return target is None or is_blank("".join(target.itertext()))
     elements = [child for child in target.iter("*") if child is not target]
-    return not "".join(target.itertext()).strip() and all(local_name(child) in _CONTAINERS for child in elements)
+    return is_blank("".join(target.itertext())) and all(local_name(child) in _CONTAINERS for child in elements)
 
 
 def _is_kept(element: Element, *, inherits: bool = False) -> bool:
@@ -146,7 +147,7 @@ class _Segment:
                 end = next(ends, child) if name == "sm" else child
                 stop = self._file.places[end].stop
                 words = unescape(re.sub("<[^>]*>", "", self._file.text[inner.inside : stop]))
-            if name in _CONTAINERS and not words and "".join(child.itertext()).strip():
+            if name in _CONTAINERS and not words and not is_blank("".join(child.itertext())):
                 self._add(Leaf(self._file.text[inner.start : inner.inside]), inner.start, inner.inside, 1)
                 self._read(child)
                 self._add(Leaf(self._file.text[inner.end : stop]), inner.end, stop, -1)

@@ -247,6 +247,51 @@ def test_a_paragraph_may_have_several_texts(content: str, passages: list[str], t
     assert result(content) == translation
 
 
+@pytest.mark.parametrize("content, passages, translation", [
+    (run("Hi to {na") + run("me}, b", BOLD), ['Hi to <x0 translate="no">{name}</x0><g1>, b</g1>'], "HI TO {name}, B"),
+    (LINK + run("see https://x.o") + run("rg/a b", BOLD) + "</w:hyperlink>",
+     ['see <x0 translate="no">https://x.org/a</x0><g1> b</g1>'], "SEE https://x.org/a B"),
+    (run("A ") + run("{", BOLD) + run("{ a &amp; b }") + run("}", BOLD) + run(" c"),
+     ['A <x0 translate="no">{{ a &amp; b }}</x0> c'], "A {{ a & b }} C"),
+    (run("a {b") + '<w:bookmarkStart w:id="1" w:name="n"/>' + run("}{", BOLD) + '<w:bookmarkEnd w:id="1"/>' +
+     run("c} d"), ['a <x0 translate="no">{b}</x0><x1/><x2 translate="no">{c}</x2><x3/> d'], "A {b}{c} D"),
+    (run("a {b") + "<w:r><w:tab/></w:r>" + run("c} d"), ["a {b", "c} d"], "A {B\tC} D"),
+])  # fmt: skip
+def test_a_protected_word_over_several_runs_is_one_word(content: str, passages: list[str], translation: str) -> None:
+    assert texts(of_body(paragraph(content))) == passages
+    assert result(paragraph(content)) == translation
+    data = package(paragraph(content))
+    if "bookmark" not in content:
+        assert list(look(body(copied(document(data))))) == list(look(body(data)))
+
+
+REMARK, INSTRUCTION = "<!-- a remark -->", "<?program says?>"
+
+
+@pytest.mark.parametrize("remark", [REMARK, INSTRUCTION])
+def test_xml_comments_and_instructions_stay(remark: str) -> None:
+    inner = run("A dog ") + remark + f"<w:r>{remark}<w:rPr><w:b/></w:rPr><w:t>ru{remark}ns</w:t>{remark}</w:r>" + LINK
+    inner += f"{remark}{run('home')}</w:hyperlink>" + field(f" PAGE{remark}", run("5")) + remark
+    content = f"{remark}<w:p>{remark}{inner}</w:p>{remark}"
+    shown = body(translated(of_body(content))).iter(f"{{{W}}}t")
+    assert "".join(text.text for text in shown) == "A DOG RUNSHOME5"
+    found = etree.tostring(body(copied(of_body(content)))).decode()
+    assert found.count(remark) == content.count(remark) - 1  # one was within a text
+    properties = f"{remark}<c xmlns:dc='http://purl.org/dc/elements/1.1/'><dc:title>My {remark}title</dc:title></c>"
+    parts = {"docProps/core.xml": (CORE, properties.encode())}
+    assert texts(document(package(parts=parts))) == ["A dog runs.", "My title"]
+    assert b"<dc:title>MY TITLE</dc:title>" in unzipped(translated(document(package(parts=parts))))["docProps/core.xml"]
+
+
+def test_default_content_types_and_capitals_in_names() -> None:
+    main = f'ContentType="{TYPE}.document.main+xml"'
+    text = part("document", f"<w:body>{paragraph(run('A dog runs.'))}</w:body>")
+    for types in (f'<Default Extension="XML" {main}/>', f'<Override PartName="/WORD/Document.xml" {main}/>'):
+        listing = f'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">{types}</Types>'
+        data = zipped({"[Content_Types].xml": listing.encode(), "word/document.xml": text})
+        assert b"A DOG RUNS." in unzipped(translated(document(data)))["word/document.xml"]
+
+
 def test_elements_follow_their_words_and_ranges_keep_their_order() -> None:
     start, end = '<w:bookmarkStart w:id="1" w:name="n"/>', '<w:bookmarkEnd w:id="1"/>'
     content = paragraph(run("One ") + start + run("two three") + end + run(" four ") + run("five", BOLD))

@@ -279,18 +279,35 @@ def test_each_speaker_is_translated_alone() -> None:
 # Damaged files
 
 
+@pytest.mark.parametrize("form", [form for form in SAMPLES if form not in ("srt", "vtt")])
+@pytest.mark.parametrize("data, said", [
+    (b"a\xff", "is not UTF-8 at byte 1; convert it, such as with iconv -f CP1252 -t UTF-8"),
+    ("äöü".encode() + b"\xff", "is not UTF-8 at byte 6; convert it, such as with iconv -c -f UTF-8 -t UTF-8"),
+    (b"a\x81", "is not UTF-8 at byte 1; convert it to UTF-8"),
+    (b"\xff\xfea", "is not UTF-16LE at byte 2; convert it, such as with iconv -c -f UTF-16LE -t UTF-8"),
+    ("ab".encode("utf-16-be"), "has a NUL byte at character 1; convert it, such as with iconv -f UTF-16BE -t UTF-8"),
+    (b"ab\0", "has a NUL byte at character 3; is it a text file?"),
+])  # fmt: skip
+def test_what_is_no_text_is_refused(form: str, data: bytes, said: str) -> None:
+    with pytest.raises(NmtError) as error:
+        read(data, form)
+    assert str(error.value) == f"the file {said}"
+
+
+@pytest.mark.parametrize("lang, page", [("ru", "CP1251"), ("cs", "CP1250"), ("zh_CN", "GB18030"), ("pt_BR", "CP1252")])
+def test_the_advice_for_an_encoding_depends_on_the_language(lang: str, page: str) -> None:
+    with pytest.raises(NmtError, match=f"iconv -f {page} -t UTF-8"):
+        read_document(b"\xcf\xf0\xe8\xe2\xe5\xf2", "txt", OPTIONS._replace(source_lang=lang))
+
+
 @pytest.mark.parametrize("form", SAMPLES)
-def test_what_is_no_text_is_refused(form: str) -> None:
-    for data, said in (
-        (b"a\xff", "the file is not UTF-8 at byte 1; convert it, such as with iconv --to-code UTF-8"),
-        ("a".encode("utf-16"), "the file is not UTF-8 at byte 0; convert it, such as with iconv --to-code UTF-8"),
-        (b"ab\0", "the file has a NUL byte at character 3; is it a text file?"),
-    ):
-        if form == "html" and data.startswith(b"\xff"):  # which is read in UTF-16
-            continue
-        with pytest.raises(NmtError) as error:
-            read(data, form)
-        assert str(error.value) == said
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_stays(form: str, encoding: str) -> None:
+    mark = "\ufeff".encode(encoding)
+    text = SAMPLES[form].removeprefix("\ufeff").replace('lang="en"', 'lang="de"')
+    document = read(mark + text.encode(encoding), form)
+    assert translations.copied(document) == mark + text.encode(encoding)
+    assert translations.translated(document).decode("utf-16") == translated(text, form)
 
 
 @pytest.mark.parametrize("form, text, said", [

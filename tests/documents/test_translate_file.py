@@ -1,6 +1,7 @@
 """`nmt translate-file` translates documents as a job."""
 
 import signal
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from forks import At
 
 from nmt import Translator
 from nmt.config import SearchConfig
+from nmt.documents.document import Document, ReadOptions
+from nmt.documents.formats import read_document
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
@@ -99,6 +102,27 @@ def test_files_that_cannot_be_translated_do_not_stop_the_others(command: Words, 
     assert "missing.txt cannot be read (No such file or directory); check the path" in said
     assert "image.png has no known format" in said
     assert said.splitlines()[-1] == "error: 3 of 5 files cannot be translated; the table says why"
+
+
+@pytest.mark.parametrize("function", ["reader", "writer"])
+def test_a_bug_in_one_document_does_not_harm_the_others(
+    command: Words, site: Path, tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(*command[:-1], tmp_path / "expected")
+    (site / "bad.txt").write_bytes(b"some words")
+
+    def read_badly(data: bytes, form: str, options: ReadOptions) -> Document:
+        document = read_document(data, form, options)
+        if not options.name.endswith("bad.txt"):
+            return document
+        return replace(document, write=[].index) if function == "writer" else document.missing  # type: ignore
+
+    monkeypatch.setattr("nmt.documents.translation.read_document", read_badly)
+    said = run(*command, code=1).stderr
+    assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+    assert "Traceback" in said
+    assert "bad.txt cannot be translated because of a fault in nmt (" in said
+    assert said.splitlines()[-1] == "error: 1 of 3 files cannot be translated; the table says why"
 
 
 def test_an_interrupted_job_resumes(command: Words, tmp_path: Path) -> None:
