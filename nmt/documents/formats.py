@@ -20,7 +20,7 @@ from nmt.documents.document import (
     literal,
     marked_encoding,
 )
-from nmt.documents.strings import ProgramString
+from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
@@ -129,7 +129,7 @@ def _json(data: bytes, options: ReadOptions) -> Document:
 
     def write(translations: Sequence[str]) -> bytes:
         rest, written, end = iter(translations), list[str](), 0
-        new = {string: ProgramString(string, options).written(rest) for string in chosen}
+        new = {string: Message(string, options).written(rest) for string in chosen}
         for value in _json_values(text):
             translation = new.get(value.text, value.text)
             if translation != value.text and value.start not in left_out:
@@ -137,7 +137,7 @@ def _json(data: bytes, options: ReadOptions) -> Document:
                 end = value.stop
         return encoded("".join([*written, text[end:]]), data)
 
-    passages = [passage for string in chosen for passage in ProgramString(string, options).passages]
+    passages = [passage for string in chosen for passage in Message(string, options).passages]
     return Document(passages, write, +Counter({"with keys that are left out": len(left_out)}))
 
 

@@ -32,7 +32,7 @@ _UNTRANSLATED = _names("code kbd math pre samp script style svg var")
 _LITERAL = _names("iframe noembed noframes plaintext script style textarea title xmp")
 _TRANSLATED_LITERAL = _names("textarea title")
 # Unknown elements are inline, as they are in browsers.
-_BLOCKS = _names(
+BLOCKS = _names(
     "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
     "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html label legend li link main "
     "menu meta nav noscript ol optgroup option p pre search section select summary table tbody td template textarea "
@@ -289,9 +289,9 @@ def _are_blocks(tokens: Sequence[Token], *, is_html: bool) -> list[bool]:
             unclosed.append(i)
     starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
     if is_html:
-        blocks = {i for i in starts if tokens[i].name in _BLOCKS}
+        blocks = {i for i in starts if tokens[i].name in BLOCKS}
         for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
-            if i in blocks or (token.kind == "leaf" and token.name in _BLOCKS and token.name != "br"):
+            if i in blocks or (token.kind == "leaf" and token.name in BLOCKS and token.name != "br"):
                 blocks.add(around[i])
     else:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
@@ -300,7 +300,7 @@ def _are_blocks(tokens: Sequence[Token], *, is_html: bool) -> list[bool]:
         blocks = {i for i in starts if around[i] not in with_text}
     blocks.add(-1)
     return [
-        i in blocks or ((token.kind == "end" or (is_html and token.name in _BLOCKS)) and around[i] in blocks)
+        i in blocks or ((token.kind == "end" or (is_html and token.name in BLOCKS)) and around[i] in blocks)
         for i, token in enumerate(tokens)
     ]
 
