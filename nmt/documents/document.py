@@ -12,7 +12,6 @@ import numpy as np
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
-from nmt.text.markup_reading import with_attributes
 from nmt.text.protected import Protected, Span
 from nmt.translate.units import Sentence, Translation, Unit
 
@@ -43,14 +42,6 @@ def literal(text: str) -> Passage:
 def has_letters(text: str) -> bool:
     """Returns whether there is something to translate."""
     return any(map(str.isalpha, text))
-
-
-def is_sound(html: str) -> bool:
-    """Returns whether HTML needs no repair."""
-    try:
-        return with_attributes(html, lambda _, values: values) == html
-    except NmtError:  # a comment does not end
-        return False
 
 
 @dataclass(frozen=True)

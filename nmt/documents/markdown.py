@@ -16,19 +16,8 @@ from textwrap import wrap
 from urllib.parse import unquote
 
 from nmt.documents.content import Content, Inline, Leaf, flattened, paired
-from nmt.documents.document import (
-    Document,
-    Passage,
-    ReadOptions,
-    decoded,
-    encoded,
-    has_letters,
-    is_sound,
-    lines_of,
-    literal,
-)
+from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, lines_of, literal
 from nmt.documents.markdown_reading import SPECIAL, TAG, MarkdownReader
-from nmt.text.protected import Span
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value on one line that needs no knowledge of YAML or TOML to be read.
@@ -37,7 +26,6 @@ _VALUE = re.compile(
 )
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 _TASK = re.compile(r"\[[ xX]\]\s+|")
-_VOID = "area base br col embed hr img input link meta source track wbr"
 # What may need another spelling in Markdown than in HTML.
 _WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
@@ -225,43 +213,15 @@ class _Value:
 
 
 class _Html:
-    """An HTML block. Tags without a counterpart in it stay, and the text between them is translated."""
+    """An HTML block. Code stays, and so does markup with expressions."""
 
     def __init__(self, source: str) -> None:
-        is_whole = is_sound(source) and not source.startswith("<?")
-        self._parts = [source] if is_whole else list(_between_tags(source))
-        is_code = bool(re.search(r"=\{|^</?(?:pre|script|style|textarea)\b", source))
-        self._is_text = [
-            i % 2 == 0 and not is_code and has_letters(TAG.sub("", part)) and is_sound(part)
-            for i, part in enumerate(self._parts)
-        ]
-        pairs = zip(self._parts, self._is_text, strict=True)
-        self.passages = [Passage(part, "html") for part, is_text in pairs if is_text]
+        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)", source)
+        self._source, self.passages = source, [] if is_code else [Passage(source, "html")]
 
     def written(self, translations: Iterator[str]) -> str:
-        """Returns the block with the next translations."""
-        pairs = zip(self._parts, self._is_text, strict=True)
-        return "".join(next(translations) if is_text else part for part, is_text in pairs)
-
-
-def _between_tags(html: str) -> Iterator[str]:
-    """Yields in turns what is between the tags of HTML without a counterpart, comments and code, and one of these."""
-    unclosed, cuts = list[tuple[str, Span]](), list[Span]()
-    for match in re.finditer(rf"<!--(?:(?!<!--)[\s\S])*?-->|<\?(?:(?!<\?)[\s\S])*?\?>|{TAG.pattern}", html):
-        name = (match[2] or "").lower()
-        if not name and not unclosed:
-            cuts.append(match.span())
-        elif match[1]:
-            depth = max((depth for depth, (opened, _) in enumerate(unclosed) if opened == name), default=None)
-            cuts += [match.span()] if depth is None else [span for _, span in unclosed[depth + 1 :]]
-            del unclosed[depth if depth is not None else len(unclosed) :]
-        elif name and name not in _VOID.split() and not match[0].endswith("/>"):
-            unclosed.append((name, match.span()))
-    end = 0
-    for start, stop in sorted([*cuts, *(span for _, span in unclosed)]):
-        yield from (html[end:start], html[start:stop])
-        end = stop
-    yield html[end:]
+        """Returns the block with the next translation."""
+        return next(translations) if self.passages else self._source
 
 
 class _Content:
