@@ -13,7 +13,7 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.protected import Protected, Span
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Translation, Unit
 
 
 class Passage(NamedTuple):
@@ -143,7 +143,7 @@ class Sentences:
 
     def add(self, document: Document) -> int:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
-        sentences = [sentence for passage in document.passages for sentence in self._of(passage.unit)]
+        sentences = [each for passage in document.passages for each in passage.unit.sentences(self._source)]
         self.has_markup |= any(passage.markup is not None for passage in document.passages)
         self.keys |= {(sentence.text, sentence.kept): None for sentence in sentences}
         return len(sentences)
@@ -153,15 +153,12 @@ class Sentences:
         alignment = np.array(translation.alignment or (), np.int32)
         self._translations[key] = translation.text, alignment.tobytes()
 
-    def _of(self, unit: Unit) -> list[Sentence]:
-        return unit.sentences(self._source)
-
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""
         passages = []
         for passage in document.passages:
             unit = passage.unit
-            sentences = self._of(unit)
+            sentences = unit.sentences(self._source)
             translations = []
             for sentence in sentences:
                 text, alignment = self._translations[sentence.text, sentence.kept]

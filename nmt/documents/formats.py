@@ -19,6 +19,7 @@ from nmt.documents.document import (
     has_letters,
     literal,
     marked_encoding,
+    spliced,
 )
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
@@ -128,14 +129,14 @@ def _json(data: bytes, options: ReadOptions) -> Document:
     to_ascii = data.isascii() and b"\\u" in data
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, end = iter(translations), list[str](), 0
+        rest = iter(translations)
         new = {string: Message(string, options).written(rest) for string in chosen}
-        for value in _json_values(text):
-            translation = new.get(value.text, value.text)
-            if translation != value.text and value.start not in left_out:
-                written += [text[end : value.start], json.dumps(translation, ensure_ascii=to_ascii)]
-                end = value.stop
-        return encoded("".join([*written, text[end:]]), data)
+        changes = {
+            (value.start, value.stop): json.dumps(new[value.text], ensure_ascii=to_ascii)
+            for value in _json_values(text)
+            if value.start not in left_out and new.get(value.text, value.text) != value.text
+        }
+        return encoded(spliced(text, changes), data)
 
     passages = [passage for string in chosen for passage in Message(string, options).passages]
     return Document(passages, write, +Counter({"with keys that are left out": len(left_out)}))

@@ -16,7 +16,17 @@ from textwrap import wrap
 from urllib.parse import unquote
 
 from nmt.documents.content import Content, Inline, Leaf, flattened, paired
-from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, lines_of, literal
+from nmt.documents.document import (
+    Document,
+    Passage,
+    ReadOptions,
+    decoded,
+    encoded,
+    has_letters,
+    lines_of,
+    literal,
+    spliced,
+)
 from nmt.documents.markdown_reading import SPECIAL, TAG, MarkdownReader
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
@@ -41,11 +51,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, end = iter(translations), list[str](), 0
-        for block in blocks:
-            written += [text[end : block.start], block.written(rest)]
-            end = block.stop
-        return encoded("".join([*written, text[end:]]), data)
+        rest = iter(translations)
+        return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
     skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
     return Document([passage for block in blocks for passage in block.passages], write, skipped)
