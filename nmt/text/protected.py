@@ -83,8 +83,11 @@ class Protected:
         self._emoji = regex.compile(_EMOJI)
         self._own = [regex.compile(pattern) for pattern in self.keep]
 
-    def spans(self, text: str) -> list[Span]:
-        """Returns where protected words begin and end, in order. Those that overlap or touch in a word are one.
+    def spans(self, text: str, others: Iterable[Span] = ()) -> list[Span]:
+        """Returns where protected words begin and end, in order. Those that overlap are one.
+
+        Args:
+            others: more of what stays.
 
         Raises:
             NmtError: a pattern of `keep` takes too long.
@@ -92,7 +95,7 @@ class Protected:
         patterns = [pattern for signs, pattern in self._default if any(sign in text for sign in signs)]
         if not text.isascii() and _SIGNS_OF_EMOJI.search(text):
             patterns.append(self._emoji)
-        spans = [match.span() for pattern in patterns for match in pattern.finditer(text)]
+        spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
         for pattern in self._own:
             try:
                 spans += [match.span() for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
