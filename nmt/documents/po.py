@@ -229,38 +229,32 @@ class _Writer:
         is_folded = any("\n" in old.raw.strip() for old in fields)
 
         def put(translations: Iterator[str]) -> None:
-            singular, *plural = [message.written(translations) for message in messages]
-            if plural:
+            texts, keyword = [message.written(translations) for message in messages], "msgstr"
+            if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
-                has_equal = messages[0].kept == messages[1].kept
-                is_singular = [form == "one" or (form == "singular" and has_equal) for form in forms]
-                self._put_forms(entry.forms, [singular if one else plural[0] for one in is_singular], is_folded)
-            else:
-                self._put(entry.fields["msgstr"], "msgstr", singular, is_folded)
-            if "fuzzy" not in entry.flags:
-                start, flag = (entry.start, f"#, fuzzy{self._newline}")
-                if entry.flags_at is not None:
-                    start, flag = entry.flags_at, " fuzzy,"
-                self._changes[start, start] = flag
+                singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)
+                texts, keyword = [texts[form not in singular] for form in forms], "msgstr[0]"
+            old_forms, missing, last = entry.forms, "", 0
+            for number, text in enumerate(texts):
+                strings = self._quoted(text, keyword, is_folded)
+                if number not in old_forms:
+                    missing += f"{self._newline}msgstr[{number}] {strings}"
+                    continue
+                old = old_forms[number]
+                last = old.stop
+                if self._options.all or not old.text:
+                    self._changes[old.start, old.stop] = f" {strings}"
+            self._changes[last, last] = missing
+            for number, old in old_forms.items():
+                if number >= len(texts):
+                    line = self._text.rindex("\n", 0, old.start)
+                    self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
+            if entry.flags_at is None:
+                self._changes[entry.start, entry.start] = f"#, fuzzy{self._newline}"
+            elif "fuzzy" not in entry.flags:
+                self._changes[entry.flags_at, entry.flags_at] = " fuzzy,"
 
         return Slot([passage for message in messages for passage in message.passages], put)
-
-    def _put_forms(self, old: Mapping[int, _Field], texts: list[str], is_folded: bool) -> None:
-        last = max(number for number in old if number < len(texts))
-        missing = ""
-        for number, text in enumerate(texts):
-            if number not in old:
-                missing += f"{self._newline}msgstr[{number}] {self._quoted(text, 'msgstr[0]', is_folded)}"
-            elif self._options.all or not old[number].text:
-                self._put(old[number], "msgstr[0]", text, is_folded)
-        self._changes[old[last].stop, old[last].stop] = missing
-        for number, form in old.items():
-            if number >= len(texts):
-                line = self._text.rindex("\n", 0, form.start)
-                self._changes[line - (self._text[line - 1] == "\r"), form.stop] = ""
-
-    def _put(self, old: _Field, keyword: str, text: str, is_folded: bool) -> None:
-        self._changes[old.start, old.stop] = f" {self._quoted(text, keyword, is_folded)}"
 
     def _quoted(self, text: str, keyword: str, is_folded: bool) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""
