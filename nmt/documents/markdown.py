@@ -27,7 +27,7 @@ from nmt.documents.document import (
     literal,
     spliced,
 )
-from nmt.documents.markdown_reading import SPECIAL, TAG, MarkdownReader
+from nmt.documents.markdown_reading import SPECIAL, MarkdownReader
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value on one line that needs no knowledge of YAML or TOML to be read.
@@ -70,8 +70,7 @@ def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
     parent, cells, slugs = "", dict[int, int](), Counter[str]()
     for token in reader.blocks("\n" * matter.count("\n") + source[len(matter) :]):
         kind = parent if token.type == "inline" else token.type
-        text = TAG.sub("", token.content) if kind == "html_block" else token.content
-        if token.map and token.type in ("inline", "html_block") and has_letters(text):
+        if token.map and token.type in ("inline", "html_block") and has_letters(token.content):
             rows = token.content.removesuffix("\n").split("\n")
             rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
             block = _Block(reader, rows, token.map[0], kind, cells)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
+_TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
 _UNTRANSLATED = re.compile(
     r"""<(?:(?:code|kbd|pre|samp|script|style|var)[\s>]|.*\s(?:translate=["']?no\b|class=["']?[^"'>]*\bnotranslate\b))""",
     re.IGNORECASE | re.DOTALL,
@@ -187,7 +187,7 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
     name = " ".join(label.split()) if is_shortcut else None  # line breaks in a label do not matter
     match token.type:
         case "html_inline":
-            tag = TAG.fullmatch(raw)
+            tag = _TAG.fullmatch(raw)
             if not tag or tag[2].lower() == "br":
                 return Piece("end" if tag else "leaf", raw)
             return Piece("close" if tag[1] else "open", raw, tag[2])
