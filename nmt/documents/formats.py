@@ -17,6 +17,7 @@ from nmt.documents.document import (
     decoded,
     encoded,
     has_letters,
+    lines_of,
     literal,
     marked_encoding,
     spliced,
@@ -38,22 +39,19 @@ _ENCODINGS = {
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
-# Possessive repetition avoids quadratic time for long lines.
-_LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<colon>\s*:)?|[{}\[\]]')
 
 
 def _text(data: bytes, options: ReadOptions) -> Document:
-    """Returns plain text: each line is translated by itself. Line ends, indentation and a byte order mark stay."""
-    text = decoded(data, options)
-    lines = "\n".join(line for _, line, _ in _LINE.findall(text))
+    """Returns plain text: each line is translated by itself. Line ends and a byte order mark stay."""
+    lines, _ = lines_of(decoded(data, options))
+    ends = [end for _, end in lines]
 
     def write(translations: Sequence[str]) -> bytes:
-        translated = zip(_LINE.finditer(text), translations[0].split("\n"), strict=True)
-        return encoded("".join(f"{line[1]}{new}{line[3]}" for line, new in translated), data)
+        return encoded("".join(map(str.__add__, translations[0].split("\n"), ends)), data)
 
-    return Document([Passage(lines)], write)
+    return Document([Passage("\n".join(line for line, _ in lines))], write)
 
 
 def _html(data: bytes, options: ReadOptions) -> Document:
