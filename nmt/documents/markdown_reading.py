@@ -191,7 +191,7 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
             if not tag or tag[2].lower() == "br":
                 return Piece("end" if tag else "leaf", raw)
             return Piece("close" if tag[1] else "open", raw, tag[2])
-        case "text_special" if token.content in "\n\r\t":
+        case "hardbreak" | "text_special" if token.content in "\n\r\t":  # a hard break has no content
             return Piece("end", raw)
         case "text_special" if token.content.isspace():
             return Piece("space", raw)
@@ -203,8 +203,6 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
             return Piece("close", raw, token.tag, name)
         case "link_open" if token.markup == "autolink":
             return Piece("leaf", raw, raw[1:-1])
-        case "hardbreak":
-            return Piece("end", raw)
         case "code_inline":
             return Piece("leaf", raw, " ".join(raw.strip("`").split()))
     return Piece("open" if token.nesting > 0 else "close", raw, token.tag)
