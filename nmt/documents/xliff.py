@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html import escape, unescape
-from typing import NamedTuple
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened
 from nmt.documents.document import Document, ReadOptions
@@ -102,20 +101,6 @@ def _is_kept(element: Element, *, inherits: bool = False) -> bool:
     return element.get("mtype") in ("protected", "x-its-translate-no")
 
 
-class _Atom(NamedTuple):
-    """An element, or the beginning or end of one, in the text of a segment.
-
-    Attributes:
-        at: where it is in the text.
-        leaf: what is written.
-        step: 1 at the beginning of an element with text, and −1 at its end.
-    """
-
-    at: int
-    leaf: Leaf
-    step: int = 0
-
-
 class _Segment:
     """The content of an element: its text, with the elements in it."""
 
@@ -124,7 +109,8 @@ class _Segment:
         self._is_exact = next((e.get(_SPACE) for e in (element, *element.iterancestors()) if e.get(_SPACE)), "")
         # The decoded text, in which stand-ins are for elements, and where each of its characters is in the file.
         self._text, self._places = list[str](), list[int]()
-        self._atoms: list[_Atom] = []
+        # By the places of stand-ins: what is written, and 1 at the beginning of an element with text, −1 at its end.
+        self._elements: dict[int, tuple[Leaf, int]] = {}
         self._read(element)
         self._places.append(file.places[element].end)
         self.content = Content(self._content())
@@ -172,20 +158,19 @@ class _Segment:
             start += len(raw)
 
     def _add(self, leaf: Leaf, start: int, stop: int, step: int = 0) -> None:
-        self._atoms.append(_Atom(len(self._text), leaf, step))
+        self._elements[len(self._text)] = leaf, step
         self._text += _STAND_IN
         self._places += [start, stop, stop]
 
     def _content(self) -> list[Inline]:
         text = "".join(self._text)
-        events = dict[int, tuple[int, _Atom]]()
+        edges = {at for at, (_, step) in self._elements.items() if step}
+        leaves = dict[int, tuple[int, Leaf, int]]()
         for start, stop, leaf in parts(text, self._options.protected):
-            is_whole = all(not atom.step for atom in self._atoms if start <= atom.at < stop)
-            if is_whole:
+            if edges.isdisjoint(range(start, stop)):
                 item = self._file.text[self._places[start] : self._places[stop]]
-                events[start] = stop, _Atom(start, replace(leaf, item=item, kind=self._kind(leaf)))
-        for atom in self._atoms:
-            events[atom.at] = atom.at + len(_STAND_IN), atom
+                leaves[start] = stop, replace(leaf, item=item, kind=self._kind(leaf)), 0
+        leaves |= {at: (at + len(_STAND_IN), *element) for at, element in self._elements.items()}
         levels: list[tuple[Leaf, list[Inline]]] = [(Leaf(""), [])]  # the start of each element around, and its content
         end = 0
 
@@ -195,18 +180,18 @@ class _Segment:
                 raw = self._file.text[self._places[end] : self._places[stop]]
                 inlines.append(escape(text[end:stop], quote=False) if opening.item == _CDATA else raw)
 
-        for start, (stop, atom) in sorted(events.items()):
+        for start, (stop, leaf, step) in sorted(leaves.items(), key=lambda pair: pair[0]):
             if start < end:
                 continue
             add_text(start)
             end = stop
-            if atom.step > 0:
-                levels.append((atom.leaf, []))
-            elif atom.step < 0:
+            if step > 0:
+                levels.append((leaf, []))
+            elif step < 0:
                 opening, inner = levels.pop()
-                levels[-1][1].append(Group(Ends(opening, atom.leaf), grouped(inner)))
+                levels[-1][1].append(Group(Ends(opening, leaf), grouped(inner)))
             else:
-                levels[-1][1].append(atom.leaf)
+                levels[-1][1].append(leaf)
         add_text(len(text))
         return grouped(levels[0][1])
 
