@@ -237,7 +237,7 @@ class _Content:
         self.source, self._reader = source, reader
         self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
         self._images: dict[str, _Content] = {}  # alternative texts, by image
-        self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
+        self._shortcuts: dict[str, str] = {}  # links and images that are found by their text, and their short forms
         task = _TASK.match(source)
         self._task = task[0] if task else ""
         self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
@@ -248,8 +248,9 @@ class _Content:
             if piece.kind == "kept":
                 self._kept.add(piece.raw)
             if piece.label is not None:
-                end = "[]" if piece.raw.endswith("[]") else ""
-                self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
+                label = re.escape(piece.label)
+                text = label.replace(r"\ ", r"\s+")
+                self._shortcuts[rf"(\[{text}\])\[{label}\]"] = r"\1[]" if piece.raw.endswith("[]") else r"\1"
             match piece.kind:
                 case "text":
                     text = SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
@@ -299,5 +300,5 @@ class _Content:
             if expected == [piece.whole for piece in self._reader.pieces(text) if piece.kind not in kinds]:
                 break
         for full, short in self._shortcuts.items():
-            text = text.replace(full, short)
+            text = re.sub(full, short, text)
         return self._task + text
