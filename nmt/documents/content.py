@@ -44,6 +44,11 @@ class Leaf:
     kind: LeafKind = "mark"
     key: object = None
 
+    @property
+    def separates(self) -> bool:
+        """Whether it stands between words."""
+        return self.kind in ("space", "break", "end")
+
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -170,7 +175,8 @@ class Fragment:
     def _spaced(self, empty: re.Match[str]) -> str:
         """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
         before, number, after = empty.groups("")
-        separates = getattr(self._numbered[int(number)], "kind", "") in ("space", "break", "end")
+        inline = self._numbered[int(number)]
+        separates = isinstance(inline, Leaf) and inline.separates
         if (before and after) or separates:
             self._spaces[number] = before, after
         return empty[0] + " " * separates

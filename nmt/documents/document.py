@@ -13,9 +13,8 @@ import numpy as np
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.languages import base_language
-from nmt.text.markup_reading import with_attributes
 from nmt.text.protected import Protected, Span
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Translation, Unit
 
 
 class Passage(NamedTuple):
@@ -44,14 +43,6 @@ def literal(text: str) -> Passage:
 def has_letters(text: str) -> bool:
     """Returns whether there is something to translate."""
     return any(map(str.isalpha, text))
-
-
-def is_sound(html: str) -> bool:
-    """Returns whether HTML needs no repair."""
-    try:
-        return with_attributes(html, lambda _, values: values) == html
-    except NmtError:  # a comment does not end
-        return False
 
 
 @dataclass(frozen=True)
@@ -202,7 +193,7 @@ class Sentences:
 
     def add(self, document: Document) -> int:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
-        sentences = [sentence for passage in document.passages for sentence in self._of(passage.unit)]
+        sentences = [each for passage in document.passages for each in passage.unit.sentences(self._source)]
         self.has_markup |= any(passage.markup is not None for passage in document.passages)
         self.keys |= {(sentence.text, sentence.kept): None for sentence in sentences}
         return len(sentences)
@@ -212,15 +203,12 @@ class Sentences:
         alignment = np.array(translation.alignment or (), np.int32)
         self._translations[key] = translation.text, alignment.tobytes()
 
-    def _of(self, unit: Unit) -> list[Sentence]:
-        return unit.sentences(self._source)
-
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""
         passages = []
         for passage in document.passages:
             unit = passage.unit
-            sentences = self._of(unit)
+            sentences = unit.sentences(self._source)
             translations = []
             for sentence in sentences:
                 text, alignment = self._translations[sentence.text, sentence.kept]

@@ -17,10 +17,12 @@ from nmt.documents.document import (
     decoded,
     encoded,
     has_letters,
+    lines_of,
     literal,
     marked_encoding,
+    spliced,
 )
-from nmt.documents.strings import ProgramString
+from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
@@ -37,22 +39,19 @@ _ENCODINGS = {
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
-# Possessive repetition avoids quadratic time for long lines.
-_LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<colon>\s*:)?|[{}\[\]]')
 
 
 def _text(data: bytes, options: ReadOptions) -> Document:
-    """Returns plain text: each line is translated by itself. Line ends, indentation and a byte order mark stay."""
-    text = decoded(data, options)
-    lines = "\n".join(line for _, line, _ in _LINE.findall(text))
+    """Returns plain text: each line is translated by itself. Line ends and a byte order mark stay."""
+    lines, _ = lines_of(decoded(data, options))
+    ends = [end for _, end in lines]
 
     def write(translations: Sequence[str]) -> bytes:
-        translated = zip(_LINE.finditer(text), translations[0].split("\n"), strict=True)
-        return encoded("".join(f"{line[1]}{new}{line[3]}" for line, new in translated), data)
+        return encoded("".join(map(str.__add__, translations[0].split("\n"), ends)), data)
 
-    return Document([Passage(lines)], write)
+    return Document([Passage("\n".join(line for line, _ in lines))], write)
 
 
 def _html(data: bytes, options: ReadOptions) -> Document:
@@ -128,16 +127,16 @@ def _json(data: bytes, options: ReadOptions) -> Document:
     to_ascii = text.isascii() and "\\u" in text
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, end = iter(translations), list[str](), 0
-        new = {string: ProgramString(string, options).written(rest) for string in chosen}
-        for value in _json_values(text):
-            translation = new.get(value.text, value.text)
-            if translation != value.text and value.start not in left_out:
-                written += [text[end : value.start], json.dumps(translation, ensure_ascii=to_ascii)]
-                end = value.stop
-        return encoded("".join([*written, text[end:]]), data)
+        rest = iter(translations)
+        new = {string: Message(string, options).written(rest) for string in chosen}
+        changes = {
+            (value.start, value.stop): json.dumps(new[value.text], ensure_ascii=to_ascii)
+            for value in _json_values(text)
+            if value.start not in left_out and new.get(value.text, value.text) != value.text
+        }
+        return encoded(spliced(text, changes), data)
 
-    passages = [passage for string in chosen for passage in ProgramString(string, options).passages]
+    passages = [passage for string in chosen for passage in Message(string, options).passages]
     return Document(passages, write, +Counter({"with keys that are left out": len(left_out)}))
 
 

@@ -23,12 +23,11 @@ from nmt.documents.document import (
     decoded,
     encoded,
     has_letters,
-    is_sound,
     lines_of,
     literal,
+    spliced,
 )
-from nmt.documents.markdown_reading import SPECIAL, TAG, MarkdownReader
-from nmt.text.protected import Span
+from nmt.documents.markdown_reading import SPECIAL, MarkdownReader
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value on one line that needs no knowledge of YAML or TOML to be read.
@@ -37,7 +36,6 @@ _VALUE = re.compile(
 )
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 _TASK = re.compile(r"\[[ xX]\]\s+|")
-_VOID = "area base br col embed hr img input link meta source track wbr"
 # What may need another spelling in Markdown than in HTML.
 _WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
@@ -53,11 +51,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, written, end = iter(translations), list[str](), 0
-        for block in blocks:
-            written += [text[end : block.start], block.written(rest)]
-            end = block.stop
-        return encoded("".join([*written, text[end:]]), data)
+        rest = iter(translations)
+        return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
     skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
     return Document([passage for block in blocks for passage in block.passages], write, skipped)
@@ -75,8 +70,7 @@ def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
     parent, cells, slugs = "", dict[int, int](), Counter[str]()
     for token in reader.blocks("\n" * matter.count("\n") + source[len(matter) :]):
         kind = parent if token.type == "inline" else token.type
-        text = TAG.sub("", token.content) if kind == "html_block" else token.content
-        if token.map and token.type in ("inline", "html_block") and has_letters(text):
+        if token.map and token.type in ("inline", "html_block") and has_letters(token.content):
             rows = token.content.removesuffix("\n").split("\n")
             rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
             block = _Block(reader, rows, token.map[0], kind, cells)
@@ -225,43 +219,15 @@ class _Value:
 
 
 class _Html:
-    """An HTML block. Tags without a counterpart in it stay, and the text between them is translated."""
+    """An HTML block. Code stays, and so does markup with expressions."""
 
     def __init__(self, source: str) -> None:
-        is_whole = is_sound(source) and not source.startswith("<?")
-        self._parts = [source] if is_whole else list(_between_tags(source))
-        is_code = bool(re.search(r"=\{|^</?(?:pre|script|style|textarea)\b", source))
-        self._is_text = [
-            i % 2 == 0 and not is_code and has_letters(TAG.sub("", part)) and is_sound(part)
-            for i, part in enumerate(self._parts)
-        ]
-        pairs = zip(self._parts, self._is_text, strict=True)
-        self.passages = [Passage(part, "html") for part, is_text in pairs if is_text]
+        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)", source)
+        self._source, self.passages = source, [] if is_code else [Passage(source, "html")]
 
     def written(self, translations: Iterator[str]) -> str:
-        """Returns the block with the next translations."""
-        pairs = zip(self._parts, self._is_text, strict=True)
-        return "".join(next(translations) if is_text else part for part, is_text in pairs)
-
-
-def _between_tags(html: str) -> Iterator[str]:
-    """Yields in turns what is between the tags of HTML without a counterpart, comments and code, and one of these."""
-    unclosed, cuts = list[tuple[str, Span]](), list[Span]()
-    for match in re.finditer(rf"<!--(?:(?!<!--)[\s\S])*?-->|<\?(?:(?!<\?)[\s\S])*?\?>|{TAG.pattern}", html):
-        name = (match[2] or "").lower()
-        if not name and not unclosed:
-            cuts.append(match.span())
-        elif match[1]:
-            depth = max((depth for depth, (opened, _) in enumerate(unclosed) if opened == name), default=None)
-            cuts += [match.span()] if depth is None else [span for _, span in unclosed[depth + 1 :]]
-            del unclosed[depth if depth is not None else len(unclosed) :]
-        elif name and name not in _VOID.split() and not match[0].endswith("/>"):
-            unclosed.append((name, match.span()))
-    end = 0
-    for start, stop in sorted([*cuts, *(span for _, span in unclosed)]):
-        yield from (html[end:start], html[start:stop])
-        end = stop
-    yield html[end:]
+        """Returns the block with the next translation."""
+        return next(translations) if self.passages else self._source
 
 
 class _Content:
@@ -271,7 +237,7 @@ class _Content:
         self.source, self._reader = source, reader
         self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
         self._images: dict[str, _Content] = {}  # alternative texts, by image
-        self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
+        self._shortcuts: dict[str, str] = {}  # links and images that are found by their text, and their short forms
         task = _TASK.match(source)
         self._task = task[0] if task else ""
         self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
@@ -282,8 +248,9 @@ class _Content:
             if piece.kind == "kept":
                 self._kept.add(piece.raw)
             if piece.label is not None:
-                end = "[]" if piece.raw.endswith("[]") else ""
-                self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
+                label = re.escape(piece.label)
+                text = label.replace(r"\ ", r"\s+")
+                self._shortcuts[rf"(\[{text}\])\[{label}\]"] = r"\1[]" if piece.raw.endswith("[]") else r"\1"
             match piece.kind:
                 case "text":
                     text = SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
@@ -333,5 +300,5 @@ class _Content:
             if expected == [piece.whole for piece in self._reader.pieces(text) if piece.kind not in kinds]:
                 break
         for full, short in self._shortcuts.items():
-            text = text.replace(full, short)
+            text = re.sub(full, short, text)
         return self._task + text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
+_TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
 _UNTRANSLATED = re.compile(
     r"""<(?:(?:code|kbd|pre|samp|script|style|var)[\s>]|.*\s(?:translate=["']?no\b|class=["']?[^"'>]*\bnotranslate\b))""",
     re.IGNORECASE | re.DOTALL,
@@ -187,11 +187,11 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
     name = " ".join(label.split()) if is_shortcut else None  # line breaks in a label do not matter
     match token.type:
         case "html_inline":
-            tag = TAG.fullmatch(raw)
+            tag = _TAG.fullmatch(raw)
             if not tag or tag[2].lower() == "br":
                 return Piece("end" if tag else "leaf", raw)
             return Piece("close" if tag[1] else "open", raw, tag[2])
-        case "text_special" if token.content in "\n\r\t":
+        case "hardbreak" | "text_special" if token.content in "\n\r\t":  # a hard break has no content
             return Piece("end", raw)
         case "text_special" if token.content.isspace():
             return Piece("space", raw)
@@ -203,8 +203,6 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
             return Piece("close", raw, token.tag, name)
         case "link_open" if token.markup == "autolink":
             return Piece("leaf", raw, raw[1:-1])
-        case "hardbreak":
-            return Piece("end", raw)
         case "code_inline":
             return Piece("leaf", raw, " ".join(raw.strip("`").split()))
     return Piece("open" if token.nesting > 0 else "close", raw, token.tag)

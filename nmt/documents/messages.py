@@ -1,46 +1,90 @@
-"""The texts of programs, as PO and XLIFF have them: what stands in them and is not translated.
+"""The texts of programs, as JSON, PO and XLIFF have them: what stands in them and is not translated.
 
 Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline ends a
 sentence unless a lower-case letter follows it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from html import escape
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from html import escape, unescape
 from itertools import chain, count
 from typing import NamedTuple
 
-from nmt.documents.content import Group, Inline, Leaf, flattened, paired, plain
-from nmt.documents.document import ReadOptions
-from nmt.text.icu import parse_icu
+from nmt.documents.content import Content, Group, Inline, Leaf, flattened, paired, plain
+from nmt.documents.document import Passage, ReadOptions
+from nmt.text.icu import IcuText, as_html, parse_icu
+from nmt.text.markup_reading import BLOCKS
 from nmt.text.protected import Protected
 from nmt.text.words import is_blank
 
+_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+# Placeholders that may have a space, or letters behind them, and those without braces.
 _PERCENT = (
     r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
     r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
 )
-_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _OTHERS = (
-    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>[^<>]*)>)"
-    r"|(?P<comment><!--(?:[^<>-]|-(?!->))*+-->)|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)"
-    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
-    r"|(?P<reference>&(?:[a-zA-Z]+|\#\d+|\#x[\da-fA-F]+);)"
+    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>(?:\"[^\"<]*\"|'[^'<]*'|[^<>])*+)>)"
+    r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<spaces>[ ]{2,})"
+    r"|(?P<reference>&(?:[a-zA-Z]\w*|\#\d+|\#[xX][\da-fA-F]+);)"
     # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
     r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
-    r"|(?P<spaces>[ ]{2,})|%\([^()%]{1,99}\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]"
-    r"|(?<![\w%])%[-_0^]?[a-zA-Z](?![^\W\d_])"
-    "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
+    r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
+    "|(?P<hidden><!--(?:[^<>-]|-(?!->))*+-->|[\0-\t\x0b-\x1f\x7f\ufffe\uffff])"
 )
-_BLOCKS = (
-    "blockquote button caption dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr "
-    "label legend li nav ol optgroup option p pre section select table tbody td textarea tfoot th thead tr ul"
-)
+# Names of elements that programs also give to inline elements of their own are left out.
+_BLOCKS = BLOCKS - {"body", "br", "link", "menu", "search", "title"}
 # Elements that may stand in a word. What follows the end of another element directly is another word.
 _IN_WORDS = (
     "abbr acronym b big cite code del em font i ins mark s small span strike strong sub sup tt u var "
     "bold_text italic_text underlined_text tag_span emphasised_text"
 )
+
+
+class Message:
+    """A text that a program shows.
+
+    Args:
+        flags: of a PO message; they may name formats.
+    """
+
+    def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] = ()) -> None:
+        self._text, self._options = text, options
+        of_icu = [part for part in parse_icu(text) or () if isinstance(part, IcuText)]
+        self._raw_of: Callable[[str], str] = of_icu[0].written if of_icu else unescape
+        to_html = as_html if of_icu else partial(escape, quote=False)
+        leaves = parts(text, options.protected, flags)
+        self.kept = sorted(part.leaf.words for part in leaves)
+        content, start = list[Inline](), 0
+        for begin, stop, leaf in leaves:
+            content += [*filter(None, [to_html(text[start:begin])]), leaf]
+            start = stop
+        self._content = Content(grouped([*content, to_html(text[start:])]))
+
+    @property
+    def passages(self) -> list[Passage]:
+        """What is translated."""
+        return self._content.passages
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the text with the next translations. It stays as it is if its letters do."""
+        text = with_categories(self._written(self._content.translated(translations), set()), self._options)
+        return self._text if "".join(text.split()) == "".join(self._text.split()) else text
+
+    def _written(self, content: Iterable[Inline], written: set[Leaf]) -> str:
+        """Returns text with tags. One with a placeholder is not repeated, because a program counts placeholders."""
+        text = ""
+        for inline in content:
+            if not isinstance(inline, Group):
+                text += self._raw_of(inline) if isinstance(inline, str) else inline.item
+                continue
+            start, end = inline.item
+            is_repeated = start in written and re.search("[%{$]", start.item)
+            written.add(start)
+            inner = self._written(inline.content, written)
+            text += inner if is_repeated else f"{start.item}{inner}{end.item}"
+        return text
 
 
 class Part(NamedTuple):
@@ -52,54 +96,40 @@ class Part(NamedTuple):
 
 
 def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[Part]:
-    """Returns what of a text is not translated, in order.
-
-    Args:
-        flags: of a PO message; they may name formats.
-    """
+    """Returns what of a text is not translated, in order."""
     formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
     with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
     placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
-    matches = re.finditer("|".join([_OTHERS, *placeholders]), text)
-    ranked = sorted(
-        chain(
-            _syntax(text),
-            ((match.start(), 1, -match.end(), _leaf(match)) for match in matches),
-            ((start, 2, -stop, _kept(text[start:stop])) for start, stop in protected.spans(text)),
-        ),
-        key=lambda rank: rank[:3],
+    leaves = chain(
+        _syntax(text),
+        (Part(*match.span(), _leaf(match)) for match in re.finditer("|".join([_OTHERS, *placeholders]), text)),
+        (Part(start, stop, _kept(text[start:stop])) for start, stop in protected.spans(text)),
     )
     apart: list[Part] = []
-    for start, _, stop, leaf in ranked:
-        if not apart or start >= apart[-1].stop:
-            apart.append(Part(start, -stop, leaf))
+    for part in sorted(leaves, key=lambda part: part.start):  # of those that begin together, the first
+        if not apart or part.start >= apart[-1].stop:
+            apart.append(part)
     return apart
 
 
-def _syntax(text: str) -> Iterator[tuple[int, int, int, Leaf]]:
-    """Yields the syntax of a message of ICU, and what it keeps: each start, rank, and negative end."""
+def _syntax(text: str) -> Iterator[Part]:
+    """Yields the syntax of a message of ICU, and what it keeps."""
     start = 0
     for part in parse_icu(text) or ():
-        leaves = [Leaf(part, kind="end")] if isinstance(part, str) else [_kept(token.text) for token in part.tokens]
-        kinds = ["syntax"] if isinstance(part, str) else [token.kind for token in part.tokens]
-        for leaf, kind in zip(leaves, kinds, strict=True):
-            stop = start + len(leaf.item)
+        pieces = [("syntax", part)] if isinstance(part, str) else [(token.kind, token.text) for token in part.tokens]
+        for kind, raw in pieces:
             if kind != "text":
-                yield start, 0, -stop, leaf
-            start = stop
+                yield Part(start, start + len(raw), Leaf(raw, kind="end") if kind == "syntax" else _kept(raw))
+            start += len(raw)
 
 
 def with_categories(text: str, options: ReadOptions) -> str:
     """Returns a message of ICU with the plural categories that the target language has, and other text as it is."""
     tags, numbers = re.findall("<[^<>]*>", text), count(0xF0000)  # characters for private use; tags may have braces
-    message = parse_icu(
-        re.sub("<[^<>]*>", lambda _: chr(next(numbers)), text), options.source_lang, options.target_lang
-    )
-    if message is None:
-        return text
+    without_tags = re.sub("<[^<>]*>", lambda _: chr(next(numbers)), text)
+    message = parse_icu(without_tags, options.source_lang, options.target_lang) or [without_tags]
     written = (part if isinstance(part, str) else "".join(token.text for token in part.tokens) for part in message)
-    hidden = {0xF0000 + number: tag for number, tag in enumerate(tags)}
-    return "".join(written).translate(hidden)
+    return "".join(written).translate(dict(enumerate(tags, 0xF0000)))
 
 
 def grouped(content: Iterable[Inline]) -> list[Inline]:
@@ -115,44 +145,35 @@ def _solid(inline: Inline) -> Inline:
         return inline
     inner = list(map(_solid, inline.content))
     if not is_blank(plain(inner)) or any(
-        isinstance(i, Group) or (isinstance(i, Leaf) and _separates(i)) for i in inner
+        isinstance(i, Group) or (isinstance(i, Leaf) and (i.words or i.separates)) for i in inner
     ):
         return Group(inline.item, inner)
     return Leaf("".join(part if isinstance(part, str) else part.item for part in flattened([inline])))
 
 
-def _separates(leaf: Leaf) -> bool:
-    return bool(leaf.words) or leaf.kind in ("space", "break", "end")
-
-
 def _separated(content: Iterable[Inline]) -> Iterator[Inline]:
-    ends = ""  # the element that the last leaf ends
+    ended = ""  # the element that the last leaf ends
     for inline in content:
-        name = inline.key.lower() if isinstance(inline, Leaf) and isinstance(inline.key, str) else ""
-        kind = inline.kind if isinstance(inline, Leaf) else ""
-        is_apart = kind == "open" and ends and not {ends, name} & set(_IN_WORDS.split())
-        yield from [Leaf("", kind="end")] * bool(is_apart and name)
+        kind, name = (inline.kind, inline.key) if isinstance(inline, Leaf) else ("", "")
+        if kind == "open" and ended and isinstance(name, str) and not {ended, name} & set(_IN_WORDS.split()):
+            yield Leaf("", kind="end")
         yield inline
-        ends = name if kind == "close" else ""
+        ended = name if kind == "close" and isinstance(name, str) else ""
 
 
 def _leaf(match: re.Match[str]) -> Leaf:
     raw, name = match[0], (match["name"] or "").lower()
-    if match["line"]:
+    if match["line"] or name == "br":
         return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
-    if match["spaces"]:
+    if match["spaces"] or name == "input":
         return Leaf(raw, kind="space")
-    if match["control"] or match["comment"] or match["bar"]:
-        return Leaf(raw, kind="end" if raw in "\t|" else "mark")
-    if name in ("br", "input"):
-        return Leaf(raw, kind="break" if name == "br" else "space")
-    if name in _BLOCKS.split():
+    if name in _BLOCKS or match["bar"] or raw == "\t":
         return Leaf(raw, kind="end")
     if match["end"] or (match["tag"] and match["rest"]):
         return Leaf(raw, kind="close" if match["end"] else "open", key=name)
     if match["tag"]:
         return Leaf(raw, escape(raw), "open", name)
-    return Leaf(raw, raw) if match["reference"] else _kept(raw)
+    return Leaf(raw, "" if match["hidden"] else raw) if match["hidden"] or match["reference"] else _kept(raw)
 
 
 def _kept(raw: str) -> Leaf:

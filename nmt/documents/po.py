@@ -5,15 +5,14 @@ Only translations, their flags, and fields of the header that are wrong are writ
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from gettext import c2py
-from html import escape, unescape
 from typing import Literal, NamedTuple
 
-from nmt.documents.content import Content, Inline, Leaf, Slot, document_of
+from nmt.documents.content import Slot, document_of
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
-from nmt.documents.messages import Part, grouped, parts, with_categories
+from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 
@@ -213,21 +212,6 @@ def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
     return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 
 
-def _written(content: Iterable[Inline], written: set[Leaf]) -> str:
-    """Returns text with tags. One with a placeholder is not repeated, because a program counts placeholders."""
-    text = ""
-    for inline in content:
-        if isinstance(inline, str | Leaf):
-            text += unescape(inline) if isinstance(inline, str) else inline.item
-            continue
-        start, end = inline.item
-        is_repeated = start in written and re.search("[%{$]", start.item)
-        written.add(start)
-        inner = _written(inline.content, written)
-        text += inner if is_repeated else f"{start.item}{inner}{end.item}"
-    return text
-
-
 class _Writer:
     """Writes translations into a file, each to the place of the old one."""
 
@@ -241,54 +225,36 @@ class _Writer:
     def slot(self, entry: _Entry, forms: Sequence[str]) -> Slot:
         """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
         fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
-        leaves = [parts(old.text, self._options.protected, entry.flags) for old in fields]
-        contents = [self._content(old.text, of_text) for old, of_text in zip(fields, leaves, strict=True)]
-        # A form for several numbers needs the placeholders of the plural.
-        kept = [sorted(part.leaf.words for part in of_text) for of_text in leaves]
+        messages = [Message(old.text, self._options, entry.flags) for old in fields]
         is_folded = any("\n" in old.raw.strip() for old in fields)
 
         def put(translations: Iterator[str]) -> None:
-            singular, *plural = [self._message(content, translations) for content in contents]
-            if plural:
-                is_singular = [form == "one" or (form == "singular" and kept[0] == kept[1]) for form in forms]
-                self._put_forms(entry.forms, [singular if one else plural[0] for one in is_singular], is_folded)
-            else:
-                self._put(entry.fields["msgstr"], "msgstr", singular, is_folded)
-            if "fuzzy" not in entry.flags:
-                start, flag = (entry.start, f"#, fuzzy{self._newline}")
-                if entry.flags_at is not None:
-                    start, flag = entry.flags_at, " fuzzy,"
-                self._changes[start, start] = flag
+            texts, keyword = [message.written(translations) for message in messages], "msgstr"
+            if len(texts) > 1:
+                # A form for several numbers needs the placeholders of the plural.
+                singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)
+                texts, keyword = [texts[form not in singular] for form in forms], "msgstr[0]"
+            old_forms, missing, last = entry.forms, "", 0
+            for number, text in enumerate(texts):
+                strings = self._quoted(text, keyword, is_folded)
+                if number not in old_forms:
+                    missing += f"{self._newline}msgstr[{number}] {strings}"
+                    continue
+                old = old_forms[number]
+                last = old.stop
+                if self._options.all or not old.text:
+                    self._changes[old.start, old.stop] = f" {strings}"
+            self._changes[last, last] = missing
+            for number, old in old_forms.items():
+                if number >= len(texts):
+                    line = self._text.rindex("\n", 0, old.start)
+                    self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
+            if entry.flags_at is None:
+                self._changes[entry.start, entry.start] = f"#, fuzzy{self._newline}"
+            elif "fuzzy" not in entry.flags:
+                self._changes[entry.flags_at, entry.flags_at] = " fuzzy,"
 
-        return Slot([passage for content in contents for passage in content.passages], put)
-
-    def _content(self, text: str, leaves: Sequence[Part]) -> Content:
-        content, start = list[Inline](), 0
-        for part in leaves:
-            content += [*filter(None, [escape(text[start : part.start], quote=False)]), part.leaf]
-            start = part.stop
-        return Content(grouped([*content, escape(text[start:], quote=False)]))
-
-    def _message(self, content: Content, translations: Iterator[str]) -> str:
-        text = _written(content.translated(translations), set())
-        return with_categories(text, self._options)
-
-    def _put_forms(self, old: Mapping[int, _Field], texts: list[str], is_folded: bool) -> None:
-        last = max(number for number in old if number < len(texts))
-        missing = ""
-        for number, text in enumerate(texts):
-            if number not in old:
-                missing += f"{self._newline}msgstr[{number}] {self._quoted(text, 'msgstr[0]', is_folded)}"
-            elif self._options.all or not old[number].text:
-                self._put(old[number], "msgstr[0]", text, is_folded)
-        self._changes[old[last].stop, old[last].stop] = missing
-        for number, form in old.items():
-            if number >= len(texts):
-                line = self._text.rindex("\n", 0, form.start)
-                self._changes[line - (self._text[line - 1] == "\r"), form.stop] = ""
-
-    def _put(self, old: _Field, keyword: str, text: str, is_folded: bool) -> None:
-        self._changes[old.start, old.stop] = f" {self._quoted(text, keyword, is_folded)}"
+        return Slot([passage for message in messages for passage in message.passages], put)
 
     def _quoted(self, text: str, keyword: str, is_folded: bool) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""

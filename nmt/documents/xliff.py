@@ -7,15 +7,14 @@ bytes of a file stay.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html import escape, unescape
-from typing import NamedTuple
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.messages import grouped, parts, with_categories
-from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
+from nmt.documents.trees import Element, Place, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.words import is_blank
@@ -52,17 +51,15 @@ def read(data: bytes, options: ReadOptions) -> Document:
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
         else:
-            slots.append(_Unit(file, unit, options, is_2=is_2).slot(changes))
-            holder, name = (file.root, "trgLang") if is_2 else (_around(unit, "file"), "target-language")
+            slots.append(_slot(file, unit, options, changes, is_2=is_2))
+            holder, name = file.root, "trgLang"
+            if not is_2:
+                holder, name = next(unit.iterancestors("{*}file"), None), "target-language"
             if holder is not None and base_language(holder.get(name, "")) != base_language(options.target_lang):
                 place = file.places[holder]
                 language = {name: options.target_lang.replace("_", "-")}
                 changes[place.start, place.inside] = tag_with(file.text[place.start : place.inside], language)
     return document_of(slots, lambda: file.changed(changes), skipped)
-
-
-def _around(element: Element, name: str) -> Element | None:
-    return next((parent for parent in element.iterancestors() if local_name(parent) == name), None)
 
 
 def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
@@ -92,8 +89,8 @@ def _is_empty(target: Element | None) -> bool:
     """Returns whether a target, or a segment of one, has no content yet. Some tools write elements without text."""
     if target is None or local_name(target) == "mrk":
         return target is None or is_blank("".join(target.itertext()))
-    elements = [child for child in target.iter("*") if child is not target]
-    return is_blank("".join(target.itertext())) and all(local_name(child) in _CONTAINERS for child in elements)
+    is_bare = all(local_name(child) in _CONTAINERS for child in target.iterdescendants("*"))
+    return is_bare and is_blank("".join(target.itertext()))
 
 
 def _is_kept(element: Element, *, inherits: bool = False) -> bool:
@@ -105,20 +102,6 @@ def _is_kept(element: Element, *, inherits: bool = False) -> bool:
     return element.get("mtype") in ("protected", "x-its-translate-no")
 
 
-class _Atom(NamedTuple):
-    """An element, or the beginning or end of one, in the text of a segment.
-
-    Attributes:
-        at: where it is in the text.
-        leaf: what is written.
-        step: 1 at the beginning of an element with text, and −1 at its end.
-    """
-
-    at: int
-    leaf: Leaf
-    step: int = 0
-
-
 class _Segment:
     """The content of an element: its text, with the elements in it."""
 
@@ -127,7 +110,8 @@ class _Segment:
         self._is_exact = next((e.get(_SPACE) for e in (element, *element.iterancestors()) if e.get(_SPACE)), "")
         # The decoded text, in which stand-ins are for elements, and where each of its characters is in the file.
         self._text, self._places = list[str](), list[int]()
-        self._atoms: list[_Atom] = []
+        # By the places of stand-ins: what is written, and 1 at the beginning of an element with text, −1 at its end.
+        self._elements: dict[int, tuple[Leaf, int]] = {}
         self._read(element)
         self._places.append(file.places[element].end)
         self.content = Content(self._content())
@@ -175,43 +159,42 @@ class _Segment:
             start += len(raw)
 
     def _add(self, leaf: Leaf, start: int, stop: int, step: int = 0) -> None:
-        self._atoms.append(_Atom(len(self._text), leaf, step))
+        self._elements[len(self._text)] = leaf, step
         self._text += _STAND_IN
         self._places += [start, stop, stop]
 
     def _content(self) -> list[Inline]:
         text = "".join(self._text)
-        events = dict[int, tuple[int, _Atom]]()
+        edges = {at for at, (_, step) in self._elements.items() if step}
+        leaves = dict[int, tuple[int, Leaf, int]]()
         for start, stop, leaf in parts(text, self._options.protected):
-            is_whole = all(not atom.step for atom in self._atoms if start <= atom.at < stop)
-            if is_whole:
+            if edges.isdisjoint(range(start, stop)):
                 item = self._file.text[self._places[start] : self._places[stop]]
-                events[start] = stop, _Atom(start, replace(leaf, item=item, kind=self._kind(leaf)))
-        for atom in self._atoms:
-            events[atom.at] = atom.at + len(_STAND_IN), atom
-        levels: list[list[Inline]] = [[]]
-        opened: list[Leaf] = []
+                leaves[start] = stop, replace(leaf, item=item, kind=self._kind(leaf)), 0
+        leaves |= {at: (at + len(_STAND_IN), *element) for at, element in self._elements.items()}
+        levels: list[tuple[Leaf, list[Inline]]] = [(Leaf(""), [])]  # the start of each element around, and its content
         end = 0
-        for start, (stop, atom) in sorted(events.items()):
+
+        def add_text(stop: int) -> None:
+            opening, inlines = levels[-1]
+            if end < stop:  # HTML, spelt as in the file
+                raw = self._file.text[self._places[end] : self._places[stop]]
+                inlines.append(escape(text[end:stop], quote=False) if opening.item == _CDATA else raw)
+
+        for start, (stop, leaf, step) in sorted(leaves.items(), key=lambda pair: pair[0]):
             if start < end:
                 continue
-            levels[-1] += self._between(text, end, start, opened)
+            add_text(start)
             end = stop
-            if atom.step > 0:
-                levels.append([])
-                opened.append(atom.leaf)
-            elif atom.step < 0:
-                inner = grouped(levels.pop())
-                levels[-1].append(Group(Ends(opened.pop(), atom.leaf), inner))
+            if step > 0:
+                levels.append((leaf, []))
+            elif step < 0:
+                opening, inner = levels.pop()
+                levels[-1][1].append(Group(Ends(opening, leaf), grouped(inner)))
             else:
-                levels[-1].append(atom.leaf)
-        return grouped([*levels[0], *self._between(text, end, len(text), opened)])
-
-    def _between(self, text: str, start: int, stop: int, opened: Sequence[Leaf]) -> list[str]:
-        """Returns text as HTML, spelt as in the file."""
-        if opened and opened[-1].item == _CDATA:
-            return list(filter(None, [escape(text[start:stop], quote=False)]))
-        return list(filter(None, [self._file.text[self._places[start] : self._places[stop]]])) if start < stop else []
+                levels[-1][1].append(leaf)
+        add_text(len(text))
+        return grouped(levels[0][1])
 
     def _kind(self, leaf: Leaf) -> LeafKind:
         # Where spaces are not preserved, indented lines are for those who read the file.
@@ -249,60 +232,46 @@ def _leaf(element: Element, name: str, item: str) -> Leaf:
     return Leaf(item)
 
 
-class _Unit:
-    """A unit of XLIFF 1, or a segment of XLIFF 2, without a translation."""
+def _slot(
+    file: XmlText, unit: Element, options: ReadOptions, changes: dict[tuple[int, int], str], *, is_2: bool
+) -> Slot:
+    """Returns the slot of a unit of XLIFF 1, or a segment of XLIFF 2. It notes in `changes` what is written."""
+    text, places = file.text, file.places
+    source, target = unit.find("{*}source"), unit.find("{*}target")
+    segmented = None if is_2 else unit.find("{*}seg-source")
+    model = source if segmented is None else segmented
+    is_new = options.all or (target is not None and target.get("state") in _NEW)
+    old = {} if is_new else {mark.get("mid"): mark for mark in _segments(target) if not _is_empty(mark)}
+    # What stands in each segment: a translation that is there, or one that is made.
+    segments: list[tuple[Place, str | _Segment]] = []
+    for element in _segments(model):
+        kept = places.get(old.get(element.get("mid"))) if element is not model else None
+        content = text[kept.inside : kept.end] if kept else _Segment(file, element, options)
+        segments.append((places[element], content))
 
-    def __init__(self, file: XmlText, unit: Element, options: ReadOptions, *, is_2: bool) -> None:
-        self._file, self._unit, self._is_2 = file, unit, is_2
-        self._source, self._target = unit.find("{*}source"), unit.find("{*}target")
-        segmented = None if is_2 else unit.find("{*}seg-source")
-        self._model = self._source if segmented is None else segmented
-        is_new = options.all or (self._target is not None and self._target.get("state") in _NEW)
-        old = {} if is_new else {mark.get("mid"): mark for mark in _segments(self._target) if not _is_empty(mark)}
-        # What stands in each segment: a translation that is there, or one that is made.
-        self._segments: list[tuple[Element, str | _Segment]] = []
-        for element in _segments(self._model):
-            kept = old.get(element.get("mid")) if element is not self._model else None
-            self._segments.append((element, _Segment(file, element, options) if kept is None else self._inside(kept)))
-
-    def _inside(self, element: Element) -> str:
-        place = self._file.places[element]
-        return self._file.text[place.inside : place.end]
-
-    def slot(self, changes: dict[tuple[int, int], str]) -> Slot:
-        """Returns the slot of the unit, which notes in `changes` what is written."""
-        made = [segment for _, segment in self._segments if isinstance(segment, _Segment)]
-
-        def put(translations: Iterator[str]) -> None:
-            place = self._file.places[self._model]
-            content, start = "", place.inside
-            for element, segment in self._segments:
-                inner = self._file.places[element]
-                new = segment
-                if isinstance(segment, _Segment):
-                    new = segment.written(translations, has_unique_ids=self._is_2)
-                content += f"{self._file.text[start : inner.inside]}{new}"
-                start = inner.end
-            self._put(changes, content + self._file.text[start : place.end])
-
-        return Slot([passage for segment in made for passage in segment.content.passages], put)
-
-    def _put(self, changes: dict[tuple[int, int], str], content: str) -> None:
-        text, unit, model = self._file.text, *(self._file.places[element] for element in (self._unit, self._model))
-        source = self._file.places[self._source]
-        name = re.sub(r"source$", "target", re.split(r"[\s/>]", text[source.start + 1 : source.inside], maxsplit=1)[0])
-        about: Mapping[str, str | None] = (
-            {"state": "translated", "subState": None} if self._is_2 else {"approved": None}
-        )
-        changes[unit.start, unit.inside] = tag_with(text[unit.start : unit.inside], about)
-        state: Mapping[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
-        state = {} if self._is_2 else state
-        if self._target is None:
-            space = self._source.get(_SPACE)
-            tag = tag_with(f"<{name}>", {**state, **({"xml:space": space} if space else {})})
-            indent = re.search(r"\s*\Z", text[max(unit.inside, model.start - 1000) : model.start])
-            changes[model.stop, model.stop] = f"{indent[0] if indent else ''}{tag}{content}</{name}>"
+    def put(translations: Iterator[str]) -> None:
+        content, start = "", places[model].inside
+        for place, segment in segments:
+            new = segment if isinstance(segment, str) else segment.written(translations, has_unique_ids=is_2)
+            content += f"{text[start : place.inside]}{new}"
+            start = place.end
+        content += text[start : places[model].end]
+        about: Mapping[str, str | None] = {"state": "translated", "subState": None} if is_2 else {"approved": None}
+        state: dict[str, str | None] = {} if is_2 else {"state": "needs-review-translation", "state-qualifier": None}
+        around = places[unit]
+        changes[around.start, around.inside] = tag_with(text[around.start : around.inside], about)
+        name = re.split(r"[\s/>]", text[places[source].start + 1 : places[source].inside], maxsplit=1)[0]
+        name = re.sub(r"source$", "target", name)
+        if target is None:
+            space = {"xml:space": source.get(_SPACE)} if source.get(_SPACE) else {}
+            stop = places[model].stop
+            indent = re.search(r"\s*\Z", text[max(around.inside, places[model].start - 1000) : places[model].start])
+            tag = tag_with(f"<{name}>", {**state, **space})
+            changes[stop, stop] = f"{indent[0] if indent else ''}{tag}{content}</{name}>"
         else:
-            old = self._file.places[self._target]
-            tag = tag_with(re.sub(r"\s*/>$", ">", text[old.start : old.inside]), state)
-            changes[old.start, old.stop] = f"{tag}{content}</{name}>"
+            place = places[target]
+            tag = tag_with(re.sub(r"\s*/>$", ">", text[place.start : place.inside]), state)
+            changes[place.start, place.stop] = f"{tag}{content}</{name}>"
+
+    made = [segment for _, segment in segments if isinstance(segment, _Segment)]
+    return Slot([passage for segment in made for passage in segment.content.passages], put)

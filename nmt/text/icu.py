@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
-from typing import Literal, NamedTuple
 
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import MarkedText, Token
@@ -36,11 +35,6 @@ _CATEGORIES = {
     "br ga gv mt": "one two few many",
     "ar cy": "zero one two few many",
 }
-
-
-class _Piece(NamedTuple):
-    kind: Literal["text", "kept", "skeleton"]
-    raw: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +76,17 @@ def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> list[s
         return None
     added = [category for category in _categories(target_lang) if category not in _categories(source_lang)]
     pieces, _ = _message(text, 0, added, 0)
-    apostrophes = [mark for piece in pieces if piece.kind == "text" for mark in re.findall("''?", piece.raw)]
+    texts = [piece.text for piece in pieces if isinstance(piece, Token) and piece.kind == "text"]
+    apostrophes = [mark for text in texts for mark in re.findall("''?", text)]
     doubles = bool(apostrophes) and "'" not in apostrophes
     parts: list[str | IcuText] = []
-    for is_skeleton, group in groupby(pieces, lambda piece: piece.kind == "skeleton"):
+    for _, group in groupby(pieces, lambda piece: isinstance(piece, Token)):
         run = list(group)
-        if is_skeleton or not any(piece.kind == "text" and any(map(str.isalpha, piece.raw)) for piece in run):
-            parts.append("".join(piece.raw for piece in run))
+        tokens = [piece for piece in run if isinstance(piece, Token)]
+        if any(token.kind == "text" and any(map(str.isalpha, token.text)) for token in tokens):
+            parts.append(IcuText(tokens, doubles))
         else:
-            parts.append(IcuText(list(map(_token, run)), doubles))
+            parts.append("".join(piece.text if isinstance(piece, Token) else piece for piece in run))
     return parts
 
 
@@ -99,10 +95,8 @@ def _categories(lang: str) -> list[str]:
     return next((names for langs, names in _CATEGORIES.items() if base in langs.split()), "one").split()
 
 
-def _token(piece: _Piece) -> Token:
-    if piece.kind == "kept":
-        return Token("leaf", f"<{escape(piece.raw)}>", text=piece.raw)
-    return Token("text", as_html(piece.raw), text=piece.raw)
+def _kept(raw: str) -> Token:
+    return Token("leaf", f"<{escape(raw)}>", text=raw)
 
 
 def as_html(raw: str) -> str:
@@ -110,15 +104,17 @@ def as_html(raw: str) -> str:
     return escape(raw, quote=False).replace("''", _TWICE)
 
 
-def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[_Piece], int]:
-    """Returns the pieces of a message and where it ends: at a brace that closes its branch, or at the end of the text.
+def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[str | Token], int]:
+    """Returns the skeleton and the tokens of a message.
+
+    Also returns where it ends: at a brace that closes its branch, or at the end of the text.
 
     Raises:
         ValueError: an argument in a branch cannot be understood.
     """
     if depth > _DEEPEST:
         raise ValueError
-    pieces, position = list[_Piece](), start
+    pieces, position = list[str | Token](), start
     while part := _PART.match(text, position):
         if part[0] == "}" and depth:
             break
@@ -131,22 +127,22 @@ def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[l
                     raise
                 position = _closed(text, part.start())
                 raw = text[part.start() : position]
-                inner = [_Piece("skeleton" if _BRANCHING.search(raw) else "kept", raw)]
+                inner = [raw if _BRANCHING.search(raw) else _kept(raw)]
             pieces += inner
         else:
-            pieces.append(_Piece("text" if part["text"] else "kept", part[0]))
+            pieces.append(Token("text", as_html(part[0]), text=part[0]) if part["text"] else _kept(part[0]))
     return pieces, position
 
 
-def _argument(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[_Piece], int]:
+def _argument(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[str | Token], int]:
     """Returns the pieces of the argument that begins here, and where it ends."""
     argument = _ARGUMENT.match(text, start)
     if not argument:
         raise ValueError
     if not argument["kind"]:
         end = _closed(text, start)
-        return [_Piece("kept", text[start:end])], end
-    branches, position = list[tuple[str, str, list[_Piece]]](), argument.end()
+        return [_kept(text[start:end])], end
+    branches, position = list[tuple[str, str, list[str | Token]]](), argument.end()
     while selector := _SELECTOR.match(text, position):
         branch, end = _message(text, selector.end(), added, depth + 1)
         branches.append((selector["name"], selector[0], branch))
@@ -155,13 +151,13 @@ def _argument(text: str, start: int, added: Sequence[str], depth: int) -> tuple[
     if not branches or not closing:
         raise ValueError
     names = [name for name, _, _ in branches]
-    pieces = [_Piece("skeleton", argument[0])]
+    pieces: list[str | Token] = [argument[0]]
     for name, opening, branch in branches:
         is_copied = name == "other" and argument["kind"] == "plural"
         copies = [category for category in added if category not in names] if is_copied else []
         for selected in (*copies, name):
-            pieces += [_Piece("skeleton", opening.replace(name, selected)), *branch, _Piece("skeleton", "}")]
-    return [*pieces, _Piece("skeleton", closing[0])], closing.end()
+            pieces += [opening.replace(name, selected), *branch, "}"]
+    return [*pieces, closing[0]], closing.end()
 
 
 def _closed(text: str, start: int) -> int:

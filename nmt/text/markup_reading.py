@@ -19,7 +19,7 @@ from nmt.text.markup_writing import GAP, MarkedText, Token, spellings
 from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD, is_blank
 
-DEFAULT = Protected()
+_PROTECTED = Protected()
 
 
 class ElementRules(NamedTuple):
@@ -50,23 +50,20 @@ _UNTRANSLATED = _names("code kbd math pre samp script style svg var")
 # Elements whose content is text without markup, and those of them whose text is translated.
 _LITERAL = _names("iframe noembed noframes plaintext script style textarea title xmp")
 _TRANSLATED_LITERAL = _names("textarea title")
+_ENDS_PARAGRAPH = (
+    "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 h2 h3 "
+    "h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
+)
 # Unknown elements are inline, as they are in browsers.
-_BLOCKS = _names(
-    "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
-    "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html label legend li link main "
-    "menu meta nav noscript ol optgroup option p pre search section select summary table tbody td template textarea "
-    "tfoot th thead title tr ul"
+BLOCKS = _names(
+    f"{_ENDS_PARAGRAPH} body br button caption col colgroup dd dt head html label legend li link meta noscript "
+    "optgroup option select summary tbody td template textarea tfoot th thead title tr"
 )
 # The elements that a start tag ends, and the elements around them within which it does, by the name of the tag.
 _ENDS = {
     name: (_names(ended), _names(around))
     for names, ended, around in (
-        (
-            "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form "
-            "h1 h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul",
-            "p",
-            "button caption math object svg table td template th",
-        ),
+        (_ENDS_PARAGRAPH, "p", "button caption math object svg table td template th"),
         ("li", "li p", "button dir menu ol table td th ul"),
         ("dd dt", "dd dt p", "button dl table td th"),
         ("td th", "td th", "table tr"),
@@ -104,11 +101,7 @@ _DEEPEST = 100
 
 
 def parse(
-    text: str,
-    markup: Literal["html", "xml"],
-    protected: Protected = DEFAULT,
-    lang: str = "",
-    rules: ElementRules = NO_RULES,
+    text: str, markup: Literal["html", "xml"], lang: str = "", rules: ElementRules = NO_RULES
 ) -> list[str | MarkedText]:
     """Returns the marked texts of a fragment, and the markup between them.
 
@@ -119,7 +112,6 @@ def parse(
     HTML the class notranslate and code, kbd, math, pre, samp, script, style, svg and var.
 
     Args:
-        protected: finds words that stay as they are.
         lang: the language code of the text; empty if elements of all languages are translated.
         rules: for elements of these names. The names of elements of HTML are in lower case.
 
@@ -146,7 +138,7 @@ def parse(
                     f"out the markup"
                 )
         for tokens_of_text in _apart(group, rules):
-            marked = MarkedText(list(_with_protected(tokens_of_text, protected)))
+            marked = MarkedText(list(_with_protected(tokens_of_text)))
             parts.append(
                 marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
             )
@@ -316,7 +308,7 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
         if token.kind == "start":
             unclosed.append(i)
     starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
-    names = ((_BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
+    names = ((BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
     blocks = {i for i in starts if tokens[i].name in names}
     if rules.is_automatic and not is_html:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
@@ -404,10 +396,10 @@ def _separates(edge: Sequence[Token], before: Token, behind: Token) -> bool:
     return has_end and behind.kind == "leaf" and (begins or not _IN_WORD.fullmatch(behind.name))
 
 
-def _with_protected(tokens: Sequence[Token], protected: Protected) -> Iterator[Token]:
+def _with_protected(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yields the tokens of a text, in which each protected word is a leaf."""
     for token in tokens:
-        spans = protected.spans(token.words) if token.kind == "text" else []
+        spans = _PROTECTED.spans(token.words) if token.kind == "text" else []
         written, start = spellings(token.raw) if spans else "", 0
         for begin, stop in spans:
             yield from [Token("text", "".join(written[start:begin]))] if begin > start else []

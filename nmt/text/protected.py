@@ -42,7 +42,7 @@ _PATTERNS = (
     (
         "%",
         r"(?<![\w%])%[A-Za-z_]\w++%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$])"
-        r"|(?<![\d%])%(?:\(\w++\)|<\w++>|\d++\$)?[-+#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
+        r"|(?<![\d%])%(?:\([^()%]{1,99}+\)|<\w++>|\d++\$)?[-+#0'_^]*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
         r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2})",
     ),
     (":", r"(?<![\w:)/]):[a-z_]\w++(?![\w:])|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
@@ -83,8 +83,11 @@ class Protected:
         self._emoji = regex.compile(_EMOJI)
         self._own = [regex.compile(pattern) for pattern in self.keep]
 
-    def spans(self, text: str) -> list[Span]:
-        """Returns where protected words begin and end, in order. Those that overlap or touch in a word are one.
+    def spans(self, text: str, others: Iterable[Span] = ()) -> list[Span]:
+        """Returns where protected words begin and end, in order. Those that overlap are one.
+
+        Args:
+            others: more of what stays.
 
         Raises:
             NmtError: a pattern of `keep` takes too long.
@@ -92,7 +95,7 @@ class Protected:
         patterns = [pattern for signs, pattern in self._default if any(sign in text for sign in signs)]
         if not text.isascii() and _SIGNS_OF_EMOJI.search(text):
             patterns.append(self._emoji)
-        spans = [match.span() for pattern in patterns for match in pattern.finditer(text)]
+        spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
         for pattern in self._own:
             try:
                 spans += [match.span() for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
@@ -267,24 +270,27 @@ def _written(
 ) -> tuple[str, dict[int, int]]:
     """Returns the translation with its copies of protected words, and the links of its words."""
     text, end = "", 0
-    ends: list[tuple[int, int]] = []  # of what was copied, in the translation and in the new text
+    origins: list[int] = []  # of each character of the text: its place in the translation, or -1 - that in the source
     for copy in copies:
         text += translation[end : copy.start]
+        origins += range(end, copy.start)
         left, right = source[copy.begin - 1 : copy.begin], source[copy.end : copy.end + 1]
         if not left.isalnum() and left.strip() and text.endswith(f"{left} "):
             text = text[:-1]  # in the source, a bracket or the like touches the word
+            origins.pop()
         elif _is_apart(text, len(text), -1, left, copy, spaces=spaces):
             text += " "
+            origins.append(copy.start)
         text += source[copy.begin : copy.end]
+        origins += range(-1 - copy.begin, -1 - copy.end, -1)
         touches = not right.isalnum() and right.strip() and translation.startswith(f" {right}", copy.stop)
         end = copy.stop + bool(touches)
-        ends.append((end, len(text)))
-        if _is_apart(
-            source[copy.begin : copy.end] + translation[end:], copy.end - copy.begin, 1, right, copy, spaces=spaces
-        ):
+        if _is_apart(text + translation[end:], len(text), 1, right, copy, spaces=spaces):
             text += " "
+            origins.append(end)
     text += translation[end:]
-    return text, _moved_links(source, translation, text, copies, ends, links) if links else {}
+    origins += range(end, len(translation))
+    return text, _moved_links(source, translation, text, origins, links) if links else {}
 
 
 def _is_apart(text: str, edge: int, direction: Literal[-1, 1], in_source: str, copy: _Copy, *, spaces: bool) -> bool:
@@ -302,24 +308,15 @@ def _is_apart(text: str, edge: int, direction: Literal[-1, 1], in_source: str, c
 
 
 def _moved_links(
-    source: str,
-    translation: str,
-    text: str,
-    copies: Sequence[_Copy],
-    ends: Sequence[tuple[int, int]],
-    links: Mapping[int, int],
+    source: str, translation: str, text: str, origins: Sequence[int], links: Mapping[int, int]
 ) -> dict[int, int]:
     """Returns the links of the words of `text`, in which the copies are linked to the protected words."""
-    starts = [match.start() for match in RAW_WORD.finditer(text)]
-    source_starts = [match.start() for match in RAW_WORD.finditer(source)]
+    starts, source_starts = ([match.start() for match in RAW_WORD.finditer(side)] for side in (translation, source))
     moved: dict[int, int] = {}
-    for target, match in enumerate(RAW_WORD.finditer(translation)):
-        if target in links and _is_free(match.start(), match.start() + 1, copies):
-            passed = bisect_right(ends, match.start(), key=lambda end: end[0])
-            old, new = ends[passed - 1] if passed else (0, 0)
-            moved[bisect_right(starts, match.start() - old + new) - 1] = links[target]
-    for copy, (_, new) in zip(copies, ends, strict=True):
-        for i in range(copy.end - copy.begin):
-            target = bisect_right(starts, new - (copy.end - copy.begin) + i) - 1
-            moved[target] = bisect_right(source_starts, copy.begin + i) - 1
+    for word, match in enumerate(RAW_WORD.finditer(text)):
+        for origin in sorted(origins[slice(*match.span())], reverse=True):  # a copy in the word goes last, and counts
+            if origin < 0:
+                moved[word] = bisect_right(source_starts, -1 - origin) - 1
+            elif (target := bisect_right(starts, origin) - 1) in links:
+                moved[word] = links[target]
     return moved

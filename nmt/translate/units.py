@@ -181,19 +181,8 @@ def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec) -> Iter
     """Yields the sentences of a line of plain text. Each has the tags of the line."""
     tags, text = codec.config.split_tags(line)
     kept = _within(kept, len(line) - len(text), len(line))
-    for start, stop in sentence_spans(text, codec.config.source_lang, _kept_words(codec, text, kept)):
+    for start, stop in sentence_spans(text, codec.config.source_lang, codec.protected.spans(text, kept)):
         yield Sentence(number, " ".join([*tags, text[start:stop]]), tuple(_within(kept, start, stop)))
-
-
-def _kept_words(codec: TextCodec, text: str, kept: Sequence[Span]) -> list[Span]:
-    """Returns where a text without tags has words that stay as they are, in order. None overlap."""
-    joined: list[Span] = []
-    for start, stop in sorted([*kept, *codec.protected.spans(text)]):
-        if joined and start < joined[-1][1]:
-            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 def _with_edges(line: str, translation: Translation) -> str:
@@ -303,7 +292,7 @@ def encode(
         parts = _parts(codec, ids, longest, required)
         _check(parts, required, place, search)
         _, text = codec.config.split_tags(sentence.text)
-        is_aligned = search.alignments or _kept_words(codec, text, sentence.kept)
+        is_aligned = search.alignments or codec.protected.spans(text, sentence.kept)
         all_ids = list(chain.from_iterable(parts))
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
@@ -317,7 +306,7 @@ def _stays(codec: TextCodec, sentence: Sentence) -> bool:
     """Returns whether nothing of a sentence is translated: it has no letters outside the words that stay."""
     _, text = codec.config.split_tags(sentence.text)
     start, others = 0, ""
-    for begin, stop in [*_kept_words(codec, text, sentence.kept), (len(text), len(text))]:
+    for begin, stop in [*codec.protected.spans(text, sentence.kept), (len(text), len(text))]:
         others += text[start:begin]
         start = stop
     return not any(map(str.isalpha, others))
@@ -466,7 +455,7 @@ def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translat
     """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
     tags, text = codec.config.split_tags(sentence.text)
     kept, alignment = translation.text, translation.alignment or ()
-    if words := _kept_words(codec, text, sentence.kept):
+    if words := codec.protected.spans(text, sentence.kept):
         links = {target: source - len(tags) for source, target in alignment if source >= len(tags)}
         kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"))
         alignment = [(source + len(tags), target) for target, source in links.items()]

@@ -30,7 +30,9 @@ def translated(
     ("two\n  lines\r\n\tand more", "TWO\n  LINES\r\n\tAND MORE"),
     ("{n, plural, one {# <b>dog</b>} other {dogs &amp; it''s}} a",
      "{n, plural, one {# <b>DOG</b>} other {DOGS &amp; IT''S}} A"),
-    ("  {a}  two  spaces ", "  {a} TWO SPACES "),
+    ("{n, select, a {<a href=\"{url}\">it''s</a>} other {b}}",
+     "{n, select, a {<a href=\"{url}\">IT''S</a>} other {B}}"),
+    ("  {a}  two  spaces ", "  {a}  TWO  SPACES "),
 ])  # fmt: skip
 def test_what_a_program_needs_stays(text: str, expected: str) -> None:
     assert translated({"a": text}) == {"a": expected}

@@ -184,6 +184,12 @@ def test_only_text_is_translated(name: str, end: str) -> None:
     assert translated(source, translations.word_by_word(str)) == source
 
 
+def test_links_that_are_found_by_their_text() -> None:
+    source = "See [the\npath], [a.b][] and ![an *im*\nage]\n\n[the path]: /u\n[a.b]: /v\n[an *im* age]: /w\n"
+    assert translated(source, translations.word_by_word(str)) == source
+    assert "SEE [THE PATH][the path],\n[A.B][a.b] AND" in translated(source)
+
+
 def test_what_a_user_keeps_stays() -> None:
     options = OPTIONS._replace(protected=Protected([r"snake_\w+_"]))
     document = read_document(b"a snake_case_ and *x*\n", "md", options)

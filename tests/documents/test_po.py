@@ -209,7 +209,8 @@ def test_messages_of_icu(target: str, expected: str) -> None:
     "a %(two  spaces)s b", "a %(two\nlines)s b", "a { name } b",
     "a {\u00a0name\u00a0} b", "a {{ two\nlines }} b", "a {% if x %} b", "a %{user} b",
     "a #{user} b", "a %lld b", "a $t(x.y) b", "a :name b", "a $NAME$ b", "a %name% b", "a __x__ b", "a @:key b",
-    "a <%= x %> b", "a [0,1] b|c", "a  b", "a %H:%M b", "One.  Two.",
+    "a <%= x %> b", "a [0,1] b|c", "a  b", "a %H:%M b", "One.  Two.", "a %_d %^B b",
+    "a {n, select, x {<i t=\"{url}\">b''c</i>} other {c}}",
 ])  # fmt: skip
 def test_only_text_changes(msgid: str) -> None:
     expected = re.sub(r"\b[abc]\b|One|Two", lambda word: word[0].upper(), msgid)

@@ -164,7 +164,7 @@ def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
     assert failed(server, "a.txt", b"some \xff words").startswith("a.txt is not UTF-8 at byte 5; convert it")
     assert "c.srt" in failed(server, "c.srt", b"no subtitles")
     assert failed(server, "b.html", b"<p>some \xff words") == (
-        "b.html is not UTF-8 at byte 8; convert it, such as with iconv --to-code UTF-8"
+        "b.html is not UTF-8 at byte 8; convert it, such as with iconv -f CP1252 -t UTF-8"
     )
 
 
