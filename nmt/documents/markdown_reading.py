@@ -270,8 +270,8 @@ def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         return False
     if not silent:
         indent = state.sCount[line] + (2 if item[0].startswith(": ") else 4)
-        state.tShift[line] += len(item[0])
-        state.sCount[line] = max(indent, state.sCount[line] + len(item[0]))
+        # The line begins behind the label.
+        state.bMarks[line], state.tShift[line], state.sCount[line] = item.end(), 0, indent
         _read_indented(state, line, last, indent)
     return True
 

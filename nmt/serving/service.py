@@ -324,7 +324,8 @@ class Service:
             ]
             results = await self.scheduler.run(items)
             by_key = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
-            translations = by_sentence(model.codec, units, by_key, aligned=options.alignments)
+            together = partial(by_sentence, model.codec, units, by_key, aligned=options.alignments)
+            translations = await _in_thread_if_long(texts, together)
         return translations
 
     def glossary(self, name: str | None) -> Glossary | None:
@@ -351,13 +352,17 @@ class Service:
         model = self._model(body.model)
         search = fitted(_GREEDY, (model,))
         unit = Unit(body.source, prefix=body.prefix)
-        encoded = await asyncio.to_thread(encode, model.codec, [(unit, [Sentence(0, body.source)])], search)
+        units = [(unit, [Sentence(0, body.source)])]
+        encoded = await asyncio.to_thread(encode, model.codec, units, search)
         if len(encoded) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
         (sentence,) = encoded
         operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
+        ((kept,),) = by_sentence(model.codec, units, {sentence.key: translations}, aligned=False)
+        for alternative, translation in zip(listed, kept, strict=True):
+            alternative.text = translation.text
         # Several pieces can begin the same word. A piece that is only a space begins none.
         distinct = {alternative.prefix: alternative for alternative in reversed(listed) if alternative.word}
         return schema.AlternativesAnswer(model=model.name, alternatives=list(reversed(distinct.values())))

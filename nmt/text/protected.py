@@ -19,40 +19,51 @@ from nmt.text.words import RAW_WORD
 Span = tuple[int, int]
 
 # Characters of addresses. Brackets belong to them in pairs, and punctuation only if more follows.
-_ADDRESS = r"""(?:[^\s<>"'()\[\]{}`|«»“”]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]|\{\{?[\w.]*+\}?\})"""
+_ADDRESS = (
+    r"""(?:[^\s<>"'()\[\]{}`|«»“”。，！？；：、（）「」『』《》—]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]"""
+    r"|\{\{?[\w.]*+\}?\})"
+)
 _ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
 _NAME = r"[A-Za-z_][\w.-]*+"
 # What a text must have for a pattern to be tried: one of these, separated by spaces; and the pattern. Possessive and
 # limited repetition keep the time linear.
 _PATTERNS = (
     # Addresses: with a scheme, of mail, and bare ones with a path
-    ("://", rf"(?<![\w+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_ADDRESS}+{_ADDRESS_END}"),
-    ("www. WWW. mailto:", rf"(?<![\w@.-])(?i:www\.|mailto:)(?=\w){_ADDRESS}+{_ADDRESS_END}"),
-    ("@", r"(?<![\w.+%-])[\w.+%-]*+(?<=[\w+%-])@[\w-]++(?:\.[\w-]++)+"),
-    ("/", rf"(?<![\w@./:-])(?i:(?:[a-z0-9](?:[a-z0-9-]*+)\.)+[a-z]{{2,}}+)(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}"),
+    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_ADDRESS}+{_ADDRESS_END}"),
+    ("www. WWW. mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_ADDRESS}+{_ADDRESS_END}"),
+    (
+        "@",
+        r"(?<![A-Za-z0-9_.+%'-])[A-Za-z0-9_+%-](?:[A-Za-z0-9_.+%'-]*[A-Za-z0-9_+%-])?@(?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+",
+    ),
+    (
+        "/",
+        rf"(?<![A-Za-z0-9_@./:-])(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
+    ),
     # Placeholders of templates, which may have spaces inside, and of programs
     ("{{", r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?"),
-    ("{", r"[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"),
+    ("{", r"'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"),
     ("{", r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}"),
     ("<% <?", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
     ("$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
     ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
-    ("\\", r'(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++|\\[nrt]'),
+    ("\\", r'(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++|\\[nrt](?![a-z])'),
     ("__", r"(?<!\w)__\w+?__(?!\w)"),
     (
         "%",
-        r"(?<![\w%])%[A-Za-z_]\w++%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$])"
+        r"(?<![\w%])%[A-Za-z_]\w++%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$]|\.\d)"
+        # Not a percentage, such as `50 %ig`
         r"|(?<![\d%])%(?:\([^()%]{1,99}+\)|<\w++>|\d++\$)?[-+#0'_^]*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
-        r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2})",
+        r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
     (":", r"(?<![\w:)/]):[a-z_]\w++(?![\w:])|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
     # Tags and references
-    ("<", rf"</?(?:\d++|{_NAME})(?:\s[^<>]*+)?/?>"),
+    ("<", rf"""</?(?:\d++|{_NAME})(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
     ("&", r"&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);"),
 )
 _EMOJI = (
     r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
-    r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\uFE0F)\p{EMod}?"
+    r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
+    "[\U000e0020-\U000e007f]*"  # flags of regions
     r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+"
 )
 # Text has an emoji only with one of these characters.
@@ -133,7 +144,13 @@ class _Copy(NamedTuple):
 
 
 def with_protected(
-    source: str, words: Sequence[Span], translation: str, links: Mapping[int, int], *, spaces: bool
+    source: str,
+    words: Sequence[Span],
+    translation: str,
+    links: Mapping[int, int],
+    *,
+    spaces: bool,
+    given: Iterable[str] = (),
 ) -> tuple[str, dict[int, int]]:
     """Returns the translation with every protected word of the source, and the links between words of both.
 
@@ -145,7 +162,11 @@ def with_protected(
         words: where the protected words are in the source.
         links: the source word of target words, by their numbers; may be empty.
         spaces: whether spaces separate the words of the target language.
+        given: phrases of the translation that nothing is put into.
     """
+    # A phrase of the user is a copy of no word of the source.
+    starts = [(translation.find(phrase), phrase) for phrase in given if phrase in translation]
+    fixed = [_Copy(start, start + len(phrase), -1, -1) for start, phrase in starts if phrase]
     copies: list[_Copy] = []
     longest_first = sorted(words, key=lambda word: (word[0] - word[1], word))
     missing = []
@@ -156,13 +177,12 @@ def with_protected(
         else:
             missing.append(word)
     for word in sorted(missing):
-        span = _damaged(source[slice(*word)], translation, copies)
-        span = (
-            span
-            or _translated(source, word, translation, links, copies)
-            or _gap(source, word, translation, links, copies, spaces=spaces)
+        taken = copies + fixed
+        span = _damaged(source[slice(*word)], translation, taken)
+        span = span or _translated(source, word, translation, links, taken)
+        copies.append(
+            _Copy(*span, *word) if span else _inserted(source, word, translation, links, taken, spaces=spaces)
         )
-        copies.append(_Copy(*span, *word))
     return _written(source, translation, sorted(copies), links, spaces=spaces)
 
 
@@ -175,11 +195,20 @@ def _exact(source: str, word: Span, translation: str, copies: Sequence[_Copy]) -
     text = source[slice(*word)]
     starts = [match.start() for match in regex.finditer(regex.escape(text), translation)]
     spans = [(start, start + len(text)) for start in starts if _is_free(start, start + len(text), copies)]
-    return min(
-        spans, key=lambda span: _is_joined(translation, span[0], -1) + _is_joined(translation, span[1], 1), default=None
-    )
+    joined = _is_joined(source, word[0], -1), _is_joined(source, word[1], 1)
+
+    def differences(span: Span) -> int:
+        edges = _is_joined(translation, span[0], -1), _is_joined(translation, span[1], 1)
+        return sum(edge != own for edge, own in zip(edges, joined, strict=True))
+
+    span = min(spans, key=differences, default=None)
+    if span and not joined[1] and (longer := _LONGER.match(translation, span[1])):
+        span = span[0], longer.end()  # a copy of an address that goes on
+    return span if span and _is_free(*span, copies) else None
 
 
+# How a translation goes on behind a copy of an address that is too long
+_LONGER = regex.compile(r"(?<=[\w/])[/=&#%@+~?][^\s,;!?)\]]*(?<![.:])")
 # What lengthens an address if letters follow it.
 _JOINING = "/-_=&#%@+~.:"
 
@@ -196,31 +225,40 @@ def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
 _CHARACTER = regex.compile(r"\S")
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
-# Characters of translations in which damaged copies are looked for. The time grows with their number and that of words.
-_LONGEST_COMPARED = 4000
+# Damaged copies are looked for if the characters of word and translation have at most this product.
+_MOST_COMPARED = 100_000
 
 
 def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | None:
     """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
     wanted = "".join(word.lower().split())
-    if len(wanted) < 2 or len(translation) > _LONGEST_COMPARED:
+    if len(wanted) < 2 or len(wanted) * len(translation) > _MOST_COMPARED:
         return None
+    # A word without the signs of a placeholder is a word of the translation.
+    signs = {sign for sign in wanted if not sign.isalnum() and sign not in ".-'’_"}
     tokens = [match.span() for match in RAW_WORD.finditer(translation)]
     matcher = SequenceMatcher(None, "", wanted, autojunk=False)
-    best, most = None, _SIMILAR
+    best, most = None, _SIMILAR if signs else 0.999
     for first, (start, end) in enumerate(tokens):
+        start += len(translation[start:end]) - len(translation[start:end].lstrip(_without("([{\"'«„“", wanted[0])))
         token = translation[start:end].lower()
         if not any(token[i : i + 3] in wanted for i in range(max(1, len(token) - 2))):
             continue
         for _, stop in tokens[first:]:
-            written = translation[start:stop].rstrip(".,;:!?")
+            written = translation[start:stop].rstrip(_without(".,;:!?…)]}\"'»”", wanted[-1]))
             squeezed = "".join(written.lower().split())
             if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
                 break
             matcher.set_seq1(squeezed)
+            if signs and not signs & set(squeezed):
+                continue
             if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
                 best, most = (start, start + len(written)), ratio
     return best
+
+
+def _without(signs: str, sign: str) -> str:
+    return signs.replace(sign, "")
 
 
 # Ordinary words, which stay because markup says so, and which a model translates.
@@ -243,10 +281,21 @@ def _translated(
     return (start, stop) if _is_free(start, stop, copies) else None
 
 
-def _gap(
+def _inserted(
     source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy], *, spaces: bool
-) -> Span:
-    """Returns where a word is inserted, as an empty span at the edge of a word of the translation."""
+) -> _Copy:
+    """Returns where a word is inserted: at the edge of a word of the translation.
+
+    A word that only signs separate from another one, such as `{b}` in `{a}/{b}`, is inserted behind it with the signs.
+    """
+    for copy in copies:
+        between = source[copy.end : word[0]]
+        if 0 <= copy.begin < copy.end <= word[0] and not any(map(str.isalnum, between)):
+            if between and not any(map(str.isspace, between)):
+                is_written = translation.startswith(between, copy.stop) and copy.start < copy.stop
+                position = copy.stop + len(between) * is_written
+                return _Copy(position, position, word[0] if is_written else copy.end, word[1])
+            return _Copy(copy.stop, copy.stop, *word)
     tokens = [match.span() for match in (RAW_WORD if spaces or links else _CHARACTER).finditer(translation)]
     is_last = not any(map(str.isalnum, source[word[1] :]))
     if links:
@@ -258,11 +307,13 @@ def _gap(
         share = word[0] / max(1, len(source) - (word[1] - word[0]))
         last = len(tokens) - 1 if is_last else round(share * len(tokens)) - 1
     position = tokens[min(last, len(tokens) - 1)][1] if last >= 0 and tokens else 0
+    if source[: word[0]].rstrip()[-1:].isalnum():  # no punctuation stands before the word
+        position = len(translation[:position].rstrip(".,;:!?…。，！？；："))
     if is_last and last >= len(tokens) - 1:  # it stands before the final punctuation
         position = len(translation.rstrip(" .!?:;…。！？"))
     inside = [copy for copy in copies if copy.start < position < copy.stop]
     position = inside[0].stop if inside else position
-    return position, position
+    return _Copy(position, position, *word)
 
 
 def _written(

@@ -119,7 +119,7 @@ class TranslationJob(ModelJob):
         """Returns the unit in a row of the input, and its sentences."""
         line, name = row[0], str(place)
         cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
-        if self.input == "html" or (self.input == "text" and self.search.outputs == 1 and is_icu(line)):
+        if self.input == "html" or (self.input == "text" and len(row) == 1 and is_icu(line)):
             unit = Unit(line, "html" if self.input == "html" else "icu", place=name)
             with naming(name):
                 return unit, unit.sentences(cutting)

@@ -434,7 +434,7 @@ def by_sentence(
     for key in sorted(translations):
         parts[key[:2]].append(translations[key])
 
-    def joined(sentence: Sentence, of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
+    def joined(unit: Unit, sentence: Sentence, of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
         if len(of_parts) == 1:
             ranked: Iterable[Translation] = of_parts[0]
         elif of_parts:  # the n-th translation joins the n-th translation of every part
@@ -442,21 +442,26 @@ def by_sentence(
         else:  # nothing of the sentence is translated
             tags, text = codec.config.split_tags(sentence.text)
             words = range(len(RAW_WORD.findall(text)))
-            ranked = [Translation(text.strip(), 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
-        return [_with_kept_words(codec, sentence, translation, aligned=aligned) for translation in ranked]
+            text = "" if is_blank(text) else text.strip()
+            ranked = [Translation(text, 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
+        constraints = ([each] if isinstance(each, str) else each for each in unit.constraints)
+        given = [unit.prefix, *chain.from_iterable(constraints)]
+        return [_with_kept_words(codec, sentence, translation, given, aligned=aligned) for translation in ranked]
 
     return [
-        [joined(sentence, parts[n, i]) for i, sentence in enumerate(sentences)]
-        for n, (_, sentences) in enumerate(units, first)
+        [joined(unit, sentence, parts[n, i]) for i, sentence in enumerate(sentences)]
+        for n, (unit, sentences) in enumerate(units, first)
     ]
 
 
-def _with_kept_words(codec: TextCodec, sentence: Sentence, translation: Translation, *, aligned: bool) -> Translation:
+def _with_kept_words(
+    codec: TextCodec, sentence: Sentence, translation: Translation, given: Sequence[str], *, aligned: bool
+) -> Translation:
     """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
     tags, text = codec.config.split_tags(sentence.text)
     kept, alignment = translation.text, translation.alignment or ()
     if words := codec.protected.spans(text, sentence.kept):
         links = {target: source - len(tags) for source, target in alignment if source >= len(tags)}
-        kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"))
+        kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"), given=given)
         alignment = [(source + len(tags), target) for target, source in links.items()]
     return translation._replace(text=kept, alignment=tuple(sorted(alignment)) if aligned else None)

@@ -245,3 +245,11 @@ def test_any_markdown_keeps_its_structure(words: list[str]) -> None:
     source = " ".join(words).replace("\r", "").replace("\f", "").replace("\v", "")
     assert translated(source, translations.word_by_word(str)) == source
     assert _structure(translated(source)) == _structure(source)
+
+
+@pytest.mark.parametrize("label", ["1", "10", "note", "long_name"])
+def test_the_label_of_a_footnote_is_no_text(label: str) -> None:
+    text = f"A.[^{label}]\n\n[^{label}]: Some note.\n    More.\n"
+    document = read_document(text.encode(), "md", ReadOptions("x.md", "en", "de"))
+    assert [passage.text for passage in document.passages][1:] == ["Some note.\nMore."]
+    assert b"[^%s]: New." % label.encode() in document.write([document.passages[0].text, "New."])

@@ -33,8 +33,13 @@ EXAMPLES = [
     "Fish⟦&nbsp;⟧and chips ⟦&#228;⟧ AT&T",
     "Good ⟦😀⟧⟦👍🏽⟧ ⟦🇩🇪⟧ ⟦❤️⟧ ⟦👩‍👩‍👧⟧ ⟦1️⃣⟧ ⟦:smile:⟧ © 2020 ™",
     "{see below} [note] (a) 5'10\" and 3 * 4 = 12; Mr. Smith's; e.g. this",
-    "$5 and 5 $US for £3",
-    "⟦C:\\Users\\new⟧ and a line⟦\\n⟧break; ⟦%H⟧:⟦%M⟧ ⟦%s⟧⟦%(a)d⟧",
+    "$5 and 5 $US for £3; 50 %ig, 100 %de; U.S.News/World, Mr.Smith/Jones",
+    "⟦%5.2f⟧ ⟦%10.3f⟧ ⟦%05.1f⟧ 50 ⟦%d⟧ of it; see ⟦%1⟧.",
+    "⟦✌🏽⟧ ⟦❤‍🔥⟧ ⟦🏴󠁧󠁢󠁥󠁮󠁧󠁿⟧",
+    "请看⟦https://a.com/b⟧，谢谢。联系⟦a@b.com⟧谢谢 ⟦O'Brien@example.com⟧ ⟦https://a.com/c⟧—really",
+    "x<y and z>w; if a<b then c>d; ⟦<a href='a>b'>⟧x⟦</a>⟧",
+    "It''s a ⟦'{name}'⟧ of ⟦{n}⟧ dogs",
+    "⟦C:\\Users\\new⟧ and a line⟦\\n⟧Break, \\theta; ⟦%H⟧:⟦%M⟧ ⟦%s⟧⟦%(a)d⟧",
 ]
 
 
@@ -61,7 +66,16 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
 @pytest.mark.parametrize("source, translation, expected", [
     ("See https://x.org/a now.", "Siehe https://x.org/a jetzt.", "Siehe https://x.org/a jetzt."),
     ("See https://x.org/a now.", "Siehe https://x.org/abaum jetzt.", "Siehe https://x.org/a baum jetzt."),
-    ("See https://x.org/a now.", "Siehe https://x.org/a/b jetzt.", "Siehe https://x.org/a /b jetzt."),
+    ("See https://x.org/a now.", "Siehe https://x.org/a/b jetzt.", "Siehe https://x.org/a jetzt."),
+    ("Your name, {name}, please.", "Ihr Name, bitte.", "Ihr Name, {name} bitte."),
+    ("Enter {email} or not", "E-Mail oder nicht", "E-Mail {email} oder nicht"),
+    ("Press {a}+{b} now.", "Jetzt drücken.", "Jetzt {a}+{b} drücken."),
+    ("Write {a}/{b}.", "Schreibe {a}.", "Schreibe {a}/{b}."),
+    ("Write {a}/{b}.", "Schreibe {a}/.", "Schreibe {a}/{b}."),
+    ("Write {a}, {b}.", "Schreibe.", "{a} {b} Schreibe."),
+    ("In 50 %d of cases.", "In 100.", "In %d 100."),
+    ("A dog (a@b.com).", "Ein Hund (a @ b.com).", "Ein Hund (a@b.com)."),
+    ("Size {0}cm or {0} now.", "Größe {0}cm oder {0} jetzt", "Größe {0}cm oder {0} jetzt"),
     ("Mail info@example.org now.", "Mail an info@example.orgem.", "Mail an info@example.org em."),
     ("Hi {name}!", "Hallo {name}es!", "Hallo {name} es!"),
     ("{n}px wide", "{n}px breit", "{n}px breit"),
