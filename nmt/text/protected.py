@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import regex
@@ -90,9 +91,12 @@ class Protected:
                 raise NmtError(f"--keep {pattern!r:.80} is not a regular expression ({error}); correct it") from error
             if matches_nothing:
                 raise NmtError(f"--keep {pattern!r:.80} matches an empty text; write what must be there")
-        self._default = [(signs.split(), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
-        self._emoji = regex.compile(_EMOJI)
         self._own = [regex.compile(pattern) for pattern in self.keep]
+
+    @cached_property
+    def _default(self) -> list[tuple[list[str], regex.Pattern[str]]]:
+        """The default patterns, each with its signs. Commands that translate nothing do not compile them."""
+        return [(signs.split(), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
 
     def spans(self, text: str, others: Iterable[Span] = ()) -> list[Span]:
         """Returns where protected words begin and end, in order. Those that overlap are one.
@@ -105,7 +109,7 @@ class Protected:
         """
         patterns = [pattern for signs, pattern in self._default if any(sign in text for sign in signs)]
         if not text.isascii() and _SIGNS_OF_EMOJI.search(text):
-            patterns.append(self._emoji)
+            patterns.append(regex.compile(_EMOJI))  # which the library keeps
         spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
         for pattern in self._own:
             try:
@@ -249,9 +253,9 @@ def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | Non
             squeezed = "".join(written.lower().split())
             if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
                 break
-            matcher.set_seq1(squeezed)
             if signs and not signs & set(squeezed):
                 continue
+            matcher.set_seq1(squeezed)
             if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
                 best, most = (start, start + len(written)), ratio
     return best

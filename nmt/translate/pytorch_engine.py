@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Self
@@ -105,8 +106,6 @@ class PyTorchEngine:
     ) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
-        borders = codec.borders()
-        self._borders_V = None if borders is None else torch.tensor(borders, device=runtime.device)
         self._scorers: dict[str, Scorer] = {}
 
     @classmethod
@@ -216,7 +215,7 @@ class PyTorchEngine:
             required=[s.required for s in sentences],
             streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
             never=NEVER,
-            borders_V=self._borders_V,
+            borders_V=self._borders_V if any(s.required.constraints for s in sentences) else None,
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
         if self.vocabulary_map is None:
@@ -235,6 +234,11 @@ class PyTorchEngine:
         outputs = tuple(model.output_layer(ids_V) for model in self.models)
         bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
         return Candidates(ids_V, bias_BV, outputs)
+
+    @cached_property
+    def _borders_V(self) -> Tensor | None:
+        borders = self.codec.borders()
+        return None if borders is None else torch.tensor(borders, device=self.runtime.device)
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:

@@ -128,6 +128,11 @@ class Unit:
         """The lines of plain text, or the marked texts without their markup."""
         return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
+    @property
+    def alternatives(self) -> list[Sequence[str]]:
+        """The phrases of each constraint, of which one must occur."""
+        return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
+
     def sentences(self, codec: TextCodec | None = None) -> list[Sentence]:
         """Returns the sentences of the unit's lines. Blank lines have none.
 
@@ -278,22 +283,22 @@ def encode(
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
     keyed = [
-        (Key(n, i), unit, sentence)
+        (Key(n, i), unit, sentence, kept)
         for n, (unit, sentences) in enumerate(units, first)
         for i, sentence in enumerate(sentences)
-        if unit.prefix or unit.constraints or not _stays(codec, sentence)
+        for kept in [_kept_words(codec, sentence)]
+        if unit.prefix or unit.constraints or not kept.cover_sentence
     ]
-    texts = [sentence.text for _, _, sentence in keyed]
+    texts = [sentence.text for _, _, sentence, _ in keyed]
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence), ids in zip(keyed, codec.encode_source(texts), strict=True):
+    for (key, unit, sentence, kept), ids in zip(keyed, codec.encode_source(texts), strict=True):
         place = unit.place or f"line {key.unit}"
         required, given = _required(codec, unit, sentence, glossary, is_long=len(ids) > longest)
         parts = _parts(codec, ids, longest, required)
         _check(parts, required, place, search)
-        _, text = codec.config.split_tags(sentence.text)
-        is_aligned = search.alignments or codec.protected.spans(text, sentence.kept)
         all_ids = list(chain.from_iterable(parts))
+        is_aligned = search.alignments or kept.spans
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
         encoded += [
             EncodedSentence(key._replace(part=n), place, part, required, given, list(islice(words, len(part))))
@@ -302,14 +307,32 @@ def encode(
     return encoded
 
 
-def _stays(codec: TextCodec, sentence: Sentence) -> bool:
-    """Returns whether nothing of a sentence is translated: it has no letters outside the words that stay."""
-    _, text = codec.config.split_tags(sentence.text)
-    start, others = 0, ""
-    for begin, stop in [*codec.protected.spans(text, sentence.kept), (len(text), len(text))]:
-        others += text[start:begin]
-        start = stop
-    return not any(map(str.isalpha, others))
+class _KeptWords(NamedTuple):
+    """The words of a sentence that stay as they are.
+
+    Attributes:
+        tags: the number of tags before the text.
+        text: the sentence without its tags.
+        spans: where the words are in the text.
+    """
+
+    tags: int
+    text: str
+    spans: list[Span]
+
+    @property
+    def cover_sentence(self) -> bool:
+        """Whether nothing of the sentence is translated: it has no letters outside these words."""
+        start, others = 0, ""
+        for begin, stop in [*self.spans, (len(self.text), len(self.text))]:
+            others += self.text[start:begin]
+            start = stop
+        return not any(map(str.isalpha, others))
+
+
+def _kept_words(codec: TextCodec, sentence: Sentence) -> _KeptWords:
+    tags, text = codec.config.split_tags(sentence.text)
+    return _KeptWords(len(tags), text, codec.protected.spans(text, sentence.kept))
 
 
 # How a part of a long sentence ends, if possible.
@@ -345,7 +368,7 @@ def _required(
 
     They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
     """
-    constraints = [[phrases] if isinstance(phrases, str) else phrases for phrases in unit.constraints]
+    constraints = unit.alternatives
     if glossary is not None:
         _, text = codec.config.split_tags(sentence.text)
         terms = glossary.found_in(text, spaces=codec.has_spaces("source"))
@@ -444,8 +467,7 @@ def by_sentence(
             words = range(len(RAW_WORD.findall(text)))
             text = "" if is_blank(text) else text.strip()
             ranked = [Translation(text, 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
-        constraints = ([each] if isinstance(each, str) else each for each in unit.constraints)
-        given = [unit.prefix, *chain.from_iterable(constraints)]
+        given = [unit.prefix, *chain.from_iterable(unit.alternatives)]
         return [_with_kept_words(codec, sentence, translation, given, aligned=aligned) for translation in ranked]
 
     return [
@@ -458,10 +480,10 @@ def _with_kept_words(
     codec: TextCodec, sentence: Sentence, translation: Translation, given: Sequence[str], *, aligned: bool
 ) -> Translation:
     """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
-    tags, text = codec.config.split_tags(sentence.text)
-    kept, alignment = translation.text, translation.alignment or ()
-    if words := codec.protected.spans(text, sentence.kept):
-        links = {target: source - len(tags) for source, target in alignment if source >= len(tags)}
-        kept, links = with_protected(text, words, kept, links, spaces=codec.has_spaces("target"), given=given)
-        alignment = [(source + len(tags), target) for target, source in links.items()]
-    return translation._replace(text=kept, alignment=tuple(sorted(alignment)) if aligned else None)
+    kept, text, alignment = _kept_words(codec, sentence), translation.text, translation.alignment or ()
+    if kept.spans:
+        links = {target: source - kept.tags for source, target in alignment if source >= kept.tags}
+        spaces = codec.has_spaces("target")
+        text, links = with_protected(kept.text, kept.spans, text, links, spaces=spaces, given=given)
+        alignment = [(source + kept.tags, target) for target, source in links.items()]
+    return translation._replace(text=text, alignment=tuple(sorted(alignment)) if aligned else None)

@@ -6,12 +6,12 @@ export function protection(patterns) {
 
   // Returns where protected words begin and end, in order.
   function spans(text) {
-    const found = compiled
+    const matches = compiled
       .filter(({ signs }) => !signs.length || signs.some(sign => text.includes(sign)))
       .flatMap(({ pattern }) => [...text.matchAll(pattern)].map(match => [match.index, match.index + match[0].length]))
       .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const joined = [];
-    for (const [start, stop] of found) {
+    for (const [start, stop] of matches) {
       const last = joined.at(-1);
       if (last && start < last[1]) last[1] = Math.max(stop, last[1]);
       else joined.push([start, stop]);
