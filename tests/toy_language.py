@@ -97,7 +97,7 @@ def begun(
     required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
     lengths_B = torch.tensor(max_lengths)
     options = {"config": config, "required": required, "streams": [(stream,) for stream in streams]}
-    batch = SearchBatch(max_lengths_B=lengths_B, bos=BOS, eos=EOS, **options)
+    batch = SearchBatch(max_lengths_B=lengths_B, first_B=torch.full_like(lengths_B, BOS), bos=BOS, eos=EOS, **options)
     return History(numbers, [[()] * config.hypotheses for _ in numbers]), batch
 
 

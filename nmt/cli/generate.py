@@ -6,7 +6,15 @@ from typing import Any
 
 from nmt import console
 from nmt.cli.flags import Checkpoints, flags
-from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles, flag_name
+from nmt.config import (
+    DirectionConfig,
+    EngineConfig,
+    JobConfig,
+    RuntimeConfig,
+    SearchConfig,
+    TranslationFiles,
+    flag_name,
+)
 from nmt.errors import NmtError, importing
 from nmt.text.glossary import Glossary
 
@@ -14,10 +22,18 @@ from nmt.text.glossary import Glossary
 _FORMS = "input_format", "output_format", "html", "split_sentences"
 
 
-@flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
+@flags(
+    files=TranslationFiles,
+    languages=DirectionConfig,
+    search=SearchConfig,
+    options=JobConfig,
+    runtime=RuntimeConfig,
+    engine=EngineConfig,
+)
 def generate(
     checkpoints: Checkpoints,
     files: TranslationFiles,
+    languages: DirectionConfig,
     search: SearchConfig,
     options: JobConfig,
     runtime: RuntimeConfig,
@@ -55,12 +71,13 @@ def generate(
     ):
         runtime = placed(runtime, options, engine.engine)
         forms = {flag_name(name): getattr(files, name) for name in _FORMS}
-        settings = settings_of(search, runtime, engine) | contents | forms
+        settings = settings_of(search, runtime, engine, languages) | contents | forms
         job = TranslationJob(
             tuple(checkpoints),
             runtime,
             replace(search, alignments=True) if files.html else search,
             engine,
+            languages,
             None if files.glossary is None else Glossary.read(files.glossary),
             input="html" if files.html else files.input_format,
             output=files.output_format,

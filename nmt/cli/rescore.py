@@ -4,11 +4,17 @@ from typing import Any
 
 from nmt import console
 from nmt.cli.flags import Checkpoints, flags
-from nmt.config import JobConfig, RescoringFiles, RuntimeConfig, flag_name
+from nmt.config import DirectionConfig, JobConfig, RescoringFiles, RuntimeConfig, flag_name
 
 
-@flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)
-def rescore(checkpoints: Checkpoints, files: RescoringFiles, options: JobConfig, runtime: RuntimeConfig) -> None:
+@flags(files=RescoringFiles, languages=DirectionConfig, options=JobConfig, runtime=RuntimeConfig)
+def rescore(
+    checkpoints: Checkpoints,
+    files: RescoringFiles,
+    languages: DirectionConfig,
+    options: JobConfig,
+    runtime: RuntimeConfig,
+) -> None:
     """Print the log probability of given translations, one line for every pair, and the perplexity of all.
 
     A job from file to file is resumed by the same command if it was interrupted.
@@ -38,6 +44,7 @@ def rescore(checkpoints: Checkpoints, files: RescoringFiles, options: JobConfig,
         job = RescoringJob(
             tuple(checkpoints),
             runtime,
+            languages,
             files.batch_tokens,
             files.alignments,
             "files" if files.source is not None else files.input_format,
@@ -45,7 +52,7 @@ def rescore(checkpoints: Checkpoints, files: RescoringFiles, options: JobConfig,
             files.normalize,
         )
         names = ("input_format", "output_format", "normalize", "alignments")
-        settings = settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names}
+        settings = settings_of(runtime, languages) | {flag_name(name): getattr(files, name) for name in names}
         is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if is_written:
         console.info(

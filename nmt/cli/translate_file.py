@@ -9,7 +9,7 @@ from typer import Argument
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 
 # A row of the table, which may have a message, stays on one line.
@@ -19,6 +19,7 @@ _WIDTH = 10_000
 @flags(
     without=("n_best", "samples", "alignments"),  # a document has one translation
     files=DocumentFiles,
+    languages=DirectionConfig,
     search=SearchConfig,
     options=JobConfig,
     runtime=RuntimeConfig,
@@ -29,6 +30,7 @@ def translate_file(
         list[str], Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
     ],
     files: DocumentFiles,
+    languages: DirectionConfig,
     search: SearchConfig,
     options: JobConfig,
     runtime: RuntimeConfig,
@@ -45,7 +47,7 @@ def translate_file(
     check_format(files.format)
     engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
-        reports = translate(documents, files, search, runtime, engine, execution, progress)
+        reports = translate(documents, files, search, runtime, engine, languages, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
         for name in ("file", "sentences", "left as they are"):

@@ -11,4 +11,4 @@ from nmt.config.model import ModelConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
-from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig
+from nmt.config.translation import DirectionConfig, EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig

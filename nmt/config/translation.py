@@ -113,6 +113,14 @@ class SearchConfig(Config, panel="Search"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DirectionConfig(Config, panel="Input and output"):
+    """From which language into which a model of several translates."""
+
+    source_lang: str | None = option(None, "Language of the text, such as de, for a model of several languages.")
+    target_lang: str | None = option(None, "Language of the translation, for a model of several languages.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineConfig(Config, panel="Hardware"):
     """Which engine computes translations."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
-from nmt.config import DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
+from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
@@ -21,7 +21,7 @@ from nmt.jobs.stream import Execution
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
-from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
+from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
 
 
 class Report(NamedTuple):
@@ -124,6 +124,7 @@ def translate(
     search: SearchConfig,
     runtime: RuntimeConfig,
     engine: EngineConfig,
+    languages: DirectionConfig,
     execution: Execution,
     progress: console.Progress,
 ) -> list[Report]:
@@ -133,7 +134,8 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    options, codec = execution.options, read_codec(files.model[0], engine.keep)
+    options, direction = execution.options, direction_of(languages.to_dict(), languages)
+    codec = read_codec(files.model[0], engine.keep).towards(direction)
     sentences = Sentences(codec, codec)
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
@@ -151,9 +153,11 @@ def translate(
     inputs = [*(report.path for report, _ in documents), *files.model]
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
-    settings = settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options)
+    settings = settings_of(search, runtime, engine, languages) | settings_of_files(
+        engine, files.glossary, output, options
+    )
     is_resumable = check_files(inputs, first, options)
-    job = TranslationJob(files.model, runtime, search, engine, glossary, input="sentence")
+    job = TranslationJob(files.model, runtime, search, engine, languages, glossary, input="sentence")
     rows = [(text, *(f"{start}-{stop}" for start, stop in kept)) for text, kept in sentences.keys]
     source = Memory("the text of the documents", rows)
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:

@@ -136,7 +136,8 @@ def specification(
     spec.register_target_vocabulary(codec.target.vocabulary)
     unk, bos, eos = codec.target.pieces([UNK, BOS, EOS])
     config = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "decoder_start_token": bos}
-    for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():
+    ends = not codec.config.languages or codec.config.placement != "behind_source"
+    for name, value in (config | {"add_source_eos": ends, "layer_norm_epsilon": 1e-5}).items():
         setattr(spec.config, name, value)
     spec.config.add_attribute("text", codec.config.to_dict())
     spec.validate()

@@ -55,6 +55,7 @@ class SearchBatch:
 
     Attributes:
         max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
+        first_B: the token before the first one of each sentence's output: BOS, or that of a language.
         required: prefix and constraints of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
@@ -64,6 +65,7 @@ class SearchBatch:
     """
 
     max_lengths_B: Tensor
+    first_B: Tensor
     bos: int
     eos: int
     config: SearchConfig

@@ -275,7 +275,7 @@ class BeamSearch:
             rules,
             constraints,
             sentences_B=torch.arange(first, self.count, device=device),
-            tokens_BWT=torch.full((*size, 1), batch.bos, dtype=torch.long, device=device),
+            tokens_BWT=batch.first_B.repeat_interleave(groups)[:, None, None].repeat(1, beam, 1),
             history_BWT=torch.zeros(*size, 1, device=device),
             log_probs_BW=torch.full(size, -torch.inf, device=device),
         )

@@ -81,7 +81,7 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     samples = _Samples(
         Rules.of(batch),
         sentences_B=torch.arange(size[0], device=device),
-        tokens_BWT=torch.full((*size, 1), batch.bos, dtype=torch.long, device=device),
+        tokens_BWT=batch.first_B[:, None, None].repeat(1, size[1], 1),
         history_BWT=torch.zeros(*size, 1, device=device),
         done_BW=torch.zeros(size, dtype=torch.bool, device=device),
         uniforms_BWX=_uniforms(batch, range(size[0]), 0),

@@ -3,24 +3,50 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
 
+from nmt import console
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import NmtError
-from nmt.text.languages import WITHOUT_SPACES, base_language
+from nmt.text.languages import MULTIPLE, UNKNOWN, WITHOUT_SPACES, base_language, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.protected import Protected
 from nmt.text.subword import EOS, UNK, Subword
-from nmt.text.words import RAW_WORD, Given, GivenPhrase, groups_of_pieces, is_blank, with_phrases, words_of_pieces
+from nmt.text.words import (
+    NO_WORD,
+    RAW_WORD,
+    Given,
+    GivenPhrase,
+    groups_of_pieces,
+    is_blank,
+    with_phrases,
+    words_of_pieces,
+)
 
 Side = Literal["source", "target"]
 SubwordModel = Subword | Mapped
 _MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
+
+
+class Direction(NamedTuple):
+    """What a model of several languages is to do: translate from one language into another."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+# Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source behind
+# its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on the source
+# (SMaLL-100, Opus-MT).
+Placement = Literal["both_sides", "behind_source", "target_on_source"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +54,16 @@ class TextConfig(Config):
     """What determines how raw text becomes pieces; `nmt.config.DataConfig` explains the options.
 
     Attributes:
+        source_lang, target_lang: the languages; of a model of several, `mul`, or those of one of its directions.
         source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
             `escaping-moses-de` to also escape some characters and split at hyphens.
         subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
         lower_capitals: whether the model gets lines in capitals in lower case.
         tags: words that are one piece each at the beginning of a source line.
+        languages: the languages of a model of several; empty for other models.
+        language_pieces: the piece of each of them, its token.
+        placement: where these tokens stand.
+        directions: the pairs of languages that the model was trained on, such as `de en`; empty if that is not known.
     """
 
     source_lang: str
@@ -45,6 +76,10 @@ class TextConfig(Config):
     joint_vocab: bool
     lower_capitals: bool = False
     tags: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    language_pieces: tuple[str, ...] = ()
+    placement: Placement = "target_on_source"
+    directions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,6 +90,47 @@ class TextConfig(Config):
                 raise NmtError(f"{name} is {value!r:.40}, which nmt does not have")
         if not all(tag.split() == [tag] for tag in self.tags):
             raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
+        if len(self.languages) != len(self.language_pieces) or not all(len(d.split()) == 2 for d in self.directions):
+            raise NmtError(f"languages {self.languages!r:.80} and their pieces or directions do not go together")
+
+    @property
+    def trained(self) -> list[Direction]:
+        """The directions that the model was trained on, as far as is known."""
+        if not self.languages:
+            return [Direction(self.source_lang, self.target_lang)]
+        return [Direction(*direction.split()) for direction in self.directions]
+
+    @property
+    def given_tokens(self) -> int:
+        """The number of tokens at the beginning of each target that are given, and not predicted."""
+        return int(bool(self.languages) and self.placement != "target_on_source")
+
+    def direction(self, source: str = "", target: str = "") -> Direction:
+        """Returns the direction between two languages, whose codes may be written in other ways.
+
+        Args:
+            source, target: "" for the only language that the model has for this side.
+
+        Raises:
+            NmtError: the model does not have a language, or it has to be named.
+        """
+        languages = self.languages or (self.source_lang, self.target_lang)
+        named = [
+            code and matching(code, self.languages or [own])
+            for code, own in zip((source, target), languages, strict=False)
+        ]
+        codes: list[str] = []
+        for side, name in enumerate(("source", "target")):
+            possible = {each[side] for each in self.trained if named[1 - side] in ("", each[1 - side])} or languages
+            if named[side] or len(possible) == 1:
+                codes.append(named[side] or min(possible))
+            elif name == "source" and self.placement == "target_on_source":
+                codes.append(UNKNOWN)  # the model need not know it
+            else:
+                raise NmtError(f"--{name}-lang is missing; name one of {listed(possible)}")
+        if codes[0] == codes[1]:
+            raise NmtError(f"both languages are {codes[0]}; name two of {listed(languages)}")
+        return Direction(*codes)
 
     def split_tags(self, line: str) -> tuple[list[str], str]:
         """Returns the tags that a source line begins with, and the rest of the line."""
@@ -267,6 +343,44 @@ class TextCodec:
         # A model that was trained before Moses marked words does not know the mark.
         self._unknown_mark = WHOLE if source.ids([WHOLE]) == [UNK] and config.source_tokenizer != "none" else ""
         self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
+        self._languages = dict(zip(config.languages, target.ids(config.language_pieces), strict=True))
+        self._of_directions: dict[Direction, Self] = {}
+
+    def towards(self, direction: Direction | None) -> Self:
+        """Returns the text processing for one direction of a model; see `TextConfig.direction` for its codes."""
+        if direction is None and self.config.target_lang != MULTIPLE:
+            return self
+        direction = direction or Direction("", "")
+        if direction not in self._of_directions:
+            self._of_directions[direction] = self._towards(self.config.direction(*direction))
+        return self._of_directions[direction]
+
+    def _towards(self, direction: Direction) -> Self:
+        if not self.config.languages:
+            return self
+        if self.config.directions and direction.source != UNKNOWN and direction not in self.config.trained:
+            console.warn(f"the model was not trained on the direction {direction}; its translations may be poor")
+        config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
+        codec = type(self)(config, self.source, self.target)
+        codec.protected = self.protected
+        return codec
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokens of languages before and behind the ids of a source line; none for a pair of languages."""
+        config = self.config
+        if not config.languages:
+            return [], []
+        lang = config.target_lang if config.placement == "target_on_source" else config.source_lang
+        if lang not in self._languages:
+            raise NmtError(f"--source-lang is missing; name one of {listed(config.languages)}")
+        token = self._languages[lang]
+        return ([], [EOS, token]) if config.placement == "behind_source" else ([token], [])
+
+    @property
+    def given(self) -> list[int]:
+        """The ids that each target of the direction begins with, which are given and not predicted."""
+        return [self._languages[self.config.target_lang]] if self.config.given_tokens else []
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
@@ -319,6 +433,9 @@ class TextCodec:
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
+        if self._languages:
+            tokens = set(self._languages.values())
+            ids = [[i for i in line if i not in tokens] for line in ids]
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
     def target_phrase(self, text: str, ids: Sequence[int], *, in_capitals: bool = False) -> GivenPhrase | None:
@@ -362,7 +479,10 @@ class TextCodec:
 
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
         """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
-        return words_of_pieces((self.source if side == "source" else self.target).pieces(ids), line)
+        in_order, of_languages = list(ids), {EOS, *self._languages.values()}
+        subword = self.source if side == "source" else self.target
+        words = iter(words_of_pieces(subword.pieces(i for i in in_order if i not in of_languages), line))
+        return [NO_WORD if i in of_languages else next(words) for i in in_order]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

@@ -1,26 +1,33 @@
 """Languages: their codes, scripts, common words and names, and the identification of the language of a text."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from nmt.errors import importing
+from nmt.errors import NmtError, importing
 
+# Codes of ISO 639-2 for several languages, and for a language that is not known.
+MULTIPLE, UNKNOWN = "mul", "und"
 CHINESE = {"zh", "yue", "wuu", "lzh"}
 WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
 UNSPACED_SCRIPT = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 # Codes of three letters (ISO 639-3, as in zho_Hans or deu_Latn) of all languages that have names or scripts here.
 _THREE_TO_TWO_LETTERS = (
-    "afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be bul:bg ben:bn bod:bo bos:bs cat:ca ces:cs cym:cy "
-    "dan:da deu:de dzo:dz ell:el eng:en epo:eo spa:es est:et ekk:et eus:eu fas:fa pes:fa fin:fi fra:fr gle:ga "
-    "glg:gl guj:gu heb:he hin:hi hrv:hr hat:ht hun:hu hye:hy ind:id isl:is ita:it jpn:ja kat:ka kaz:kk khm:km "
-    "kan:kn kor:ko kir:ky ltz:lb lao:lo lat:la lit:lt lav:lv lvs:lv mlg:mg plt:mg mkd:mk mal:ml mon:mn khk:mn "
-    "mar:mr msa:ms zsm:ms mlt:mt mya:my nob:nb nep:ne npi:ne nld:nl nno:nn nor:no oci:oc ori:or ory:or pan:pa "
-    "pol:pl pus:ps pbt:ps por:pt ron:ro rus:ru san:sa snd:sd sin:si slk:sk slv:sl som:so sqi:sq als:sq srp:sr "
-    "swe:sv swa:sw swh:sw tam:ta tel:te tgk:tg tha:th tir:ti tgl:tl fil:tl tur:tr tat:tt uig:ug ukr:uk urd:ur "
-    "uzb:uz uzn:uz vie:vi xho:xh yid:yi ydd:yi yor:yo zho:zh cmn:zh zul:zu"
+    "afr:af aka:ak amh:am ara:ar arb:ar asm:as ayr:ay aze:az azj:az bak:ba bel:be bul:bg bam:bm ben:bn bod:bo bos:bs "
+    "cat:ca ces:cs cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo spa:es est:et ekk:et eus:eu ewe:ee fas:fa pes:fa "
+    "fuv:ff fin:fi fij:fj fao:fo fra:fr gle:ga gla:gd glg:gl grn:gn guj:gu hau:ha heb:he hin:hi hrv:hr hat:ht hun:hu "
+    "hye:hy ind:id ibo:ig isl:is ita:it jpn:ja jav:jv kat:ka kon:kg kik:ki kaz:kk khm:km kan:kn kor:ko knc:kr kas:ks "
+    "kmr:ku kir:ky ltz:lb lug:lg lim:li lin:ln lao:lo lat:la lit:lt lav:lv lvs:lv mlg:mg plt:mg mri:mi mkd:mk mal:ml "
+    "mon:mn khk:mn mar:mr msa:ms zsm:ms mlt:mt mya:my nob:nb nep:ne npi:ne nld:nl nno:nn nor:no nya:ny oci:oc orm:om "
+    "gaz:om ori:or ory:or pan:pa pol:pl pus:ps pbt:ps por:pt quy:qu run:rn ron:ro rus:ru kin:rw san:sa srd:sc snd:sd "
+    "sag:sg sin:si slk:sk slv:sl smo:sm sna:sn som:so sqi:sq als:sq srp:sr ssw:ss sot:st sun:su swe:sv swa:sw swh:sw "
+    "tam:ta tel:te tgk:tg tha:th tir:ti tuk:tk tgl:tl fil:tl tsn:tn tur:tr tso:ts tat:tt twi:tw uig:ug ukr:uk urd:ur "
+    "uzb:uz uzn:uz vie:vi wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh cmn:zh zul:zu iw:he in:id ji:yi"
 )
 _TWO_LETTERS = dict(code.split(":") for code in _THREE_TO_TWO_LETTERS.split())
+# What a code without a script means, where a model may have the language in several; for all others, Latin.
+_SCRIPTS = {"ar": "arab", "ks": "arab", "sr": "cyrl", "zh": "hans"}
+_TRADITIONAL = {"hk", "mo", "tw"}  # regions
 _COMMON_WORDS = {
     "cs": "že se na je v s jsem jsou ale které který jako podle také však",
     "de": "der die das und ist nicht ein eine zu den mit von auf für dass sich auch wird",
@@ -34,12 +41,57 @@ _COMMON_WORDS = {
 }
 # A text with fewer words of the other language is not reported.
 _ENOUGH_WORDS = 20
+_LISTED = 30  # the most codes in a message
 
 
 def base_language(code: str) -> str:
     """Returns the language of a code that may have a region or a script: `zh` for zh-CN, zh_TW and zho_Hans."""
     base = re.split("[-_]", code.lower())[0]
     return _TWO_LETTERS.get(base, base)
+
+
+def _subtags(code: str) -> tuple[str, str, str]:
+    """Returns the language, the script and the region of a code, in lower case; "" for what it does not say."""
+    subtags = re.split("[-_]", code.lower())[1:]
+    script = next((subtag for subtag in subtags if len(subtag) == 4), "")
+    return base_language(code), script, next((subtag for subtag in subtags if len(subtag) in (2, 3)), "")
+
+
+def matching(code: str, codes: Sequence[str]) -> str:
+    """Returns the one of `codes` that means the same language as `code`: `deu_Latn` for de, `zho_Hant` for zh-TW.
+
+    A code without a script or a region means the usual one.
+
+    Raises:
+        NmtError: no code or several codes mean this language.
+    """
+    language, script, region = _subtags(code)
+    usual = "hant" if language == "zh" and region in _TRADITIONAL else _SCRIPTS.get(language, "latn")
+
+    def distance(other: str) -> tuple[bool, bool, bool]:
+        of_other, other_script, other_region = _subtags(other)
+        # The standard member of Norwegian is Bokmål.
+        is_same = of_other == language or (language, of_other) == ("no", "nb")
+        if not is_same or (script and other_script and script != other_script):
+            return True, True, True
+        return False, other_script not in ("", script or usual), other_region not in ("", region)
+
+    exact = [each for each in codes if each.lower().replace("_", "-") == code.lower().replace("_", "-")]
+    closest = min(map(distance, codes), default=(True, True, True))
+    likeliest = exact or [each for each in codes if distance(each) == closest != (True, True, True)]
+    if len(likeliest) == 1:
+        return likeliest[0]
+    if likeliest:
+        raise NmtError(f"the language {code!r:.40} may be {' or '.join(likeliest)}; name one of them")
+    raise NmtError(f"the model has no language {code!r:.40}, but {listed(codes)}")
+
+
+def listed(codes: Iterable[str]) -> str:
+    """Returns the codes of a model in words."""
+    in_order = sorted(codes)
+    shown = in_order[:_LISTED]
+    more = f" and {len(in_order) - len(shown)} more, which nmt info lists" if len(in_order) > len(shown) else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def has_dotless_i(code: str) -> bool:

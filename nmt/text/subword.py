@@ -80,13 +80,20 @@ class Subword(Vocabulary):
 
     @classmethod
     def train(
-        cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = (), tags: Sequence[str] = ()
+        cls,
+        lines: Iterable[str],
+        kind: str,
+        vocab_size: int,
+        symbols: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        languages: Sequence[str] = (),
     ) -> Self:
         """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
             symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
             tags: more pieces, which need not occur in the text.
+            languages: pieces that no text has, even if it spells them.
         """
         model = io.BytesIO()
         errors: list[BaseException] = []
@@ -111,6 +118,7 @@ class Subword(Vocabulary):
                 byte_fallback=True,
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
+                control_symbols=list(languages),
                 user_defined_symbols=[*(_SPACE + symbol for symbol in symbols), *tags],
                 hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
@@ -201,8 +209,12 @@ def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns the ids of a sentence and EOS, int64: the encoder's input, or what the decoder has to predict."""
-    return np.append(np.asarray(ids, dtype=np.int64), EOS)
+    """Returns the ids of a sentence and EOS, int64: the encoder's input, or what the decoder has to predict.
+
+    A source with the token of its language behind EOS, as for older models of NLLB-200, is complete.
+    """
+    with_int64 = np.asarray(ids, dtype=np.int64)
+    return with_int64 if EOS in ids[-2:-1] else np.append(with_int64, EOS)
 
 
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:

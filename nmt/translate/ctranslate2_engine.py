@@ -114,15 +114,20 @@ class CTranslate2Engine:
             self._check(sentence, search)
         # CTranslate2's scores lack log P of a prefix, so the hypotheses are scored again before the best are taken.
         has_prefix = any(sentence.required.prefix for sentence in sentences)
+        given = self.codec.config.given_tokens
         kept = search.beam if has_prefix else search.n_best
         results = zip(sentences, self._results(sentences, search), strict=True)
         ranked = [self._translations(sentence, result, kept, search) for sentence, result in results]
         if log_probs or has_prefix:
-            pairs = [(self._source(s), t.pieces) for s, each in zip(sentences, ranked, strict=True) for t in each]
+            pairs = [
+                (self._source(s), [*self._given(s), *t.pieces])
+                for s, each in zip(sentences, ranked, strict=True)
+                for t in each
+            ]
             scored = iter(self._scored(pairs))
             for translations in ranked:
                 for i, translation in enumerate(translations):
-                    values = next(scored)
+                    values = next(scored)[given:]
                     score = sum(values) / search.length_penalty(float(len(values)))
                     translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
@@ -130,6 +135,9 @@ class CTranslate2Engine:
         if not log_probs:
             ranked = [[translation._replace(pieces=[], log_probs=[]) for translation in each] for each in ranked]
         return ranked
+
+    def _given(self, sentence: EncodedSentence) -> list[str]:
+        return self.codec.target.pieces(self.codec.towards(sentence.direction).given)
 
     def _source(self, sentence: EncodedSentence) -> list[str]:
         return self.codec.source.pieces(sentence.ids.tolist())
@@ -144,7 +152,9 @@ class CTranslate2Engine:
         by_index: dict[int, Any] = {}
         for limit in set(limits):
             alike = [i for i, own in enumerate(limits) if own == limit]
-            prefixes = [self.codec.target.pieces(list(sentences[i].required.prefix)) for i in alike]
+            prefixes = [
+                [*self._given(sentences[i]), *self.codec.target.pieces(sentences[i].required.prefix)] for i in alike
+            ]
             results = self._translator.translate_batch(
                 [self._source(sentences[i]) for i in alike],
                 target_prefix=prefixes if any(prefixes) else None,
@@ -169,21 +179,23 @@ class CTranslate2Engine:
         self, sentence: EncodedSentence, result: Any, count: int, search: SearchConfig
     ) -> list[Translation]:
         """Returns the best hypotheses of a result, without log P of their pieces."""
+        codec, given = self.codec.towards(sentence.direction), self.codec.config.given_tokens
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
             score * length**search.alpha / search.length_penalty(length)
             for score, length in zip(result.scores, lengths, strict=True)
         ]
         best = sorted(range(len(scores)), key=lambda rank: -scores[rank])[:count]
-        ids = [self.codec.target.ids(result.hypotheses[rank]) for rank in best]
+        ids = [codec.target.ids(result.hypotheses[rank]) for rank in best]
         translations = []
         for rank, own, decoded in zip(best, ids, self.codec.decode_target(ids), strict=True):
-            text = self.codec.target_with(decoded, sentence.given)
+            text = codec.target_with(decoded, sentence.given)
             alignment: tuple[AlignedWords, ...] | None = () if search.alignments else None
             if sentence.words:
                 weights = np.array(result.attention[rank]).reshape(len(own), len(sentence.ids))
-                alignment = tuple(alignment_of(weights, sentence.words, self.codec.words("target", text, own)))
-            translations.append(Translation(text, scores[rank], result.hypotheses[rank], [], alignment=alignment))
+                alignment = tuple(alignment_of(weights, sentence.words, codec.words("target", text, own)))
+            pieces = result.hypotheses[rank][given:]
+            translations.append(Translation(text, scores[rank], pieces, [], alignment=alignment))
         return translations
 
     def _scored(self, pairs: Sequence[tuple[list[str], list[str]]]) -> list[list[float]]:
@@ -209,12 +221,13 @@ class CTranslate2Engine:
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in pair.targets] for pair in pairs]
         sources = [self.codec.source.pieces(pair.source.tolist()) for pair in pairs]
         flat = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
-        scored = iter(self._scored(flat))
-        return [[Score.of_pieces(target, next(scored)) for target in targets] for targets in pieces]
+        scored, given = iter(self._scored(flat)), self.codec.config.given_tokens
+        return [[Score.of_pieces(target[given:], next(scored)[given:]) for target in targets] for targets in pieces]
 
     def alternatives(self, sentence: EncodedSentence, count: int, search: SearchConfig) -> list[Translation]:
         self._check(sentence, search)
-        source, prefix = self._source(sentence), self.codec.target.pieces(list(sentence.required.prefix))
+        given = self._given(sentence)
+        source, prefix = self._source(sentence), [*given, *self.codec.target.pieces(sentence.required.prefix)]
         (result,) = self._translator.translate_batch(
             [source],
             target_prefix=[prefix],
@@ -230,7 +243,12 @@ class CTranslate2Engine:
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
         scored = self._scored([(source, pieces) for pieces in result.hypotheses])
         return [
-            Translation(self.codec.target_with(text, sentence.given), sum(log_probs), pieces, log_probs)
+            Translation(
+                self.codec.target_with(text, sentence.given),
+                sum(log_probs[len(given) :]),
+                pieces[len(given) :],
+                log_probs[len(given) :],
+            )
             for text, pieces, log_probs in zip(texts, result.hypotheses, scored, strict=True)
             if len(pieces) > len(prefix)
         ]

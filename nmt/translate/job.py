@@ -1,21 +1,21 @@
 """Translation as a job: lines become units with their sentences, and the translations of these become lines."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from nmt import __version__
 from nmt.checkpoint_file import read_codec
-from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of, refuse_inputs
 from nmt.jobs.ray import has_gpus
 from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type, precision_of
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
 from nmt.text.protected import Protected
@@ -56,6 +56,18 @@ def _codec(checkpoint: str, keep: tuple[str, ...]) -> TextCodec:
     return read_codec(checkpoint, keep)
 
 
+def direction_of(fields: Mapping[str, Any], languages: DirectionConfig) -> Direction | None:
+    """Returns the direction in the fields of a line; for what they do not say, that of the options. None if no side is.
+
+    Raises:
+        NmtError: a field is not text.
+    """
+    codes = [fields.get(name, code) or "" for name, code in languages.to_dict().items()]
+    if not all(isinstance(code, str) for code in codes):
+        raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
+    return Direction(*codes) if any(codes) else None
+
+
 class TranslatedLine(NamedTuple):
     """The translations of a line, best first, or its samples.
 
@@ -84,6 +96,7 @@ class ModelJob:
     models: tuple[str, ...]
     runtime: RuntimeConfig
     engine = EngineConfig()
+    languages = DirectionConfig()
 
     @property
     def device(self) -> str:
@@ -108,6 +121,7 @@ class TranslationJob(ModelJob):
 
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
+    languages: DirectionConfig = field(default_factory=DirectionConfig)
     glossary: Glossary | None = None
     input: Literal["text", "jsonl", "html", "sentence"] = "text"
     output: Literal["text", "jsonl"] = "text"
@@ -118,9 +132,10 @@ class TranslationJob(ModelJob):
     def unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
         """Returns the unit in a row of the input, and its sentences."""
         line, name = row[0], str(place)
+        direction = direction_of({}, self.languages)
         cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
         if self.input == "html" or (self.input == "text" and len(row) == 1 and is_icu(line)):
-            unit = Unit(line, "html" if self.input == "html" else "icu", place=name)
+            unit = Unit(line, "html" if self.input == "html" else "icu", place=name, direction=direction)
             with naming(name):
                 return unit, unit.sentences(cutting)
         if self.input == "jsonl":
@@ -132,13 +147,17 @@ class TranslationJob(ModelJob):
                 isinstance(phrase, str) for c in constraints for phrase in (c if isinstance(c, list) else [c])
             ):
                 raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
-            unit = Unit(line, prefix=prefix, constraints=tuple(constraints), place=name, fields=fields)
+            with naming(name):
+                direction = direction_of(fields, self.languages)
+            unit = Unit(line, None, prefix, tuple(constraints), name, fields, direction=direction)
         elif self.input == "sentence":
             kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
-            return Unit(line, place=f"the sentence {line:.80}"), [Sentence(0, line, kept)]
+            unit = Unit(line, place=f"the sentence {line:.80}", direction=direction)
+            return unit, [Sentence(0, line, kept)]
         else:
             phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
-            unit = Unit(line, prefix=row[1] if self.prefixes else "", constraints=phrases, place=name)
+            prefix = row[1] if self.prefixes else ""
+            unit = Unit(line, prefix=prefix, constraints=phrases, place=name, direction=direction)
         return unit, unit.sentences(cutting) if cutting else [Sentence(0, line)]
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from nmt.errors import NmtError
-from nmt.text.codec import TextCodec
+from nmt.errors import NmtError, naming
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import BOS, EOS, PAD
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair
@@ -24,11 +24,13 @@ class Pair(NamedTuple):
 
     Attributes:
         fields: the JSON object that the pair is from; empty if it is from text.
+        direction: the languages, for a model of several.
     """
 
     source: str
     targets: tuple[Target, ...]
     fields: Mapping[str, Any] = {}
+    direction: Direction | None = None
 
 
 class Score(NamedTuple):
@@ -62,7 +64,7 @@ class Score(NamedTuple):
 
 
 class EncodedPair(NamedTuple):
-    """A source line and its translations: raw text, and ids without EOS.
+    """A source line and its translations: raw text, and ids with the tokens of languages and without EOS.
 
     Attributes:
         line: its number, from 1.
@@ -98,22 +100,22 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     sources = codec.encode_source([pair.source for pair in pairs])
     texts = [codec.config.cased_for(pair.source, target.text) for pair in pairs for target in pair.targets]
     targets = iter(codec.encode_target(texts))
-    return [
-        EncodedPair(
-            line,
-            pair.source,
-            tuple(target.text for target in pair.targets),
-            np.array(source),
-            tuple(_ids(codec, target, next(targets), line) for target in pair.targets),
-        )
-        for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first)
-    ]
+    encoded = []
+    for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
+        with naming(f"line {line}"):
+            of_direction = codec.towards(pair.direction)
+            before, behind = of_direction.around
+        given = of_direction.given
+        texts_of_pair = tuple(target.text for target in pair.targets)
+        ids = tuple(np.array([*given, *_ids(codec, target, next(targets), line)]) for target in pair.targets)
+        encoded.append(EncodedPair(line, pair.source, texts_of_pair, np.array([*before, *source, *behind]), ids))
+    return encoded
 
 
-def _ids(codec: TextCodec, target: Target, encoded: list[int], line: int) -> np.ndarray:
+def _ids(codec: TextCodec, target: Target, encoded: list[int], line: int) -> list[int]:
     """Returns the ids of a translation's given pieces, or those of its text."""
     if target.pieces is None:
-        return np.array(encoded)
+        return encoded
     ids = codec.target.ids(list(target.pieces))
     for i, piece, known in zip(ids, target.pieces, codec.target.pieces(ids), strict=True):
         if piece != known or i in (PAD, BOS, EOS):  # UNK itself may be in a translation
@@ -121,4 +123,4 @@ def _ids(codec: TextCodec, target: Target, encoded: list[int], line: int) -> np.
                 f"line {line}: {piece!r:.80} is no piece of text in this model; remove the field pieces to split the "
                 f"text anew"
             )
-    return np.array(ids)
+    return ids

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Self
 
@@ -68,7 +67,8 @@ class Candidates:
         ]
         (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
         borders_V = None if batch.borders_V is None else batch.borders_V[self.ids_V]
-        return replace(batch, bos=bos, eos=eos, never=never, required=required, borders_V=borders_V)
+        first_B = torch.searchsorted(self.ids_V, batch.first_B)
+        return replace(batch, first_B=first_B, bos=bos, eos=eos, never=never, required=required, borders_V=borders_V)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class PyTorchEngine:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
         self._scorers: dict[str, Scorer] = {}
+        self._borders_V: Tensor | None = None
 
     @classmethod
     def load(
@@ -207,15 +208,20 @@ class PyTorchEngine:
         learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
         side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
+        given = [self.codec.towards(s.direction).given for s in sentences]
+        if any(given):  # search begins behind BOS
+            bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
+            states = tuple(step_model(*each)[1] for each in zip(self.models, repeat(bos_R), states, strict=False))
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
+            first_B=torch.tensor([[BOS, *ids][-1] for ids in given], device=self.runtime.device),
             bos=BOS,
             eos=EOS,
             config=replace(search, min_length=search.least_pieces),
             required=[s.required for s in sentences],
             streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
             never=NEVER,
-            borders_V=self._borders_V if any(s.required.constraints for s in sentences) else None,
+            borders_V=self._borders(sentences),
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
         if self.vocabulary_map is None:
@@ -228,17 +234,23 @@ class PyTorchEngine:
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             phrases = chain.from_iterable(sentence.required.constraints)
-            allowed_V[[*sentence.required.prefix, *chain.from_iterable(phrases)]] = True
+            given = self.codec.towards(sentence.direction).given
+            allowed_V[[*given, *sentence.required.prefix, *chain.from_iterable(phrases)]] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
         outputs = tuple(model.output_layer(ids_V) for model in self.models)
         bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
         return Candidates(ids_V, bias_BV, outputs)
 
-    @cached_property
-    def _borders_V(self) -> Tensor | None:
-        borders = self.codec.borders()
-        return None if borders is None else torch.tensor(borders, device=self.runtime.device)
+    def _borders(self, sentences: Sequence[EncodedSentence]) -> Tensor | None:
+        """Returns what may follow the phrases of sentences; anything if one of their languages has no spaces."""
+        directions = {sentence.direction for sentence in sentences if sentence.required.constraints}
+        codecs = list(map(self.codec.towards, directions))
+        if not codecs or not all(codec.has_spaces("target") for codec in codecs):
+            return None
+        if self._borders_V is None and (borders := codecs[0].borders()):
+            self._borders_V = torch.tensor(borders, device=self.runtime.device)
+        return self._borders_V
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:
@@ -288,12 +300,14 @@ class PyTorchEngine:
                 )
             for h in of_sentence:
                 given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
-                text = self.codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
+                codec = self.codec.towards(sentence.direction)
+                text = codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
                 pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
                 ranked.append(Translation(text, h.score, pieces, values, h.unmet))
                 if sentence.words:
-                    words = self.codec.words("target", text, h.tokens)
-                    pairs.append(SentencePair(sentence.ids, sentence.words, h.tokens, words))
+                    target = [*codec.given, *h.tokens]
+                    words = codec.words("target", text, target)
+                    pairs.append(SentencePair(sentence.ids, sentence.words, target, words))
         alignments = map(tuple, align(self.models, self.runtime, pairs) if pairs else ())
         return [
             [t._replace(alignment=next(alignments)) for t in ranked] if sentence.words else ranked
@@ -322,13 +336,16 @@ class PyTorchEngine:
                 f"{len(ids):,} target pieces); take it out or use a machine with more memory"
             )
 
+        given = self.codec.config.given_tokens
         with self.session():
             values = iter(in_halves(log_probs, flat, too_large) if flat else [])
             words = [pair.words(self.codec) for pair in pairs] if alignments else []
             aligned = iter(align(self.models, self.runtime, list(chain.from_iterable(words))))
         return [
             [
-                Score.of_pieces(self.codec.target.pieces(ids.tolist()), next(values), next(aligned, None))
+                Score.of_pieces(
+                    self.codec.target.pieces(ids.tolist()[given:]), next(values)[given:], next(aligned, None)
+                )
                 for ids in pair.targets
             ]
             for pair in pairs
@@ -343,7 +360,8 @@ class PyTorchEngine:
         """
         prefix = sentence.required.prefix
         with self.session():
-            probabilities_V = self._next_probabilities(sentence.ids, prefix)
+            given = self.codec.towards(sentence.direction).given
+            probabilities_V = self._next_probabilities(sentence.ids, [*given, *prefix])
         probabilities_V[[PAD, UNK, BOS, EOS]] = -1
         pieces = probabilities_V.topk(min(count, len(probabilities_V) - 4)).indices.tolist()
         continued = [replace(sentence, required=Required((*prefix, piece))) for piece in pieces]

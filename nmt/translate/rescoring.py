@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self
 
-from nmt.errors import NmtError
+from nmt.config import DirectionConfig
+from nmt.errors import NmtError, naming
 from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 from nmt.translate.alignment import PADDED_TOKENS
-from nmt.translate.job import Engine, ModelJob, parsed_object, with_alignment
+from nmt.translate.job import Engine, ModelJob, direction_of, parsed_object, with_alignment
 from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
 from nmt.translate.units import longest_first
 
@@ -43,6 +44,7 @@ class RescoringJob(ModelJob):
         normalize: whether text has log P divided by the number of pieces.
     """
 
+    languages: DirectionConfig = field(default_factory=DirectionConfig)
     batch_tokens: int | None = None
     alignments: bool = False
     input: Literal["tsv", "jsonl", "files"] = "tsv"
@@ -53,11 +55,13 @@ class RescoringJob(ModelJob):
         """Returns the pair of a row of the input."""
         if self.input == "jsonl":
             fields = parsed_object(row[0], str(place))
-            return Pair(fields["source"], _targets(fields, str(place)), fields)
+            with naming(str(place)):
+                direction = direction_of(fields, self.languages)
+            return Pair(fields["source"], _targets(fields, str(place)), fields, direction)
         texts = row if self.input == "files" else row[0].split("\t")
         if len(texts) != 2:
             raise NmtError(f"{place} has {len(texts) - 1} tabs; give source, a tab, target")
-        return Pair(texts[0], (Target(texts[1]),))
+        return Pair(texts[0], (Target(texts[1]),), direction=direction_of({}, self.languages))
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of a chunk of pairs, longest first. The translations of a line share a batch."""

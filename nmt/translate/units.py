@@ -18,9 +18,9 @@ import numpy as np
 
 from nmt import console
 from nmt.config import SearchConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 from nmt.search.api import Required
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.markup_reading import NO_RULES, ElementRules, parse
@@ -28,7 +28,7 @@ from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
-from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank, pharaoh
+from nmt.text.words import NO_WORD, RAW_WORD, AlignedWords, Given, is_blank, pharaoh
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
@@ -100,6 +100,7 @@ class Unit:
         fields: the JSON object of the unit; empty for text.
         lang: the language code of the text, if elements of HTML that name another one stay as they are.
         rules: for elements of its markup.
+        direction: the languages, for a model of several.
     """
 
     source: str
@@ -110,6 +111,7 @@ class Unit:
     fields: Mapping[str, Any] = field(default_factory=dict)
     lang: str = ""
     rules: ElementRules = NO_RULES
+    direction: Direction | None = None
 
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
@@ -139,6 +141,7 @@ class Unit:
         Args:
             codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
         """
+        codec = codec and codec.towards(self.direction)
         kept = [text.kept for text in self.marked_texts] if self.markup else [list[Span]()] * len(self.lines)
         sentences: list[Sentence] = []
         for number, (text, of_text) in enumerate(zip(self.lines, kept, strict=True)):
@@ -153,6 +156,7 @@ class Unit:
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
+        codec = codec.towards(self.direction)
         of_lines: list[list[tuple[str, Translation]]] = [[] for _ in self.lines]
         for sentence, translation in zip(sentences, translations, strict=True):
             of_lines[sentence.line].append((sentence.text, translation))
@@ -168,7 +172,7 @@ class Unit:
         """Returns the translation of a unit that is a line of plain text, or with markup its text alone."""
         if self.markup is None:
             of_line = [(sentence.text, each) for sentence, each in zip(sentences, translations, strict=True)]
-            return _joined_line(self.source, of_line, codec)
+            return _joined_line(self.source, of_line, codec.towards(self.direction))
         unmet = any(translation.unmet for translation in translations)
         return Translation(self.translated(sentences, translations, codec), 0.0, [], [], unmet)
 
@@ -250,11 +254,12 @@ class EncodedSentence:
 
     Attributes:
         place: what messages call its unit.
-        ids: of the source, without EOS.
+        ids: of the source, with the tokens of languages and without EOS.
         required: what the translation must have, as ids.
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
             decoded pieces.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
+        direction: see `Unit`.
     """
 
     key: Key
@@ -263,6 +268,7 @@ class EncodedSentence:
     required: Required
     given: Given
     words: Sequence[int] = ()
+    direction: Direction | None = None
 
     @property
     def width(self) -> int:
@@ -294,16 +300,29 @@ def encode(
     encoded: list[EncodedSentence] = []
     for (key, unit, sentence, kept), ids in zip(keyed, codec.encode_source(texts), strict=True):
         place = unit.place or f"line {key.unit}"
-        required, given = _required(codec, unit, sentence, glossary, is_long=len(ids) > longest)
-        parts = _parts(codec, ids, longest, required)
+        with naming(place):
+            of_direction = codec.towards(unit.direction)
+        required, given = _required(of_direction, unit, sentence, glossary, is_long=len(ids) > longest)
+        parts = _parts(of_direction, ids, longest, required)
         _check(parts, required, place, search)
         all_ids = list(chain.from_iterable(parts))
         is_aligned = search.alignments or kept.spans
         words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
-        encoded += [
-            EncodedSentence(key._replace(part=n), place, part, required, given, list(islice(words, len(part))))
-            for n, part in enumerate(parts)
-        ]
+        before, behind = of_direction.around
+        for n, part in enumerate(parts):
+            around = [*before, *part, *behind]
+            of_part = [NO_WORD] * len(before) + list(islice(words, len(part))) + [NO_WORD] * len(behind)
+            encoded.append(
+                EncodedSentence(
+                    key._replace(part=n),
+                    place,
+                    np.array(around, np.int64),
+                    required,
+                    given,
+                    of_part if is_aligned else (),
+                    unit.direction,
+                )
+            )
     return encoded
 
 
@@ -458,17 +477,18 @@ def by_sentence(
         parts[key[:2]].append(translations[key])
 
     def joined(unit: Unit, sentence: Sentence, of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
+        of_direction = codec.towards(unit.direction)
         if len(of_parts) == 1:
             ranked: Iterable[Translation] = of_parts[0]
         elif of_parts:  # the n-th translation joins the n-th translation of every part
-            ranked = [_joined(codec, translations) for translations in zip(*of_parts, strict=False)]
+            ranked = [_joined(of_direction, translations) for translations in zip(*of_parts, strict=False)]
         else:  # nothing of the sentence is translated
             tags, text = codec.config.split_tags(sentence.text)
             words = range(len(RAW_WORD.findall(text)))
             text = "" if is_blank(text) else text.strip()
             ranked = [Translation(text, 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
         given = [unit.prefix, *chain.from_iterable(unit.alternatives)]
-        return [_with_kept_words(codec, sentence, translation, given, aligned=aligned) for translation in ranked]
+        return [_with_kept_words(of_direction, sentence, each, given, aligned=aligned) for each in ranked]
 
     return [
         [joined(unit, sentence, parts[n, i]) for i, sentence in enumerate(sentences)]

@@ -131,7 +131,8 @@ def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
 
     limits = torch.full((lines,), len(logits))
     options = {"required": [Required()] * len(limits), "streams": [(i,) for i in range(len(limits))]}
-    batch = SearchBatch(max_lengths_B=limits, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
+    first_B = torch.full_like(limits, BOS)
+    batch = SearchBatch(max_lengths_B=limits, first_B=first_B, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
     found = search(step, Position(0), batch)  # type: ignore[arg-type]
     return [sample for samples in found for sample in samples]
 
