@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,15 +18,49 @@ Output = Annotated[str, Option(help="Checkpoint file to write, whose name ends i
 
 @import_.command(no_args_is_help=True)
 def huggingface(
-    folder: Annotated[str, Argument(metavar="DIR", help="Folder of a MarianMT model, such as one of Opus-MT.")],
+    folder: Annotated[
+        str, Argument(metavar="DIR", help="Folder of a model, such as Opus-MT, M2M-100, NLLB-200 or SMaLL-100.")
+    ],
     output: Output,
-    source_lang: Annotated[str | None, Option(help="Source language, if the folder does not say it.")] = None,
-    target_lang: Annotated[str | None, Option(help="Target language, if the folder does not say it.")] = None,
+    source_lang: Annotated[
+        str | None, Option(help="Source language of a MarianMT model, if the folder does not say it.")
+    ] = None,
+    target_lang: Annotated[
+        str | None, Option(help="Target language of a MarianMT model, if the folder does not say it.")
+    ] = None,
+    language_tokens: Annotated[
+        Literal["both-sides", "behind-source", "target-on-source"] | None,
+        Option(
+            help="Where a model of many languages has their tokens: both-sides, as M2M-100 and NLLB-200; "
+            "behind-source, as NLLB-200 with legacy_behaviour; or target-on-source, as SMaLL-100. By default, what the "
+            "folder says."
+        ),
+    ] = None,
+    languages: Annotated[
+        str | None,
+        Option(metavar="CODES", help="The only languages to keep, such as eng_Latn,deu_Latn; by default, all."),
+    ] = None,
+    pieces_of: Annotated[
+        list[str] | None,
+        Option(
+            metavar="FILE",
+            help="Text that must be segmented as before. All pieces that it does not need are left out, except single "
+            "characters. May be given several times.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None, Option(metavar="DIR", help="Folder of the model, if the other one has an adapter of PEFT.")
+    ] = None,
 ) -> None:
-    """Convert a MarianMT model in the format of Hugging Face to a checkpoint."""
+    """Convert a model in the format of Hugging Face to a checkpoint: of MarianMT, or of many languages."""
     from nmt.interop.huggingface import import_huggingface
+    from nmt.interop.multilingual import Selection
 
-    _write(partial(import_huggingface, folder, source_lang, target_lang), output, Path(folder).glob("*"))
+    placement: Any = language_tokens and language_tokens.replace("-", "_")
+    selection = Selection(placement, tuple(languages.split(",") if languages else ()), tuple(pieces_of or ()))
+    files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
+    convert = partial(import_huggingface, folder, source_lang, target_lang, selection, base)
+    _write(convert, output, [*files, *selection.pieces_of])
 
 
 @import_.command(no_args_is_help=True)

@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nmt.checkpoint import Computed
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
+from nmt.model.transformer import SILENT
+from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import without_surrogates
 
 # Model options that both CTranslate2 and MarianMT support, or that have no effect after training.
@@ -36,9 +39,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
         )
 
 
-SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
-# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
-SILENT = -100.0
+_ROWS = 8192  # of an embedding that are reordered at once
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,18 @@ class ForeignVocabulary:
         special: its ids of PAD, UNK, BOS and EOS.
         pieces: the piece of each id that has one.
         size: the number of ids.
+        dropped: ids that an nmt model does not get.
     """
 
     special: tuple[int, ...]
     pieces: Mapping[int, str]
     size: int
+    dropped: Collection[int] = ()
 
     @property
     def order(self) -> list[int]:
         """The other toolkit's id for each of ours."""
-        return [*self.special, *(i for i in range(self.size) if i not in self.special)]
+        return [*self.special, *(i for i in range(self.size) if i not in self.special and i not in self.dropped)]
 
     def our_bias(self, bias_V: Tensor) -> Tensor:
         """Returns the bias of our logits for the bias of theirs."""
@@ -66,9 +69,15 @@ class ForeignVocabulary:
         ours_V[[i for i, theirs in enumerate(self.special) if theirs in self.special[i + 1 :]]] = SILENT
         return ours_V
 
-    def our_embedding(self, theirs_VD: Tensor) -> Tensor:
+    def our_embedding(self, theirs_VD: Tensor) -> Computed:
         """Returns an embedding in the order of our ids and columns."""
-        return theirs_VD[self.order].index_select(1, our_columns(theirs_VD.shape[1]))
+        order, columns = torch.tensor(self.order), our_columns(theirs_VD.shape[1])
+        return Computed(
+            theirs_VD.dtype,
+            (len(order), theirs_VD.shape[1]),
+            order.split(_ROWS),
+            lambda ids: theirs_VD.index_select(0, ids).index_select(1, columns),
+        )
 
     def our_pieces(self, origin: str) -> list[str]:
         """Returns the piece of each id of an nmt model.
@@ -199,3 +208,36 @@ class Settings:
         if source_lang == target_lang:
             raise NmtError(f"both languages are {source_lang}; give others with --source-lang and --target-lang")
         return langs
+
+
+def foreign_vocabulary(
+    settings: Settings, path: Path, ids: Mapping[str, Any], size: int, unknown: Any
+) -> ForeignVocabulary:
+    """Returns a vocabulary for an embedding of so many pieces.
+
+    Args:
+        path, ids: the file of the vocabulary, and the id of each of its pieces.
+        unknown: the piece for unknown text.
+    """
+    for piece, i in ids.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{path} has the id {i!r:.40} for the piece {piece!r:.40}, but the model has {size:,} ids; "
+                f"download both again"
+            )
+    if len(set(ids.values())) != len(ids):
+        raise NmtError(f"{path} gives the same id to two pieces; download it again")
+    if unknown not in list(ids):
+        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
+    special: dict[str, Any] = {
+        "padding": settings.values.get("pad_token_id"),
+        "the beginning of a target": settings.values.get("decoder_start_token_id"),
+        "the end of a sentence": settings.values.get("eos_token_id"),
+    }
+    for name, i in special.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
+            )
+    pad, start, eos = special.values()
+    return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)

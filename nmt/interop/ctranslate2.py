@@ -17,9 +17,9 @@ from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SILENT, check_supported
+from nmt.interop.conversion import check_supported
 from nmt.interop.model_card import Facts, example, model_card
-from nmt.model.transformer import sinusoids
+from nmt.model.transformer import SILENT, silent_bos_bias, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
@@ -104,7 +104,9 @@ def specification(
     with importing("ctranslate2", user):
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
-    check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
+    check_supported(
+        checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "silent_bos"]
+    )
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = transformer_spec.TransformerSpec.from_config(
         (c.encoder_layers, c.decoder_layers),
@@ -116,12 +118,14 @@ def specification(
         alignment_heads=1 if c.guided_alignment else c.heads,
     )
     # These are copies, because quantisation scales some weights in place.
-    weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
+    weights = {name: np.array(tensor.float().numpy()) for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
     positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    if c.output_bias or never:
+    if c.silent_bos:
+        weights["output_bias"] = silent_bos_bias(len(embedding)).numpy()
+    if c.output_bias or c.silent_bos or never:
         bias = weights.get("output_bias", np.zeros(len(embedding), np.float32))
         bias[list(never)] = SILENT
         spec.decoder.projection.bias = bias

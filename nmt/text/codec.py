@@ -159,8 +159,8 @@ class TextConfig(Config):
 
     @property
     def one_model(self) -> bool:
-        """Whether both sides have the same subword model. Mapped kinds segment each side with a model of its own."""
-        return self.joint_vocab and self.subword not in MAPPED_KINDS
+        """Whether both sides have the same subword model. Some mapped kinds segment each side with one of its own."""
+        return self.joint_vocab and self.subword not in ("marian", "subword-nmt")
 
 
 def _damaged(origin: str, reason: str) -> NmtError:

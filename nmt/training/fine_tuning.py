@@ -75,7 +75,7 @@ def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: Te
         tables["target_embedding.weight"] = (codec.target, source | target)
     else:
         tables["source_embedding.weight"] = (codec.source, source)
-    if model.output_bias is not None:
+    if model.config.output_bias:
         tables["output_bias"] = (codec.target, _by_piece(old.target, weights["output_bias"]))
     rows = {name: model.state_dict()[name].cpu().clone() for name in tables}
     for name, (subword, known) in tables.items():
