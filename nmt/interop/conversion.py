@@ -39,7 +39,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
         )
 
 
-_ROWS = 8192  # of an embedding that are reordered at once
+ROWS = 8192  # of an embedding that are reordered at once
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ForeignVocabulary:
         return Computed(
             theirs_VD.dtype,
             (len(order), theirs_VD.shape[1]),
-            order.split(_ROWS),
+            order.split(ROWS),
             lambda ids: theirs_VD.index_select(0, ids).index_select(1, columns),
         )
 

@@ -19,7 +19,7 @@ from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
 from nmt.interop.model_card import Facts, example, model_card
-from nmt.model.transformer import SILENT, silent_bos_bias, sinusoids
+from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
@@ -105,7 +105,7 @@ def specification(
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
     check_supported(
-        checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "silent_bos"]
+        checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "bos_is_eos"]
     )
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = transformer_spec.TransformerSpec.from_config(
@@ -123,9 +123,9 @@ def specification(
     positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    if c.silent_bos:
-        weights["output_bias"] = silent_bos_bias(len(embedding)).numpy()
-    if c.output_bias or c.silent_bos or never:
+    if c.bos_is_eos:
+        embedding[BOS], weights["output_bias"] = embedding[EOS], bias_without_bos(len(embedding)).numpy()
+    if c.output_bias or c.bos_is_eos or never:
         bias = weights.get("output_bias", np.zeros(len(embedding), np.float32))
         bias[list(never)] = SILENT
         spec.decoder.projection.bias = bias

@@ -28,7 +28,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, read_tensors, with_adapter
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.interop.multilingual import ALL, Selection, import_multilingual
+from nmt.interop.multilingual import ALL, Selection, export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
@@ -135,8 +135,11 @@ def _warn_of_generation(folder: Path) -> None:
 
 
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
-    """Writes the folder `output`, which transformers loads as a MarianMT model."""
+    """Writes the folder `output`, which transformers loads as a MarianMT model, or as one of many languages."""
     config, codec = checkpoint.model_config, checkpoint.codec
+    if codec.config.subword == "sentencepiece":
+        export_multilingual(checkpoint, origin, output, facts)
+        return
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
@@ -158,6 +161,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
+    if codec.config.languages:
+        raise NmtError(
+            f"{toolkit} has no tokens of languages as {origin} needs them; export it with --format ctranslate2, or "
+            f"translate with nmt generate"
+        )
     if codec.config.subword not in ("bpe", "unigram", "marian"):
         raise NmtError(
             f"{toolkit} segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
@@ -229,8 +237,8 @@ def _is_multilingual(settings: Settings) -> bool:
     if kind not in ("marian", "m2m_100"):
         experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
         raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, such "
-            f"as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
+            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
+            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
         )
     if settings.values.get("quantization_config") is not None:
         raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")

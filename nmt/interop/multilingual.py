@@ -1,5 +1,6 @@
 """Imports models of many languages of Hugging Face: M2M-100, NLLB-200 and SMaLL-100; and exports such models."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,17 +13,29 @@ import torch
 from torch import Tensor
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint
+from nmt.checkpoint import Checkpoint, Computed, contents_of
+from nmt.checkpoint_file import write_tensors
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, foreign_vocabulary
-from nmt.interop.fairseq import check_encodings, from_fairseq
+from nmt.files import new_folder, replaced_file, writing
+from nmt.interop.conversion import (
+    ROWS,
+    ForeignVocabulary,
+    Settings,
+    Tensors,
+    check_supported,
+    foreign_vocabulary,
+    our_columns,
+)
+from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
+from nmt.interop.model_card import Facts, model_card
 from nmt.interop.sentencepiece_model import needed_pieces, of_tokenizer, reduced
+from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, matching
 from nmt.text.mapped import Mapped
-from nmt.text.subword import processor_of
+from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
 
 # The files of a model's text processing.
 _TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -43,6 +56,11 @@ _WITHOUT_EFFECT |= dict.fromkeys(("normalize_before", "add_final_layer_norm", "s
 _WITHOUT_EFFECT |= dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True)
 _SHARED, _SOFTMAX = "model.shared.weight", "lm_head.weight"
 _EMBEDDINGS = _SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", _SOFTMAX
+# The architecture, by names that both toolkits have.
+_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
+# Their BOS in our vocabulary, and rows without a piece.
+_RENAMED_BOS, _UNUSED = "<<s>>", re.compile("<unused [0-9]+>")
+_AGAIN = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
 _OFFSET = 2  # the row of the first position in stored sinusoids
 
 
@@ -76,7 +94,7 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
         norm="pre",
         sinusoids="fairseq",
         output_bias=False,
-        silent_bos=True,
+        bos_is_eos=True,
     )
     embedding_VD = _embedding(tensors, (settings.required("vocab_size"), config.d_model))
     with _well_formed(folder):
@@ -208,3 +226,97 @@ def _placement(folder: Path, options: Mapping[str, Any]) -> Placement:
         "small100" in str(options.get("tokenizer_class")).lower() or (folder / "tokenization_small100.py").exists()
     )
     return "target_on_source" if is_small else "both_sides"
+
+
+def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
+    """Writes the folder `output`, which transformers loads as an M2M100ForConditionalGeneration.
+
+    Its tokenizer is M2M100Tokenizer for the languages of M2M-100, otherwise NllbTokenizer.
+    """
+    config, codec = checkpoint.model_config, checkpoint.codec
+    check_supported(config, origin, "M2M-100", ["norm", "sinusoids", "bos_is_eos"])
+    if (config.norm, config.sinusoids, config.bos_is_eos, config.output_bias) != ("pre", "fairseq", True, False):
+        raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
+    pieces = codec.target.vocabulary
+    first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
+    order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]
+    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
+    embedding_VD = weights["target_embedding.weight"]
+    tensors = to_fairseq(config, weights, "model.")
+    tensors[_SHARED] = Computed(
+        embedding_VD.dtype,
+        (len(order), config.d_model),
+        torch.tensor(order).split(ROWS),
+        lambda ids: embedding_VD.index_select(0, ids).index_select(1, columns_D),
+    )
+    ids = {pieces[i]: theirs for theirs, i in enumerate(order) if not _UNUSED.fullmatch(pieces[i])}
+    ids = {piece: i for piece, i in ids.items() if i >= len(_FIRST_PIECES)}
+    ids = {piece: i for i, piece in enumerate(_FIRST_PIECES)} | ids
+    sizes = {name: getattr(config, name) for name in _SIZES}
+    sizes |= {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    files = {
+        "config.json": {
+            "model_type": "m2m_100",
+            "architectures": ["M2M100ForConditionalGeneration"],
+            **sizes,
+            "activation_function": config.activation,
+            "scale_embedding": True,
+            "tie_word_embeddings": True,
+            "vocab_size": len(order),
+            "max_position_embeddings": 1024,
+            **special,
+            "dtype": str(embedding_VD.dtype).removeprefix("torch."),
+            "nmt": {"text": codec.config.to_dict()},
+        },
+        "generation_config.json": {**special, "bad_words_ids": [[1], [3]], "num_beams": 4, "max_length": 512},
+    }
+    text = _tokenizer_files(codec, ids)
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+        for name, values in files.items():
+            (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        for name, content in text.items():
+            (folder / name).write_bytes(content)
+        with replaced_file(folder / "model.safetensors", "free some space") as file:
+            write_tensors(file, {"format": "pt"}, contents_of(tensors))
+        size = (folder / "model.safetensors").stat().st_size
+        card = model_card(checkpoint, origin, _use(codec.config), facts, size, _AGAIN)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, bytes]:
+    """Returns the content of the files of a tokenizer with these ids of pieces and languages."""
+    tokens = codec.config.language_pieces
+    special = {token: ids[token] for token in (*_FIRST_PIECES, *tokens, "<mask>") if token in ids}
+    is_m2m = list(codec.config.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
+    options = {
+        "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",
+        "additional_special_tokens": list(tokens),
+        "legacy_behaviour": codec.config.placement == "behind_source",
+        "src_lang": codec.config.languages[0],
+    }
+    if is_m2m:
+        vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
+        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), _MODEL: codec.target.model}
+    else:
+        vocabulary = {piece: i for piece, i in ids.items() if piece not in special or i < len(_FIRST_PIECES)}
+        files = {_FAST: nllb_tokenizer_json(vocabulary, special, codec.target.model).encode()}
+    return files | {_TOKENIZER: json.dumps(options).encode()}
+
+
+def _use(text: TextConfig) -> str:
+    """Returns how to translate with an exported model, for its card."""
+    source, target = text.languages[-2:] if len(text.languages) > 1 else text.languages * 2
+    given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
+    lines = [
+        "from transformers import AutoTokenizer, M2M100ForConditionalGeneration",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained(".", src_lang="{source}")',
+        'model = M2M100ForConditionalGeneration.from_pretrained(".")',
+        f'language = tokenizer.convert_tokens_to_ids("{text.language_pieces[text.languages.index(target)]}")',
+        f'batch = tokenizer(["…"], return_tensors="pt", padding=True)  # sentences in {source}',
+        *(["batch.input_ids[:, 0] = language"] if not given else []),
+        f"print(tokenizer.batch_decode(model.generate(**batch{given}), skip_special_tokens=True))",
+    ]
+    return "\n".join(["```python", *lines, "```"])

@@ -27,7 +27,7 @@ from nmt.interop.conversion import check_supported
 from nmt.interop.huggingface import POSITIONS, check_text, write_settings
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
-from nmt.model.transformer import silent_bos_bias, sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
 with importing("onnx", "--format onnx or web", "'attention-nmt[onnx]'"):
@@ -61,7 +61,7 @@ def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) 
 
 def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
     """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the flag, for messages."""
-    check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids", "silent_bos"])
+    check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
     check_text(checkpoint.codec, origin, form)
     if not checkpoint.codec.config.joint_vocab:
         raise NmtError(
@@ -153,8 +153,6 @@ class _Graph:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.config, self.weights = checkpoint.model_config, {n: w.float() for n, w in checkpoint.weights.items()}
-        if self.config.silent_bos:
-            self.weights["output_bias"] = silent_bos_bias(len(checkpoint.codec.target))
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Any] = []
@@ -314,7 +312,7 @@ class _Decoder(_Graph):
             x = self.add(x, self.attend(q, k, v, cross_mask, name), f"{name}_residual.norm")
             x = self.feed_forward(x, f"decoder.{i}")
         logits = self.op("MatMul", self.norm_before(x, "decoder_norm"), softmax_DV)
-        if "output_bias" in self.weights:
+        if self.config.output_bias:
             logits = self.op("Add", logits, self.weight("output_bias"))
         self.op("Identity", logits, name="logits")
 
