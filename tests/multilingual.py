@@ -66,6 +66,7 @@ def write_m2m(folder: Path, *, small: bool = False, **options: Any) -> "transfor
 def write_weights(
     folder: Path, vocab_size: int, dtype: torch.dtype = torch.float32, **options: Any
 ) -> "transformers.M2M100ForConditionalGeneration":
+    """Writes a random model whose outputs differ from sentence to sentence, and returns it."""
     sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 64}
     sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48)
     sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
@@ -73,9 +74,9 @@ def write_weights(
     config = transformers.M2M100Config(vocab_size=vocab_size, **{**sizes, **options})
     model = transformers.M2M100ForConditionalGeneration(config).eval()
     for name, weight in model.named_parameters():
-        torch.nn.init.normal_(weight, 1.0 if "norm.weight" in name else 0.0, 0.15)
+        torch.nn.init.normal_(weight, 1.0 if "norm.weight" in name else 0.0, 0.1 if "shared" in name else 0.5)
     with torch.no_grad():
-        model.model.shared.weight[2] *= 4  # so that outputs end
+        model.model.shared.weight[2] *= 5  # so that outputs end
         model.model.shared.weight[[1, 3]] *= 0.1  # no search may choose PAD or UNK, however probable they are
     model.generation_config.bad_words_ids = [[1], [3]]
     model.to(dtype).save_pretrained(folder)

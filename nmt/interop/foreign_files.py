@@ -65,12 +65,13 @@ def _shards(index: Path) -> list[Path]:
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise NmtError(f"{index} has no weight_map from tensors to files; download it again")
-    for name in set(shards.values()):
+    names = sorted(set(shards.values()))
+    for name in names:
         if Path(name).name != name:
             raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; do not trust it")
         if not (index.parent / name).is_file():
             raise NmtError(f"{index} names the file {name!r:.80}, which is missing; download the model again")
-    return [index.parent / name for name in sorted(set(shards.values()))]
+    return [index.parent / name for name in names]
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

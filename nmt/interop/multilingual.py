@@ -29,7 +29,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import needed_pieces, of_tokenizer, reduced
+from nmt.interop.sentencepiece_model import FILE, needed_pieces, of_tokenizer, reduced
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -39,7 +39,7 @@ from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
 
 # The files of a model's text processing.
 _TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-_VOCABULARY, _MODEL, _FAST = "vocab.json", "sentencepiece.bpe.model", "tokenizer.json"
+_VOCABULARY, _FAST = "vocab.json", "tokenizer.json"
 # The pieces with ids 0 to 3.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
 # The keys of lists of tokens, which have the ids behind the vocabulary.
@@ -141,9 +141,9 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     """Returns the text processing of a folder, and its vocabulary."""
     folder = settings.path.parent
     options, fast = _optional(folder / _TOKENIZER), _optional(folder / _FAST)
-    if not fast and not (folder / _MODEL).exists():
-        raise NmtError(f"{folder} has neither {_MODEL} nor {_FAST}; download the model again")
-    model = read_bytes(folder / _MODEL) if (folder / _MODEL).exists() else of_tokenizer(fast, folder / _FAST)
+    if not fast and not (folder / FILE).exists():
+        raise NmtError(f"{folder} has neither {FILE} nor {_FAST}; download the model again")
+    model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
     vocabulary = foreign_vocabulary(settings, path, ids | added, size, _FIRST_PIECES[-1])
@@ -199,7 +199,7 @@ def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[di
         return dict(fast["model"]["vocab"]), folder / _FAST
     processor = processor_of(model)
     pieces = [*_FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
-    return {piece: i for i, piece in enumerate(pieces)}, folder / _MODEL
+    return {piece: i for i, piece in enumerate(pieces)}, folder / FILE
 
 
 def _added_tokens(
@@ -298,7 +298,7 @@ def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, byte
     }
     if is_m2m:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
-        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), _MODEL: codec.target.model}
+        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
     else:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in special or i < len(_FIRST_PIECES)}
         files = {_FAST: nllb_tokenizer_json(vocabulary, special, codec.target.model).encode()}

@@ -10,6 +10,7 @@ import sentencepiece
 
 from nmt.errors import NmtError, importing
 
+FILE = "sentencepiece.bpe.model"
 EXTRA = "'attention-nmt[huggingface]'"
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _BPE = 2  # the type of a model
@@ -27,23 +28,23 @@ def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     vocabulary: dict[str, int] = model["vocab"]
     merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     merged = [union for union, _ in groupby(left + right for left, right in merges)]
+    special = {token["content"] for token in tokenizer["added_tokens"]} | _META.keys()
+    others = [piece for piece in sorted(vocabulary, key=lambda piece: vocabulary[piece]) if piece not in {*merged}]
+    pieces = [piece for piece in (*merged, *others) if piece not in special]
     possible = sum(
-        piece[:i] in vocabulary and piece[i:] in vocabulary for piece in merged for i in range(1, len(piece))
+        piece[:i] in vocabulary and piece[i:] in vocabulary for piece in pieces for i in range(1, len(piece))
     )
     if model.get("type") != "BPE" or len(set(merged)) < len(merged) or possible != len(set(merges)):
-        raise NmtError(f"{origin} does not merge pieces as sentencepiece does; add the sentencepiece.bpe.model")
-    others = [piece for piece in sorted(vocabulary, key=lambda piece: vocabulary[piece]) if piece not in {*merged}]
-    added = {token["content"] for token in tokenizer["added_tokens"]}
+        raise NmtError(f"{origin} does not merge pieces as sentencepiece does; add the {FILE} of the model")
     steps = tokenizer["normalizer"] or {}
-    rules = [
-        step["precompiled_charsmap"] for step in steps.get("normalizers", [steps]) if step["type"] == "Precompiled"
-    ]
+    steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
+    rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]
     proto = _protobuf().ModelProto()
     proto.trainer_spec.model_type = _BPE
-    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[0], validate=True) if rules else b""
+    proto.normalizer_spec.precompiled_charsmap = b"".join(rules)
     for piece, kind in _META.items():
         proto.pieces.add(piece=piece, score=0, type=kind)
-    for rank, piece in enumerate(piece for piece in (*merged, *others) if piece not in added | _META.keys()):
+    for rank, piece in enumerate(pieces):
         proto.pieces.add(piece=piece, score=-rank, type=_NORMAL)
     return bytes(proto.SerializeToString())
 
