@@ -366,6 +366,11 @@ class TextCodec:
         return codec
 
     @property
+    def direction(self) -> Direction | None:
+        """The direction of the text processing for one direction of a model of several languages; otherwise None."""
+        return Direction(self.config.source_lang, self.config.target_lang) if self.config.languages else None
+
+    @property
     def around(self) -> tuple[list[int], list[int]]:
         """The tokens of languages before and behind the ids of a source line; none for a pair of languages."""
         config = self.config
