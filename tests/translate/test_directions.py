@@ -100,6 +100,12 @@ def test_both_engines_and_rescoring_agree(several: Path, tmp_path: Path) -> None
             assert hypothesis["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-3)
 
 
+def test_python_has_directions(several: Path) -> None:
+    lines = Translator.load(several, runtime=FP32).translate(LINES, source_lang="deu_Latn", target_lang="fra_Latn")
+    results = generated(several, LINES, "--precision=fp32", "--source-lang=de", "--target-lang=fr")
+    assert lines == [result["hypotheses"][0]["text"] for result in results]
+
+
 def test_prefixes_and_constraints_in_a_direction(several: Path) -> None:
     line = {"source": LINES[0], "source_lang": "en", "target_lang": "fr"}
     (result,) = generated(several, [json.dumps(line | {"prefix": "words", "constraints": ["few more"]})],
