@@ -19,7 +19,7 @@ from nmt.checkpoint_file import read_file, write_file
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import Output
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
 from nmt.translate.translator import Translator
 from nmt.translate.units import Unit, by_sentence, encode
@@ -38,6 +38,16 @@ WORDS = "some words to learn pieces from, and a few more words"
 def small_codec(**changes: Any) -> TextCodec:
     subword = Subword.train([WORDS] * 5, "bpe", 300)
     return TextCodec(replace(TEXT_CONFIG, **changes), subword, subword)
+
+
+@cache
+def multilingual_codec(placement: Placement, directions: tuple[str, ...] = ()) -> TextCodec:
+    """Returns a codec for English, German and French, whose tokens are <2en>, <2de> and <2fr>."""
+    languages = "en", "de", "fr"
+    pieces = tuple(f"<2{lang}>" for lang in languages)
+    subword = Subword.train([WORDS] * 5, "bpe", 300, languages=pieces)
+    options = {"source_lang": "mul", "target_lang": "mul", "languages": languages, "language_pieces": pieces}
+    return TextCodec(replace(TEXT_CONFIG, placement=placement, directions=directions, **options), subword, subword)
 
 
 def small_checkpoint(seed: int, config: ModelConfig = CONFIG, codec: TextCodec | None = None) -> Checkpoint:

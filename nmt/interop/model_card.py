@@ -8,8 +8,9 @@ from typing import Any
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.model.architectures import parameter_count
-from nmt.text.codec import WHOLE, TextConfig
+from nmt.text.codec import TextConfig
 from nmt.text.mapped import language_code
+from nmt.text.moses import WHOLE
 
 _FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: {library}\ntags:\n- marian\n- nmt\n---\n"
 # Python code that loads a MarianMT model, and that translates prepared lines with it.

@@ -6,6 +6,7 @@ from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.jobs.stream import Chunk, compute
+from nmt.text.codec import Direction
 from nmt.translate.job import TranslationJob
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Sentence, Translation, Unit
@@ -33,17 +34,27 @@ class Translator:
         return cls(PyTorchEngine.load(*checkpoints, runtime=runtime))
 
     def translate(
-        self, lines: Sequence[str], search: SearchConfig | None = None, advance: Callable[[int], None] = lambda _: None
+        self,
+        lines: Sequence[str],
+        search: SearchConfig | None = None,
+        advance: Callable[[int], None] = lambda _: None,
+        *,
+        source_lang: str = "",
+        target_lang: str = "",
     ) -> list[str]:
         """Returns the best translation of each raw line, in order. An empty line gives an empty line.
 
         Args:
             advance: called after each batch with the number of lines it held.
+            source_lang, target_lang: the languages, for a model of several; "" if there is no choice.
 
         Raises:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
+            NmtError: the model does not have a language.
         """
-        return [best.text for best, *_ in self.hypotheses(lines, search or SearchConfig(), advance)]
+        direction = Direction(source_lang, target_lang) if source_lang or target_lang else None
+        units = lines if isinstance(lines, str) else [Unit(line, direction=direction) for line in lines]
+        return [best.text for best, *_ in self.hypotheses(units, search or SearchConfig(), advance)]
 
     def hypotheses(
         self, lines: Sequence[str | Unit], search: SearchConfig, advance: Callable[[int], None] = lambda _: None

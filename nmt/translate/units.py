@@ -320,7 +320,7 @@ def encode(
                     required,
                     given,
                     of_part if is_aligned else (),
-                    unit.direction,
+                    of_direction.direction,
                 )
             )
     return encoded
