@@ -164,7 +164,8 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     if selection.pieces_of:
         needed = needed_pieces(model, chain.from_iterable(map(read_lines, map(Path, selection.pieces_of))))
         model = reduced(model, needed)
-        dropped |= {i for piece, i in ids.items() if piece not in {*needed, *added, *_FIRST_PIECES}}
+        needed |= {*added, *_FIRST_PIECES}
+        dropped |= {i for piece, i in ids.items() if piece not in needed}
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
         vocabulary = replace(vocabulary, dropped=dropped)

@@ -29,8 +29,8 @@ def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     merged = [union for union, _ in groupby(left + right for left, right in merges)]
     special = {token["content"] for token in tokenizer["added_tokens"]} | _META.keys()
-    others = [piece for piece in sorted(vocabulary, key=lambda piece: vocabulary[piece]) if piece not in {*merged}]
-    pieces = [piece for piece in (*merged, *others) if piece not in special]
+    in_order = dict.fromkeys([*merged, *sorted(vocabulary, key=lambda piece: vocabulary[piece])])
+    pieces = [piece for piece in in_order if piece not in special]
     possible = sum(
         piece[:i] in vocabulary and piece[i:] in vocabulary for piece in pieces for i in range(1, len(piece))
     )
