@@ -48,6 +48,23 @@ def huggingface(
             "characters. May be given several times.",
         ),
     ] = None,
+    add_language: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CODE=CODE",
+            help="A new language, and the language of the model that its token starts from, such as tyv_Cyrl=kaz_Cyrl. "
+            "May be given several times.",
+        ),
+    ] = None,
+    add_pieces: Annotated[
+        list[str] | None,
+        Option(metavar="FILE", help="Text that the model gets new pieces for. May be given several times."),
+    ] = None,
+    pieces: Annotated[int, Option(help="The most new pieces of --add-pieces.", min=1)] = 8000,
+    unchanged: Annotated[
+        list[str] | None,
+        Option(metavar="FILE", help="Text that new pieces must not change. May be given several times."),
+    ] = None,
     base: Annotated[
         str | None, Option(metavar="DIR", help="Folder of the model, if the other one has an adapter of PEFT.")
     ] = None,
@@ -57,10 +74,18 @@ def huggingface(
     from nmt.interop.multilingual import Selection
 
     placement: Any = language_tokens and language_tokens.replace("-", "_")
-    selection = Selection(placement, tuple(languages.split(",") if languages else ()), tuple(pieces_of or ()))
+    selection = Selection(
+        placement,
+        tuple(languages.split(",") if languages else ()),
+        tuple(pieces_of or ()),
+        tuple(add_language or ()),
+        tuple(add_pieces or ()),
+        pieces,
+        tuple(unchanged or ()),
+    )
     files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
     convert = partial(import_huggingface, folder, source_lang, target_lang, selection, base)
-    _write(convert, output, [*files, *selection.pieces_of])
+    _write(convert, output, [*files, *selection.pieces_of, *selection.new_pieces_of, *selection.unchanged])
 
 
 @import_.command(no_args_is_help=True)

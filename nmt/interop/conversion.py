@@ -1,8 +1,8 @@
 """Which architectures other toolkits support, and how their tensors, settings, ids and columns become ours."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,14 @@ class ForeignVocabulary:
         pieces: the piece of each id that has one.
         size: the number of ids.
         dropped: ids that an nmt model does not get.
+        means: pieces that it gets in addition, and the ids whose mean is the embedding of each.
     """
 
     special: tuple[int, ...]
     pieces: Mapping[int, str]
     size: int
     dropped: Collection[int] = ()
+    means: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[int]:
@@ -72,12 +74,15 @@ class ForeignVocabulary:
     def our_embedding(self, theirs_VD: Tensor) -> Computed:
         """Returns an embedding in the order of our ids and columns."""
         order, columns = torch.tensor(self.order), our_columns(theirs_VD.shape[1])
-        return Computed(
-            theirs_VD.dtype,
-            (len(order), theirs_VD.shape[1]),
-            order.split(ROWS),
-            lambda ids: theirs_VD.index_select(0, ids).index_select(1, columns),
-        )
+        means = [theirs_VD[list(ids)].float().mean(0).to(theirs_VD.dtype) for ids in self.means.values()]
+        shape = len(order) + len(means), theirs_VD.shape[1]
+        parts = [*order.split(ROWS), *([torch.stack(means)] if means else [])]
+
+        def change(part: Tensor) -> Tensor:
+            rows_VD = part if part.is_floating_point() else theirs_VD.index_select(0, part)
+            return rows_VD.index_select(1, columns)
+
+        return Computed(theirs_VD.dtype, shape, parts, change)
 
     def our_pieces(self, origin: str) -> list[str]:
         """Returns the piece of each id of an nmt model.
@@ -85,7 +90,8 @@ class ForeignVocabulary:
         The other toolkit's id may have no piece, or its piece may have the name of one of ours. It gets another name.
         """
         rest = (self.pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
-        vocabulary = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
+        renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
+        vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]
         for piece, count in Counter(vocabulary).items():
             if piece != without_surrogates(piece):
                 raise NmtError(f"{origin} has the piece {piece!r:.40}, which is not valid text; rename it")

@@ -68,8 +68,8 @@ def import_huggingface(
         return import_multilingual(settings, Tensors(values, origin, _CONFIG, "download both again"), selection)
     if selection != ALL:
         raise NmtError(
-            f"{path} is a model of MarianMT, which has no tokens of languages to choose from; leave out "
-            f"--language-tokens, --languages and --pieces-of"
+            f"{path} is a model of MarianMT, which stays as it is; leave out --language-tokens, --languages, "
+            f"--pieces-of, --add-language, --add-pieces, --pieces and --unchanged"
         )
     config = _our_config(settings)
     values = {name: tensor.float() for name, tensor in values.items()}

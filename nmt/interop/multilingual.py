@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt import __version__
+from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, contents_of
 from nmt.checkpoint_file import write_tensors
 from nmt.errors import NmtError
@@ -29,7 +29,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import FILE, needed_pieces, of_tokenizer, reduced
+from nmt.interop.sentencepiece_model import FILE, extended, needed_pieces, of_tokenizer, reduced, with_pieces
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -72,11 +72,20 @@ class Selection:
         placement: where the tokens of languages stand; None if the folder shows it.
         languages: the codes of the only languages; all if empty.
         pieces_of: files of text that is segmented as before; other pieces are left out. All pieces if empty.
+        new_languages: new languages and a language of the model for each, such as `tyv_Cyrl=kaz_Cyrl`, whose token the
+            new one begins as.
+        new_pieces_of: files of text that the model gets new pieces for.
+        new_pieces: the most new pieces.
+        unchanged: files of text that is segmented as before.
     """
 
     placement: Placement | None = None
     languages: Sequence[str] = ()
     pieces_of: Sequence[str] = ()
+    new_languages: Sequence[str] = ()
+    new_pieces_of: Sequence[str] = ()
+    new_pieces: int = 8000
+    unchanged: Sequence[str] = ()
 
 
 ALL = Selection()
@@ -157,18 +166,26 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     record = settings.values.get("nmt")
     recorded = record["text"] if isinstance(record, dict) else {}
     placement = selection.placement or recorded.get("placement") or _placement(folder, options)
+    new_languages = [_new_language(pair, tokens) for pair in selection.new_languages]
+    means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
     dropped = set[int]()
     if selection.languages:
         languages = [matching(code, list(tokens)) for code in selection.languages]
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
+    tokens |= {code: piece for code, piece, _ in new_languages}
     if selection.pieces_of:
-        needed = needed_pieces(model, chain.from_iterable(map(read_lines, map(Path, selection.pieces_of))))
+        needed = needed_pieces(model, _lines(selection.pieces_of))
         model = reduced(model, needed)
         needed |= {*added, *_FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
+    if selection.new_pieces_of:
+        new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
+        means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
+        console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
+        model = with_pieces(model, new)
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
-        vocabulary = replace(vocabulary, dropped=dropped)
+    vocabulary = replace(vocabulary, dropped=dropped, means=means)
     text = TextConfig(
         source_lang=MULTIPLE,
         target_lang=MULTIPLE,
@@ -185,6 +202,19 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     )
     subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
     return TextCodec(text, subword, subword), vocabulary
+
+
+def _lines(files: Sequence[str]) -> Iterator[str]:
+    return chain.from_iterable(map(read_lines, map(Path, files)))
+
+
+def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
+    """Returns the code and the token of a new language, and the language that it begins as."""
+    code, _, related = pair.partition("=")
+    if not code.isprintable() or code.split() != [code] or code in tokens:
+        raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
+    related = matching(related, list(tokens))
+    return code, f"__{code}__" if tokens[related].startswith("__") else code, related
 
 
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
@@ -301,8 +331,7 @@ def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, byte
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
         files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
     else:
-        vocabulary = {piece: i for piece, i in ids.items() if piece not in special or i < len(_FIRST_PIECES)}
-        files = {_FAST: nllb_tokenizer_json(vocabulary, special, codec.target.model).encode()}
+        files = {_FAST: nllb_tokenizer_json(dict(ids), special, codec.target.model).encode()}
     return files | {_TOKENIZER: json.dumps(options).encode()}
 
 

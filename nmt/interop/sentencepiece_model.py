@@ -1,7 +1,9 @@
 """Makes sentencepiece models: of the tokenizer.json of a BPE model, and of a larger model."""
 
 import base64
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -52,17 +54,93 @@ def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
 def needed_pieces(model: bytes, lines: Iterable[str]) -> set[str]:
     """Returns the pieces by which lines are segmented as now: theirs, those they are merged of, and all characters."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ids = range(len(processor))
-    scores = {processor.id_to_piece(i): processor.get_score(i) for i in ids if not processor.is_control(i)}
+    scores = _scores(processor)
     needed = {piece for piece in scores if len(piece) == 1}
     of_lines = {piece for line in lines for piece in processor.encode(line, out_type=str)}
     for piece in of_lines & scores.keys():
-        parts = list(piece)
-        while len(parts) > 1:
-            _, i = max((scores.get(left + right, -float("inf")), -i) for i, (left, right) in enumerate(pairwise(parts)))
-            parts[-i : 2 - i] = [parts[-i] + parts[1 - i]]
-            needed.add(parts[-i])
+        _merge(list(piece), scores, needed)
     return needed
+
+
+def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str]) -> dict[str, list[str]]:
+    """Returns new pieces, in the order of their merges, and the pieces of the model that each of them replaces.
+
+    This continues byte-pair encoding (Sennrich et al. 2016) on the words of lines as the model segments them: the union
+    of adjacent pieces that is most frequent becomes a piece, `count` times. All new merges come after the old ones.
+
+    Args:
+        unchanged: lines whose segmentation stays.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    scores = _scores(processor)
+    replaced = {piece: [piece] for piece in scores}
+
+    def words_of(lines: Iterable[str]) -> Counter[tuple[str, ...]]:
+        words: Counter[tuple[str, ...]] = Counter()
+        for line in lines:
+            pieces = processor.encode(line, out_type=str)
+            starts = [i for i, piece in enumerate(pieces) if piece.startswith("▁") or not i]
+            words.update(tuple(pieces[start:end]) for start, end in pairwise([*starts, len(pieces)]))
+        return words
+
+    def unions(word: Sequence[str]) -> list[str]:
+        return [left + right for left, right in pairwise(word) if left in replaced and right in replaced]
+
+    forbidden = {union for word in words_of(unchanged) for union in unions(word)}
+    words = [(list(word), occurrences) for word, occurrences in words_of(lines).items()]
+    counts, users = Counter[str](), defaultdict[str, set[int]](set)
+    for i, (word, occurrences) in enumerate(words):
+        for union in unions(word):
+            counts[union] += occurrences
+            users[union].add(i)
+    heap = [(-occurrences, union) for union, occurrences in counts.items() if union not in forbidden]
+    heapify(heap)
+    new: dict[str, list[str]] = {}
+    while heap and len(new) < count:
+        negative, union = heappop(heap)
+        if -negative != counts[union] or union in scores:
+            continue
+        scores[union] = min(scores.values()) - 1 if not new else scores[next(reversed(new))] - 1
+        for i in users[union]:
+            word, occurrences = words[i]
+            before = unions(word)
+            for left, right in pairwise(word):
+                if left + right == union and union not in new:
+                    new[union] = replaced[union] = replaced[left] + replaced[right]
+            _merge(word, scores, set())
+            change = Counter(unions(word))
+            change.subtract(before)
+            for other, difference in change.items():
+                counts[other] += difference * occurrences
+                users[other].add(i)
+                if difference and counts[other] > 1 and other not in forbidden:
+                    heappush(heap, (-counts[other], other))
+    return new
+
+
+def _scores(processor: Any) -> dict[str, float]:
+    ids = (i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i))
+    return {processor.id_to_piece(i): processor.get_score(i) for i in ids}
+
+
+def _merge(parts: list[str], scores: Mapping[str, float], merged: set[str]) -> None:
+    """Merges adjacent pieces in place, the best union first, as sentencepiece does; adds each union to `merged`."""
+    while unions := [
+        (scores[pair[0] + pair[1]], -i) for i, pair in enumerate(pairwise(parts)) if "".join(pair) in scores
+    ]:
+        i = -max(unions)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        merged.add(parts[i])
+
+
+def with_pieces(model: bytes, pieces: Iterable[str]) -> bytes:
+    """Returns a sentencepiece model with more pieces, which are merged after all others."""
+    proto = _protobuf().ModelProto.FromString(model)
+    first = min(piece.score for piece in proto.pieces) - 1
+    for rank, piece in enumerate(pieces):
+        proto.pieces.add(piece=piece, score=first - rank, type=_NORMAL)
+    proto.trainer_spec.vocab_size = len(proto.pieces)
+    return bytes(proto.SerializeToString())
 
 
 def reduced(model: bytes, pieces: Collection[str]) -> bytes:

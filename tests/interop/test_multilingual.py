@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import nmt
 from nmt.checkpoint import build_model
+from nmt.interop.sentencepiece_model import needed_pieces
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 
@@ -445,3 +446,44 @@ def test_flags_of_the_other_kind_of_model_are_refused(imported: Callable[[str], 
     assert "has no language 'xx', but ace_Arab, deu_Latn" in failed(*command, "--languages=en,xx")
     assert "the language 'zho' may be" not in failed(*command, "--languages=zh,xx")
     assert NLLB_LANGUAGES and bpe_model()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["nllb", "m2m"])
+def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], kind: str, tmp_path: Path) -> None:
+    model = imported(kind)
+    words = ["қазақша", "тілінде", "сөйлейді", "қаладағы"]
+    new, old = [f"{a} {b}" for a in words for b in words], [line for line in mixed_lines(60, seed=4) if line.strip()]
+    for name, lines in (("new", new), ("old", old)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    code, related = ("tyv_Cyrl", "zho_Hans") if kind == "nllb" else ("tyv", "kk")
+    options: list[Any] = ["--add-language", f"{code}={related}", "--add-pieces", tmp_path / "new", "--pieces=12"]
+    path = tmp_path / "more.safetensors"
+    run("import", "huggingface", model.folder, "--output", path, *options, "--unchanged", tmp_path / "old")
+    before, after = nmt.load_checkpoint(model.path), nmt.load_checkpoint(path)
+    pieces = after.codec.target.vocabulary[len(before.codec.target) :]
+    assert len(pieces) == 13
+    assert after.codec.config.languages == (*before.codec.config.languages, code)
+    assert after.codec.encode_source(old) == before.codec.encode_source(old)
+    lengths = [sum(map(len, each.codec.encode_source(new))) for each in (before, after)]
+    assert lengths[1] < lengths[0] - 40
+    assert set(pieces[1:]) <= needed_pieces(after.codec.source.model, new)  # each is reached
+    rows, more = (each.weights["target_embedding.weight"] for each in (before, after))
+    assert torch.equal(more[: len(rows)], rows)
+    token = dict(zip(after.codec.config.languages, after.codec.config.language_pieces, strict=True))
+    (related_id,) = after.codec.target.ids([token[related]])
+    assert torch.equal(more[len(rows)], rows[related_id])
+    for row, piece in zip(more[len(rows) + 1 :], pieces[1:], strict=True):
+        (ids,) = before.codec.encode_source([piece.replace("▁", " ")])
+        if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
+            assert torch.allclose(row, rows[ids].mean(0), atol=1e-6)
+
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
+    codec = after.codec.towards(Direction(code, related))
+    for line in map(stripped, [*new, *LINES[:50]]):
+        assert their_ids([*codec.around[0], *codec.encode_source([line])[0], EOS]) == tokenizer(line).input_ids
+    again = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
+    theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
+    assert theirs.config.vocab_size == len(more) - 1
