@@ -74,6 +74,8 @@ def huggingface(
     from nmt.interop.multilingual import Selection
 
     placement: Any = language_tokens and language_tokens.replace("-", "_")
+    if unchanged and not add_pieces:
+        raise NmtError("--unchanged was given, but there are no new pieces; also give --add-pieces")
     selection = Selection(
         placement,
         tuple(languages.split(",") if languages else ()),

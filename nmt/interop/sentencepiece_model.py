@@ -93,7 +93,7 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
         for union in unions(word):
             counts[union] += occurrences
             users[union].add(i)
-    heap = [(-occurrences, union) for union, occurrences in counts.items() if union not in forbidden]
+    heap = [(-n, union) for union, n in counts.items() if n > 1 and union not in forbidden]
     heapify(heap)
     new: dict[str, list[str]] = {}
     while heap and len(new) < count:
@@ -103,7 +103,8 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
         scores[union] = min(scores.values()) - 1 if not new else scores[next(reversed(new))] - 1
         for i in users[union]:
             word, occurrences = words[i]
-            before = unions(word)
+            if union not in (before := unions(word)):
+                continue
             for left, right in pairwise(word):
                 if left + right == union and union not in new:
                     new[union] = replaced[union] = replaced[left] + replaced[right]

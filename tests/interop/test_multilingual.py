@@ -14,8 +14,8 @@ import pytest
 import torch
 import transformers  # loads its models only when a test uses one
 from commands import failed, run, weights
-from marian import mixed_lines
-from multilingual import NLLB_LANGUAGES, bpe_model, bpe_pieces, write_m2m, write_nllb
+from marian import mixed_lines, write_model
+from multilingual import bpe_pieces, write_m2m, write_nllb
 from safetensors.torch import load_file, save_file
 
 import nmt
@@ -441,11 +441,13 @@ def test_damaged_and_unsuitable_folders_are_refused(
 
 
 def test_flags_of_the_other_kind_of_model_are_refused(imported: Callable[[str], Imported], tmp_path: Path) -> None:
-    command = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
+    command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
     assert "is a model of many languages; leave out --source-lang" in failed(*command, "--source-lang=en")
     assert "has no language 'xx', but ace_Arab, deu_Latn" in failed(*command, "--languages=en,xx")
-    assert "the language 'zho' may be" not in failed(*command, "--languages=zh,xx")
-    assert NLLB_LANGUAGES and bpe_model()
+    marian = tmp_path / "marian"
+    write_model(marian, encoder_layers=1, decoder_layers=1, d_model=8)
+    command[2] = marian
+    assert "is a model of MarianMT, which stays as it is" in failed(*command, "--languages=en")
 
 
 @torch.no_grad()
@@ -487,3 +489,10 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
     theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
     assert theirs.config.vocab_size == len(more) - 1
+
+
+def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
+    assert "does not name a new language; give one such as" in failed(*command, "--add-language=deu_Latn=eng_Latn")
+    assert "the model has no language ''" in failed(*command, "--add-language=tyv_Cyrl")
+    assert "also give --add-pieces" in failed(*command, f"--unchanged={__file__}")
