@@ -29,7 +29,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import FILE, extended, needed_pieces, of_tokenizer, reduced, with_pieces
+from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -175,14 +175,14 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     tokens |= {code: piece for code, piece, _ in new_languages}
     if selection.pieces_of:
         needed = needed_pieces(model, _lines(selection.pieces_of))
-        model = reduced(model, needed)
+        model = changed(model, kept=needed)
         needed |= {*added, *_FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
     if selection.new_pieces_of:
         new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
         console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
-        model = with_pieces(model, new)
+        model = changed(model, more=new)
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
     vocabulary = replace(vocabulary, dropped=dropped, means=means)
@@ -280,9 +280,8 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
         torch.tensor(order).split(ROWS),
         lambda ids: embedding_VD.index_select(0, ids).index_select(1, columns_D),
     )
-    ids = {pieces[i]: theirs for theirs, i in enumerate(order) if not _UNUSED.fullmatch(pieces[i])}
-    ids = {piece: i for piece, i in ids.items() if i >= len(_FIRST_PIECES)}
-    ids = {piece: i for i, piece in enumerate(_FIRST_PIECES)} | ids
+    in_order = [*_FIRST_PIECES, *(pieces[i] for i in order[len(_FIRST_PIECES) :])]
+    ids = {piece: i for i, piece in enumerate(in_order) if not _UNUSED.fullmatch(piece)}
     sizes = {name: getattr(config, name) for name in _SIZES}
     sizes |= {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
     sizes |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}

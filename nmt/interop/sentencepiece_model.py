@@ -134,23 +134,20 @@ def _merge(parts: list[str], scores: Mapping[str, float], merged: set[str]) -> N
         merged.add(parts[i])
 
 
-def with_pieces(model: bytes, pieces: Iterable[str]) -> bytes:
-    """Returns a sentencepiece model with more pieces, which are merged after all others."""
-    proto = _protobuf().ModelProto.FromString(model)
-    first = min(piece.score for piece in proto.pieces) - 1
-    for rank, piece in enumerate(pieces):
-        proto.pieces.add(piece=piece, score=first - rank, type=_NORMAL)
-    proto.trainer_spec.vocab_size = len(proto.pieces)
-    return bytes(proto.SerializeToString())
+def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = ()) -> bytes:
+    """Returns a sentencepiece model with some of the pieces of a model, and more, which are merged after all others.
 
-
-def reduced(model: bytes, pieces: Collection[str]) -> bytes:
-    """Returns a sentencepiece model with some of the pieces of a model, and its special ones."""
+    Args:
+        kept: the pieces to keep, besides the special ones; None for all.
+    """
     proto = _protobuf().ModelProto.FromString(model)
-    kept = [piece for piece in proto.pieces if piece.type != _NORMAL or piece.piece in pieces]
+    pieces = [each for each in proto.pieces if kept is None or each.type != _NORMAL or each.piece in kept]
+    last = min(piece.score for piece in pieces)
     del proto.pieces[:]
-    proto.pieces.extend(kept)
-    proto.trainer_spec.vocab_size = len(kept)
+    proto.pieces.extend(pieces)
+    for rank, piece in enumerate(more, start=1):
+        proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
+    proto.trainer_spec.vocab_size = len(proto.pieces)
     return bytes(proto.SerializeToString())
 
 
