@@ -49,6 +49,11 @@ def export_ctranslate2(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
             f"{' '.join(text.tags)} before those of a source sentence"
         )
+    if text.languages:
+        console.warn(
+            f"{origin} has tokens of languages, which are not text for the exported subword model; put "
+            f"{text.language_pieces[0]} and the like where config.json says ({text.placement})"
+        )
     if text.subword == "wordpiece":
         console.warn(
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "

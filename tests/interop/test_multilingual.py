@@ -491,6 +491,14 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     assert theirs.config.vocab_size == len(more) - 1
 
 
+def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    done = run("export", imported("small").path, "--output", tmp_path / "out")
+    assert "put __af__ and the like where config.json says (target_on_source)" in done.stderr
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["text"]["placement"] == "target_on_source"
+
+
 def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str], Imported], tmp_path: Path) -> None:
     command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
     assert "does not name a new language; give one such as" in failed(*command, "--add-language=deu_Latn=eng_Latn")
