@@ -3,6 +3,10 @@
 import json
 import re
 import shutil
+import struct
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,14 +17,14 @@ from typing import Any
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
-from commands import failed, run, weights
+from commands import failed, needs_linux, run, weights
 from marian import mixed_lines, write_model
-from multilingual import bpe_pieces, write_m2m, write_nllb
+from multilingual import bpe_model, bpe_pieces, write_m2m, write_nllb
 from safetensors.torch import load_file, save_file
 
 import nmt
 from nmt.checkpoint import build_model
-from nmt.interop.sentencepiece_model import needed_pieces
+from nmt.interop.sentencepiece_model import changed, needed_pieces
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 
@@ -504,3 +508,43 @@ def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str],
     assert "does not name a new language; give one such as" in failed(*command, "--add-language=deu_Latn=eng_Latn")
     assert "the model has no language ''" in failed(*command, "--add-language=tyv_Cyrl")
     assert "also give --add-pieces" in failed(*command, f"--unchanged={__file__}")
+
+
+@needs_linux
+@pytest.mark.nightly
+def test_a_model_of_the_true_size_is_imported_in_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
+    """The size is that of NLLB-200 600M. The weights are zeros, which take no room on disk."""
+    folder, rows = tmp_path / "model", 256_206
+    folder.mkdir()
+    with torch.device("meta"):
+        config = transformers.M2M100Config(vocab_size=rows)  # all other sizes are the default
+        shapes = dict(transformers.M2M100ForConditionalGeneration(config).named_parameters())
+    header: dict[str, Any] = {}
+    end = 0
+    for name, weight in shapes.items():
+        start, end = end, end + 4 * weight.numel()
+        header[name] = {"dtype": "F32", "shape": list(weight.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    config.save_pretrained(folder)
+    more = (f"{i:06x}" for i in range(rows - 5 - len(bpe_pieces())))
+    (folder / "sentencepiece.bpe.model").write_bytes(changed(bpe_model(), more=more))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["eng_Latn", "fra_Latn"]}))
+    path, most, begin = tmp_path / "model.safetensors", 0, time.monotonic()
+    command = [sys.executable, "-m", "nmt", "import", "huggingface", str(folder), "--output", str(path)]
+    with subprocess.Popen(command) as process:
+        while process.poll() is None:
+            if own := re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text()):
+                most = max(most, int(own[1]))
+            time.sleep(0.05)
+    assert process.returncode == 0
+    assert time.monotonic() - begin < 60
+    assert most < 1 << 20
+    read = f"from nmt.checkpoint_file import read_model; size = len(read_model({str(path)!r})[1].target)"
+    code = f"{read}; import sys; print(size, 'torch' in sys.modules)"
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{rows + 1} False\n"
+    assert time.monotonic() - begin < 2
