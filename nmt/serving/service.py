@@ -323,8 +323,8 @@ class Service:
                 for sentence in encoded
             ]
             results = await self.scheduler.run(items)
-            by_key = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
-            together = partial(by_sentence, model.codec, units, by_key, aligned=options.alignments)
+            ranked = zip(encoded, results, strict=True)
+            together = partial(by_sentence, model.codec, units, ranked, aligned=options.alignments)
             translations = await _in_thread_if_long(texts, together)
         return translations
 
@@ -360,7 +360,7 @@ class Service:
         operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
-        ((kept,),) = by_sentence(model.codec, units, {sentence.key: translations}, aligned=False)
+        ((kept,),) = by_sentence(model.codec, units, [(sentence, translations)], aligned=False)
         for alternative, translation in zip(listed, kept, strict=True):
             alternative.text = translation.text
         # Several pieces can begin the same word. A piece that is only a space begins none.

@@ -101,7 +101,7 @@ class TranslationJob(ModelJob):
     """Which model translates, how it searches, its glossary, and how lines are written.
 
     Attributes:
-        input: `sentence` is a sentence of a document, followed by the places of what stays, such as `4-9`.
+        input: `sentence` is a sentence of a document, followed by the places of what stays as JSON.
         prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
         split_sentences: whether the sentences of lines are translated one by one.
     """
@@ -134,7 +134,7 @@ class TranslationJob(ModelJob):
                 raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
             unit = Unit(line, prefix=prefix, constraints=tuple(constraints), place=name, fields=fields)
         elif self.input == "sentence":
-            kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
+            kept = tuple((start, stop) for start, stop in json.loads(row[1]))
             return Unit(line, place=f"the sentence {line:.80}"), [Sentence(0, line, kept)]
         else:
             phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
@@ -154,11 +154,7 @@ class TranslationJob(ModelJob):
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedLine` for each unit of a chunk. Only JSON gets the source and the other fields."""
-        translations = {
-            sentence.key: ranked
-            for batch, results in done
-            for sentence, ranked in zip(batch.work, results, strict=True)
-        }
+        translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
         of_units = by_sentence(codec, chunk.units, translations, aligned=self.search.alignments, first=chunk.first)
         lines = []
         for (unit, sentences), of_sentences in zip(chunk.units, of_units, strict=True):
