@@ -3,6 +3,7 @@
 import asyncio
 import math
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -194,8 +195,7 @@ class DocumentStore:
         keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
         document.state, document.sentences = "translating", len(keys)
         document.characters = sum(len(text) for text, _ in keys)
-        document.pace, clock = self._pace, asyncio.get_running_loop().time
-        started = clock()
+        document.pace, started = self._pace, time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
             units = [(Unit(text), [Sentence(0, text, kept)]) for text, kept in waiting]
@@ -207,7 +207,7 @@ class DocumentStore:
             for key, (ranked,) in zip(waiting, translations, strict=True):
                 sentences.translate(key, ranked[0])
             document.done += len(waiting)
-            self._pace = document.pace = (clock() - started) / document.done
+            self._pace = document.pace = (time.monotonic() - started) / document.done
         return await self._in_thread(partial(sentences.written, parsed))
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
