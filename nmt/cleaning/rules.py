@@ -39,6 +39,12 @@ _LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
 # Soft hyphens, zero-width spaces, byte order marks, and joiners except behind scripts and emojis that use them.
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\\s\u0000-\u058f])[\u200c\u200d]+")
+_FORMS: dict[str, Callable[[str], str]] = {
+    "spaces": lambda line: " ".join(line.split()),
+    "invisible": lambda line: _INVISIBLE.sub("", line),
+    "quotes": lambda line: line.translate(_QUOTES),
+    "unicode": lambda line: unicodedata.normalize("NFKC", line),
+}
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
@@ -302,12 +308,5 @@ class Cleaner(Processor):
         if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
             line = self._mend(line)
         for form in self.config.normalize:
-            if form == "spaces":
-                line = " ".join(line.split())
-            elif form == "invisible":
-                line = _INVISIBLE.sub("", line)
-            elif form == "quotes":
-                line = line.translate(_QUOTES)
-            else:
-                line = unicodedata.normalize("NFKC", line)
+            line = _FORMS[form](line)
         return line

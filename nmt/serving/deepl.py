@@ -38,18 +38,24 @@ def _names(value: Any) -> Any:
 
 
 _Names = Annotated[list[Annotated[str, Field(pattern=r"^[^\s<>/]+$")]], BeforeValidator(_names)]
-_GlossaryId = Annotated[str | None, Field(description="The id of a glossary, which /v3/glossaries lists.")]
-DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+_Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
 
 
-class DeepLBody(BaseModel):
+class DeepLOptions(BaseModel):
+    """What DeepL's requests have in common. Fields that are not named here change nothing."""
+
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the text; it is identified if it is missing.")
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
+        "default", description="`more` and `less` are not supported."
+    )
+    glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
+
+
+class DeepLBody(DeepLOptions):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
-    text: Annotated[
-        list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text), Field(min_length=1)
-    ]
-    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
-    source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
+    text: _Texts = Field(min_length=1)
     split_sentences: Literal["0", "1", "nonewlines"] = Field(
         "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
     )
@@ -58,8 +64,6 @@ class DeepLBody(BaseModel):
     splitting_tags: _Names = Field([], description="Elements that end a text.")
     non_splitting_tags: _Names = Field([], description="Elements that end no text.")
     outline_detection: bool = Field(True, description="Whether elements with none of these names may end a text.")
-    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
-    glossary_id: _GlossaryId = None
     model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = Field(
         None, description="Changes nothing; the answer has it as `model_type_used`."
     )
@@ -67,16 +71,12 @@ class DeepLBody(BaseModel):
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 
-class DeepLDocumentBody(BaseModel):
+class DeepLDocumentBody(DeepLOptions):
     """A document, as DeepL has it. Fields that are not named here change nothing."""
 
     file: FileField
     filename: str | None = Field(None, description="The name of the document, if the file has another one.")
-    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
-    source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
     output_format: str | None = Field(None, description="The end of the document's name; there is no other choice.")
-    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
-    glossary_id: _GlossaryId = None
 
 
 class DeepLKeyBody(BaseModel):
@@ -173,7 +173,7 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     return {"translations": answers}
 
 
-def _checked_glossary(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> str | None:
+def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str, Any]) -> str | None:
     """Returns the name of the glossary of a request, if it has one; raises an error in the words of DeepL."""
     for side, name in enumerate(("source_lang", "target_lang")):
         language = getattr(body, name)

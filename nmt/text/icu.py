@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
 
+import regex
+
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import MarkedText, Token
 from nmt.text.words import AlignedWords
@@ -17,7 +19,10 @@ from nmt.text.words import AlignedWords
 _BRANCHING = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+)?")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=#,']+)\s*\{")
 _END = re.compile(r"\s*\}")
-_PART = re.compile(r"'[{}#<>|](?:[^']|'')*+(?:'|\Z)|(?P<text>(?:''|'(?![{}#<>|])|[^'{}#])++)|[{}#]")
+_QUOTED = r"'[{}#<>|](?:[^']|'')*+(?:'|\Z)"
+# Braces and what is in them, to the end of the text if they are not closed
+_BRACES = regex.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
+_PART = re.compile(rf"{_QUOTED}|(?P<text>(?:''|'(?![{{}}#<>|])|[^'{{}}#])++)|[{{}}#]")
 _TWICE = "&#39;"
 _DEEPEST = 5  # branches in branches; those of plurals are copied at each level
 # The plural categories of languages beside `other`, from CLDR 48; most of the others have `one`.
@@ -104,7 +109,7 @@ def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[l
     """
     pieces, position = list[str | Token](), start
     while (part := _PART.match(text, position)) and not (depth and part[0] == "}"):
-        position = _closed(text, position) if part[0] == "{" else part.end()
+        position = (_BRACES.match(text, position) or part).end()
         raw = text[part.start() : position]
         if branching := _BRANCHING.match(raw):
             pieces += _argument(raw, branching, added, depth) or [raw]
@@ -130,14 +135,3 @@ def _argument(raw: str, branching: re.Match[str], added: Sequence[str], depth: i
         for category in [*(category for category in added if is_copied and category not in branches), name]:
             pieces += [str(opening).replace(name, category), *branch]
     return [*pieces, raw[position:]]
-
-
-def _closed(text: str, start: int) -> int:
-    """Returns where the brace that opens here is closed, or the end of the text."""
-    depth, position = 0, start
-    while part := _PART.match(text, position):
-        position = part.end()
-        depth += (part[0] == "{") - (part[0] == "}")
-        if not depth:
-            break
-    return position
