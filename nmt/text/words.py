@@ -156,7 +156,7 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
         return False
 
     if given.prefix:
-        take(given.prefix, filter(None, [re.match(_patterns(given.prefix, spaces)[1], line)]))
+        take(given.prefix, filter(None, (re.match(spelling, line) for spelling in _spellings(given.prefix))))
     longest_first = [sorted(phrases, key=lambda phrase: -len(phrase.given)) for phrases in given.constraints]
     for phrases in sorted(longest_first, key=lambda phrases: -len(phrases[0].given)):
         for phrase in phrases:
@@ -167,10 +167,17 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     return line
 
 
-def _patterns(phrase: GivenPhrase, spaces: bool) -> list[str]:
-    """Returns expressions for the phrase as given, as decoded, and with other spaces: as whole words, and as any."""
-    spaced = r"\s*".join(map(re.escape, "".join(phrase.decoded.split())))
+def _patterns(phrase: GivenPhrase, spaces: bool) -> Iterator[str]:
+    """Yields expressions for the phrase, those that are more likely right first: whole words, then parts of words."""
+    spellings = list(_spellings(phrase))
     begins, ends = (bool(spaces and re.match(r"\w", phrase.decoded[i])) for i in (0, -1))
-    spellings = f"(?:{re.escape(phrase.given)}|{re.escape(phrase.decoded)}|{spaced})"
-    pattern = r"(?<!\w)" * begins + spellings
-    return [pattern + r"(?!\w)" * ends, pattern]
+    for whole in (True, False):
+        for spelling in spellings:
+            yield (r"(?<!\w)" if begins else "") + spelling + (r"(?!\w)" if ends and whole else "")
+
+
+def _spellings(phrase: GivenPhrase) -> Iterator[str]:
+    """Yields expressions for the phrase as given, as decoded, and with other spaces, which depend on its neighbours."""
+    yield re.escape(phrase.given)
+    yield re.escape(phrase.decoded)
+    yield r"\s*".join(map(re.escape, "".join(phrase.decoded.split())))
