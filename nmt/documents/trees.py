@@ -54,6 +54,7 @@ class XmlText:
     Attributes:
         text: of the file, with its byte order mark and its declaration.
         places: where each element is.
+        changes: other text at places, given by their beginnings and ends.
 
     Raises:
         NmtError: as for `parsed`, or the encoding is not known.
@@ -67,6 +68,7 @@ class XmlText:
         except (UnicodeError, LookupError) as error:
             raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
         self.places = dict(zip(self.root.iter("*"), self._in_order(), strict=True))
+        self.changes: dict[tuple[int, int], str] = {}
 
     def _in_order(self) -> list[Place]:
         places, opened = list[Place](), list[int]()
@@ -80,9 +82,14 @@ class XmlText:
                 places.append(Place(markup.start(), *[markup.end()] * 3))
         return places
 
-    def changed(self, changes: Mapping[tuple[int, int], str]) -> bytes:
-        """Returns the file with other text at places, given by their beginnings and ends."""
-        return spliced(self.text, changes).encode(self._encoding, "xmlcharrefreplace")
+    def set(self, element: Element, attributes: Mapping[str, str | None]) -> None:
+        """Changes attributes, or takes away those that are None."""
+        place = self.places[element]
+        self.changes[place.start, place.inside] = tag_with(self.text[place.start : place.inside], attributes)
+
+    def changed(self) -> bytes:
+        """Returns the file with the changes."""
+        return spliced(self.text, self.changes).encode(self._encoding, "xmlcharrefreplace")
 
 
 def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
