@@ -6,10 +6,10 @@ reaches to the end, and what is in a script, a title or a textarea is no markup.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -96,6 +96,7 @@ _IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
 # Characters that no space separates from the word before them, or behind them.
 _CLOSING, _OPENING = ".,;:!?…)]}»”’'/-–_%", "([{«“„‘¿¡/-–_@#"
 _SPACES = " \t\n\r\f\v"
+_EDGES = re.compile(rf"(^[{_SPACES}]+|[{_SPACES}]+$)")
 # Each change between words in an element and others may close and open all elements around it again.
 _DEEPEST = 100
 
@@ -122,26 +123,14 @@ def parse(
     tokens = _nested(text, lang, rules.kept, is_html=is_html)
     are_blocks = _are_blocks(tokens, rules, is_html=is_html)
     parts: list[str | MarkedText] = []
-    for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
+    for _, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
-        if is_block or not any(map(_has_text, group)):
-            parts.append("".join(token.raw for token in group))
-            continue
         if is_html and any(token.name == "br" for token in group):
             group = _with_lines(group)
-        depth = 1
-        for token in group:
-            depth += (token.kind == "start") - (token.kind == "end")
-            if depth + (token.kind == "leaf") > _DEEPEST:
-                raise NmtError(
-                    f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
-                    f"out the markup"
-                )
-        for tokens_of_text in _apart(group, rules):
-            marked = MarkedText(list(_with_protected(tokens_of_text)))
-            parts.append(
-                marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
-            )
+        for part in _apart(group, rules) if any(map(_has_text, group)) else [group]:
+            marked = MarkedText(list(_with_protected(part)))
+            is_text = any(map(_has_text, marked.tokens))
+            parts.append(marked if is_text else "".join(token.raw for token in marked.tokens))
     return parts
 
 
@@ -211,17 +200,16 @@ def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
             continue
         end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
         stop = end.start() if end else len(text)
-        if token.name in _TRANSLATED_LITERAL:
-            yield token
-            is_text = token.name == "title"
-            lines = [text[start:stop]] if is_text else re.split(r"(\r\n|\r|\n)", text[start:stop])
-            for i, line in enumerate(lines):
-                if line:
-                    yield Token("leaf", line, "br") if i % 2 else Token("text", line)
-            start = stop
-        else:
+        if token.name not in _TRANSLATED_LITERAL:
             start = text.find(">", stop) + 1 or len(text)
             yield Token("leaf", text[match.start() : start])
+            continue
+        yield token
+        lines = r"(\r\n|\r|\n)" if token.name == "textarea" else "(?!)"
+        for i, line in enumerate(re.split(lines, text[start:stop])):
+            if line:
+                yield Token("leaf", line, "br") if i % 2 else Token("text", line)
+        start = stop
     if start < len(text):
         yield Token("text", text[start:])
 
@@ -307,14 +295,14 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
         around.append(unclosed.pop() if token.kind == "end" else unclosed[-1])
         if token.kind == "start":
             unclosed.append(i)
-    starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
     names = ((BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
-    blocks = {i for i in starts if tokens[i].name in names}
+    blocks = {i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names}
     if rules.is_automatic and not is_html:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
-        for i in starts:  # an element in an element with text counts as one, and so does one that ends no text
-            with_text |= {i} if around[i] in with_text or tokens[i].name in rules.non_splitting else set()
-        blocks |= {i for i in starts if around[i] not in with_text and tokens[i].name not in rules.non_splitting}
+        for i, token in enumerate(tokens):
+            if token.kind == "start":  # an element in one with text counts as one, and so does one that ends no text
+                is_inline = around[i] in with_text or token.name in rules.non_splitting
+                (with_text if is_inline else blocks).add(i)
     for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
         if i in blocks or (token.kind == "leaf" and token.name in names and token.name != "br"):
             blocks.add(around[i])
@@ -325,26 +313,19 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
     ]
 
 
-def _with_lines(tokens: Sequence[Token]) -> list[Token]:
+def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
+    pieces = [
+        token._replace(raw=raw)
+        for token in tokens
+        for raw in (_EDGES.split(token.raw) if token.kind == "text" else [token.raw])
+        if raw
+    ]
     lines: list[Token] = []
-    for token in tokens:
-        if token.kind == "leaf" and token.name == "br":
-            raw = token.raw
-            if lines and lines[-1].kind == "text":
-                before = lines.pop().raw
-                text = before.rstrip(_SPACES)
-                lines += [Token("text", text)] if text else []
-                raw = before[len(text) :] + raw
-            if lines and lines[-1].name == "br":
-                raw = lines.pop().raw + raw
-            lines.append(Token("leaf", raw, "br", "\n"))
-        elif token.kind == "text" and lines and lines[-1].name == "br":
-            text = token.raw.lstrip(_SPACES)
-            lines[-1] = lines[-1]._replace(raw=lines[-1].raw + token.raw[: len(token.raw) - len(text)])
-            lines += [Token("text", text)] if text else []
-        else:
-            lines.append(token)
+    for is_edge, run in groupby(pieces, lambda piece: piece.name == "br" or not piece.raw.strip(_SPACES)):
+        edge = list(run)
+        is_line = is_edge and any(piece.name == "br" for piece in edge)
+        lines += [Token("leaf", "".join(piece.raw for piece in edge), "br", "\n")] if is_line else edge
     return lines
 
 
@@ -354,58 +335,56 @@ def _apart(tokens: Sequence[Token], rules: ElementRules) -> list[list[Token]]:
     If all words are in elements, each of these is a text of its own.
     """
     depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
+    if _DEEPEST in depths:
+        raise NmtError(
+            f"{tokens[depths.index(_DEEPEST)].raw:.40} is in {_DEEPEST} elements around the same text; nest fewer "
+            f"elements, or leave out the markup"
+        )
     is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in tokens)
     is_whole |= any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
+    cuts = {
+        max((n for n in range(i, j) if tokens[n].raw.startswith("</")), default=i) + 1  # behind the last end tag
+        for i, j in pairwise(i for i, token in enumerate(tokens) if token.words)
+        if _separates(tokens[i : j + 1])
+    }
     texts: list[list[Token]] = [[]]
-    edge: list[Token] = []  # the markup behind the last word
-    last = Token("text", "")
     for i, token in enumerate(tokens):
-        if not token.words:
-            edge.append(token)
-            continue
-        if _separates(edge, last, token):
-            ends = [n for n, tag in enumerate(edge, 1) if tag.kind == "end" or tag.raw.startswith("</")]
-            behind = max(ends, default=0)
-            at_top = depths[i - len(edge) + behind - 1] == 0
-            texts[-1] += edge[:behind]
-            if is_whole or not at_top:
-                texts[-1].append(GAP)
-            else:
-                texts.append([])
-            edge = edge[behind:]
-        texts[-1] += [*edge, token]
-        edge, last = [], token
-    texts[-1] += edge
+        if i in cuts and (is_whole or depths[i - 1]):
+            texts[-1].append(GAP)
+        elif i in cuts:
+            texts.append([])
+        texts[-1].append(token)
     return texts
 
 
-def _separates(edge: Sequence[Token], before: Token, behind: Token) -> bool:
+def _separates(tokens: Sequence[Token]) -> bool:
     """Returns whether the markup between two parts of a text separates words, although there is no space."""
-    left, right = before.words[-1:], behind.words[:1]
-    if not left or left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
+    left, right = tokens[0].words[-1], tokens[-1].words[0]
+    if left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
         return False
     begins = right.isupper() and (left.islower() or left in ".:;!?…")
-    has_end = before.kind == "leaf" and (begins or not _IN_WORD.fullmatch(before.name))
-    for token in edge:
-        if _IN_WORD.fullmatch(token.name) and not begins:
+    has_end = False
+    for i, token in enumerate(tokens):
+        if token.kind == "text" or (not begins and _IN_WORD.fullmatch(token.name)):
             continue
-        if token.kind == "end" or token.raw.startswith("</"):
+        if i == 0 or token.raw.startswith("</"):
             has_end = True
-        elif has_end or (token.kind == "leaf" and (token.raw.endswith("/>") or token.name in _VOID)):
+        elif has_end or (token.kind == "leaf" and not token.words and (token.raw[-2:] == "/>" or token.name in _VOID)):
             return True
-    return has_end and behind.kind == "leaf" and (begins or not _IN_WORD.fullmatch(behind.name))
+    return False
 
 
-def _with_protected(tokens: Sequence[Token]) -> Iterator[Token]:
+def _with_protected(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yields the tokens of a text, in which each protected word is a leaf."""
     for token in tokens:
         spans = _PROTECTED.spans(token.words) if token.kind == "text" else []
-        written, start = spellings(token.raw) if spans else "", 0
-        for begin, stop in spans:
-            yield from [Token("text", "".join(written[start:begin]))] if begin > start else []
-            yield Token("leaf", "".join(written[begin:stop]), text=_line(token.words[begin:stop]))
-            start = stop
         if not spans:
             yield token
-        elif start < len(written):
-            yield Token("text", "".join(written[start:]))
+            continue
+        written = spellings(token.raw)
+        for n, (start, stop) in enumerate(pairwise([0, *chain.from_iterable(spans), len(written)])):
+            raw = "".join(written[start:stop])
+            if n % 2:
+                yield Token("leaf", raw, text=_line(token.words[start:stop]))
+            elif raw:
+                yield Token("text", raw)

@@ -23,9 +23,10 @@ from nmt.text.words import RAW_WORD, AlignedWords
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
 _BEGIN, _END = "\ufdd0", "\ufdd1"  # which are no characters of text
 _LONGEST_REFERENCE = max(map(len, html5))
-_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
+_WORD = re.compile(r"(\W*+)((?:.*\w)?)(\W*)", re.DOTALL)  # with the punctuation around it
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
+_LINE_END = re.compile("\n")
 _WORD_END = re.compile(r"(?<=\S)(?!\S)")
 _Span = tuple[int, int]
 
@@ -167,11 +168,17 @@ class _Projection:
         self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
-        leaves = self._leaves_in_target(links) | self._lines_in_target(left, right)
+        ends = [leaf for leaf, node in enumerate(self.nodes) if node.is_leaf and self._text(node) == "\n"]
+        ends = [leaf for leaf in ends if left <= self.nodes[leaf].begin < len(self.source) - right]
+        lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
+        leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map((0, left), (0, left))
         self._map(*((len(side) - right, len(side)) for side in sides))
         self._map_words(links, leaves)
-        self.target_nodes = self._nodes_of_target(leaves)
+        self.target_nodes = self._nodes_of_target(leaves, left, right)
+
+    def _text(self, node: _MarkupNode) -> str:
+        return self.source[node.begin : node.end]
 
     def _word(self, side: int, position: int) -> int:
         """Returns the number of the word around a character of the source, 0, or of the translation, 1."""
@@ -181,7 +188,7 @@ class _Projection:
         """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
         ranked = []
         for leaf, node in enumerate(self.nodes):
-            phrase = self.source[node.begin : node.end] if node.is_leaf else ""
+            phrase = self._text(node) if node.is_leaf else ""
             word = self._word(0, node.begin)
             for match in re.finditer(f"(?={re.escape(phrase)})", self.target) if phrase.strip() else ():
                 span = match.start(), match.start() + len(phrase)
@@ -198,18 +205,6 @@ class _Projection:
                 leaves[leaf] = start
                 taken.update(range(start, stop))
         return leaves
-
-    def _lines_in_target(self, left: int, right: int) -> dict[int, int]:
-        """Returns where the translation has the end of each line, by the leaf."""
-        shift, inner = len(self.target) - len(self.source), (left, len(self.source) - right)
-        ends = [i for i, node in enumerate(self.nodes) if node.is_leaf and self.source[node.begin : node.end] == "\n"]
-        at_edges = {
-            end: begin + shift * (begin >= inner[1])
-            for end in ends
-            if not inner[0] <= (begin := self.nodes[end].begin) < inner[1]
-        }
-        lines = (line.start() for line in re.finditer("\n", self.target) if inner[0] <= line.start() < inner[1] + shift)
-        return at_edges | dict(zip((end for end in ends if end not in at_edges), lines, strict=False))
 
     def _map_words(self, links: Mapping[int, int], leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
@@ -242,10 +237,9 @@ class _Projection:
         if words[0].casefold() == words[1].casefold() or all(map(str.isalpha, words)):
             self._map(source, target)
             return
-        cores = [core.span() for side, span in zip(sides, spans, strict=True) if (core := _CORE.search(side, *span))]
-        cuts = [[span] for span in spans]
-        if len(cores) == 2:
-            cuts = [[(start, core[0]), core, (core[1], end)] for (start, end), core in zip(spans, cores, strict=True)]
+        matches = [match for side, span in zip(sides, spans, strict=True) if (match := _WORD.fullmatch(side, *span))]
+        groups = (1, 2, 3) if all(match[2] for match in matches) else (0,)
+        cuts = [[match.span(group) for group in groups] for match in matches]
         for pair in zip(*cuts, strict=True):
             parts = [
                 [part.span() for part in _PART.finditer(side, *span)] for side, span in zip(sides, pair, strict=True)
@@ -264,7 +258,7 @@ class _Projection:
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
 
-    def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
+    def _nodes_of_target(self, leaves: Mapping[int, int], left: int, right: int) -> list[int]:
         """Returns the innermost node around each character of the translation."""
 
         def element(position: int) -> int:
@@ -278,6 +272,8 @@ class _Projection:
         for leaf, start in leaves.items():
             length = self.nodes[leaf].end - self.nodes[leaf].begin
             nodes[start : start + length] = [leaf] * length
+        nodes[:left] = self.source_nodes[:left]
+        nodes[len(nodes) - right :] = self.source_nodes[len(self.source) - right :]
         before, behind = nearest(nodes, element(0)), nearest(nodes[::-1], element(-1))[::-1]
         return list(map(self._common, before, behind))
 
@@ -301,7 +297,7 @@ class _Projection:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
                     around = self.source[max(0, node.begin - 1) : node.end + 1]
-                    has_words = bool(self.source[node.begin : node.end].strip())
+                    has_words = bool(self._text(node).strip())
                     is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
                     left, right = (" " if is_apart and side.strip() else "" for side in sides)
                     yield f"{left}{node.start_tag}{right}"
