@@ -13,9 +13,9 @@ from html import escape, unescape
 from typing import Any, NamedTuple
 
 from nmt.documents.content import Content, Ends, Group, Leaf, LeafKind, Slot, document_of, flattened
-from nmt.documents.document import Document, ReadOptions
+from nmt.documents.document import Document, ReadOptions, spliced
 from nmt.documents.messages import grouped, parts, with_categories
-from nmt.documents.trees import Element, Place, XmlText, local_name, tag_with, text_only
+from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.words import is_blank
@@ -94,11 +94,7 @@ def _is_kept(element: Element) -> bool:
 
 
 class _Piece(NamedTuple):
-    """A character of a text and how the file writes it, or what stands for an element.
-
-    Attributes:
-        step: 1 at the beginning of an element with text, -1 at its end.
-    """
+    """A character and how the file writes it, or a leaf. Step 1 begins an element with text, and -1 ends it."""
 
     character: str
     raw: str
@@ -145,22 +141,19 @@ def _of_text(raw: str) -> Iterator[_Piece]:
 
 
 def _leaf(element: Element, name: str, item: str) -> Leaf:
-    tag = _TAG_OF_ANGULAR.fullmatch(element.get("id", "")) if name == "x" else None
     if element.get("ctype") == "lb" or element.get("subType") == "xlf:lb" or element.get("equiv") == "LINE_BREAK":
         return Leaf(item, kind="break")
-    if tag:
+    if name == "x" and (tag := _TAG_OF_ANGULAR.fullmatch(element.get("id", ""))):
         return Leaf(item, kind="open" if tag[1] == "START" else "close", key=tag[2])
-    if name in _ENDS:
-        number = element.get("rid") or element.get("startRef") or element.get("id")
-        return Leaf(item, kind=_ENDS[name], key=(name[-1], number))
-    return Leaf(item)
+    number = element.get("rid") or element.get("startRef") or element.get("id")
+    return Leaf(item, kind=_ENDS[name], key=(name[-1], number)) if name in _ENDS else Leaf(item)
 
 
 def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
     """Returns the content of an element: its text as HTML, with the elements in it."""
     pieces = list(_pieces(file, element))
     text = "".join(piece.character for piece in pieces)
-    spaces = next((value for e in (element, *element.iterancestors()) if (value := e.get(_SPACE))), "")
+    is_exact = element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") == ["preserve"]
     edges = {at for at, piece in enumerate(pieces) if piece.step}
     leaves: dict[int, tuple[int, Any, int]] = {
         at: (at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
@@ -169,7 +162,7 @@ def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
         if edges.isdisjoint(range(start, stop)):
             item = "".join(piece.raw for piece in pieces[start:stop])
             # Where spaces are not preserved, indented lines are for those who read the file.
-            is_layout = leaf.kind == "break" and re.search(r"\n[ \t]", item) and spaces != "preserve"
+            is_layout = leaf.kind == "break" and not is_exact and re.search(r"\n[ \t]", item)
             leaves.setdefault(start, (stop, replace(leaf, item=item, kind="space" if is_layout else leaf.kind), 0))
     levels: list[list[Any]] = [[]]  # the content of each element around, behind the leaf that begins it
     end, is_cdata = 0, False
@@ -179,11 +172,11 @@ def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
         raw = "".join(piece.raw for piece in pieces[end:start])
         levels[-1] += filter(None, [escape(raw, quote=False) if is_cdata else raw])
         end = stop
-        if step > 0:
+        if step:
             is_cdata = leaf.item == _CDATA
+        if step > 0:
             levels.append([leaf])
         elif step < 0:
-            is_cdata = False
             opening, *inner = levels.pop()
             levels[-1].append(Group(Ends(opening, leaf), grouped(inner)))
         else:
@@ -214,35 +207,31 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
     is_new = options.all or (target is not None and target.get("state") in _NEW)
     old = {} if is_new else {mark.get("mid"): mark for mark in _segments(target) if not _is_empty(mark)}
     # What stands in each segment: a translation that is there, or content that is translated.
-    segments: list[tuple[Place, str | Content]] = []
+    segments: dict[tuple[int, int], str | Content] = {}
     for element in _segments(model):
         kept = places.get(old.get(element.get("mid"))) if element is not model else None
-        segments.append((places[element], text[kept.inside : kept.end] if kept else _content(file, element, options)))
+        content = text[kept.inside : kept.end] if kept else _content(file, element, options)
+        segments[places[element].inside - places[model].inside, places[element].end - places[model].inside] = content
 
     def put(translations: Iterator[str]) -> None:
-        content, start = "", places[model].inside
-        for place, segment in segments:
-            new = segment if isinstance(segment, str) else _written(segment, translations, options)
-            content += f"{text[start : place.inside]}{new}"
-            start = place.end
-        content += text[start : places[model].end]
-        state: dict[str, str | None] = {}
-        if local_name(unit) == "segment":
-            file.set(unit, {"state": "translated", "subState": None})
-        else:
-            file.set(unit, {"approved": None})
-            state = {"state": "needs-review-translation", "state-qualifier": None}
-        name = f"{source.prefix}:target" if source.prefix else "target"
-        place = places[model if target is None else target]
+        changes = {
+            span: content if isinstance(content, str) else _written(content, translations, options)
+            for span, content in segments.items()
+        }
+        start, inside, end, stop = places[model]
+        content = spliced(text[inside:end], changes)
+        is_2 = local_name(unit) == "segment"
+        file.set(unit, {"state": "translated", "subState": None} if is_2 else {"approved": None})
+        state: dict[str, str | None] = {} if is_2 else {"state": "needs-review-translation", "state-qualifier": None}
+        name, indent = f"{source.prefix}:target" if source.prefix else "target", ""
         if target is None:
-            before = text[places[unit].inside : place.start]
-            start, indent = place.stop, before[len(before.rstrip()) :]
-            tag = f"<{name}>"
-            state["xml:space"] = source.get(_SPACE)
+            tag = tag_with(f"<{name}>", {**state, "xml:space": source.get(_SPACE)})
+            before = text[places[unit].inside : start]
+            start, indent = stop, before[len(before.rstrip()) :]
         else:
-            start, indent, tag = place.start, "", re.sub(r"\s*/>$", ">", text[place.start : place.inside])
-        file.changes[start, place.stop] = f"{indent}{tag_with(tag, state)}{content}</{name}>"
+            start, inside, _, stop = places[target]
+            tag = tag_with(re.sub(r"\s*/>$", ">", text[start:inside]), state)
+        file.changes[start, stop] = f"{indent}{tag}{content}</{name}>"
 
-    return Slot(
-        [passage for _, content in segments if isinstance(content, Content) for passage in content.passages], put
-    )
+    contents = [content for content in segments.values() if isinstance(content, Content)]
+    return Slot([passage for content in contents for passage in content.passages], put)
