@@ -40,8 +40,8 @@ _PART = re.compile(
     r"(?P<comment>\#[^\n]*)|(?P<keyword>(?:msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?|domain)(?![\w\[]))"
     rf"(?P<strings>(?:[ \t\r\n]*{_STRING})*+)|[^ \t\r\n][^\n]*"
 )
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_ESCAPES = str.maketrans({character: rf"\{name}" for name, character in _ESCAPED.items()} | {"\\": r"\\", '"': r"\""})
+_ESCAPED = re.compile(r"\\(?:[0-7]{1,3}|x[\da-fA-F]{2}|[abfnrtv\"\\])")  # as in Python
+_ESCAPES = {ord(character): rf"\{name}" for name, character in zip('ntrabfv\\"', '\n\t\r\a\b\f\v\\"', strict=True)}
 _WIDTH = 77  # of a string in a file whose lines are wrapped
 _UNWRAPPED = re.compile(rf'^[ \t]*+(?!#)[^"\n]*"(?:[^"\\\n]|\\.){{{_WIDTH},}} [^"\n]', re.MULTILINE)
 _TO_UTF_8 = {"Content-Type": "text/plain; charset=UTF-8"}
@@ -57,14 +57,7 @@ class _Field(NamedTuple):
     @property
     def text(self) -> str:
         strings = (string[1:-1] for string in re.findall(_STRING, self.raw))
-        return re.sub(r"\\([0-7]{1,3}|x[\da-fA-F]{1,2}|.)", _unescaped, "".join(strings))
-
-
-def _unescaped(escaped: re.Match[str]) -> str:
-    name = escaped[1]
-    if name.isdigit() or len(name) > 1:
-        return chr(int(name.lstrip("x"), 8 if name.isdigit() else 16))
-    return _ESCAPED.get(name, name)
+        return _ESCAPED.sub(lambda escaped: escaped[0].encode().decode("unicode_escape"), "".join(strings))
 
 
 class _Entry:
@@ -254,22 +247,17 @@ class _Writer:
 
     def written(self, header: _Entry | None, fields: Mapping[str, str]) -> str:
         """Returns the file with the translations, and with changed fields in its header."""
-        changes = dict(self._changes)
-        if header:
-            old = header.fields["msgstr"]
-            changes[old.start, old.stop] = self._header(old.raw or ' ""', fields)
-        elif not "".join(changes.values()).isascii() or "Plural-Forms" in fields:
-            start = int(self._text.startswith("\ufeff"))
-            strings = self._header(' ""', fields)
-            changes[start, start] = self._newline.join(['msgid ""', f"msgstr{strings}", "", ""])
-        return spliced(self._text, changes)
-
-    def _header(self, raw: str, fields: Mapping[str, str]) -> str:
-        """Returns the strings of a header with other values of fields."""
+        changes, begin = dict(self._changes), int(self._text.startswith("\ufeff"))
+        old = header.fields["msgstr"] if header else _Field("", begin, begin)
+        raw = old.raw or ' ""'
         if fields and not raw.endswith((r'\n"', ' ""')):
             raw = raw[:-1] + r'\n"'
         for name, value in fields.items():
-            old = rf'(?<=["n]){name}:(?:(?!\\n)(?:[^"\\]|\\.|"\s*"))*'
-            raw, number = re.subn(old, f"{name}: {value}".replace("\\", r"\\"), raw, count=1)
-            raw += "" if number else f'{self._newline}"{name}: {value}\\n"'
-        return raw
+            field = rf'(?<=["n]){name}:(?:(?!\\n)(?:[^"\\]|\\.|"\s*"))*'
+            raw, count = re.subn(field, f"{name}: {value}".replace("\\", r"\\"), raw, count=1)
+            raw += "" if count else f'{self._newline}"{name}: {value}\\n"'
+        if header:
+            changes[old.start, old.stop] = raw
+        elif not "".join(changes.values()).isascii() or "Plural-Forms" in fields:
+            changes[begin, begin] = self._newline.join(['msgid ""', f"msgstr{raw}", "", ""])
+        return spliced(self._text, changes)
