@@ -47,9 +47,8 @@ def _names(names: str) -> frozenset[str]:
 
 _VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _UNTRANSLATED = _names("code kbd math pre samp script style svg var")
-# Elements whose content is text without markup, and those of them whose text is translated.
-_LITERAL = _names("iframe noembed noframes plaintext script style textarea title xmp")
-_TRANSLATED_LITERAL = _names("textarea title")
+# Elements whose content is text without markup, which is not translated.
+_LITERAL = "iframe|noembed|noframes|plaintext|script|style|xmp"
 _ENDS_PARAGRAPH = (
     "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 h2 h3 "
     "h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
@@ -79,10 +78,13 @@ _PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
 _VALUE = "|".join(rf"{q}[^{q}<]*+(?:(?:{_PROGRAM}|<)[^{q}<]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 _ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"
 _ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.ASCII)
-_TAG = rf"[^\s/>]*+)(?P<attributes>(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+)(?P<empty>/?)(?P<last>>|\Z)"
+_ATTRIBUTES = rf"(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+"
+_TAG = rf"[^\s/>]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
-    rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
+    rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
+    rf"|<(?P<literal>{_LITERAL})(?=[\s>]){_ATTRIBUTES}>.*?(?:</(?P=literal)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
+    rf"|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
 _QUOTED = r"""\"[^\"]*+\"|'[^']*+'"""
@@ -150,8 +152,6 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
             return raw
         old = _attributes(tag["attributes"])
         new = {name: value for name, value in change(tag["name"].lower(), old).items() if old.get(name) != value}
-        if not new:
-            return raw
 
         def changed(match: re.Match[str]) -> str:
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
@@ -160,7 +160,7 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
             return match[0] if value is None else f"{name}{equals or '='}{quote}{escape(value)}{quote}"
 
         start, stop = tag.span("attributes")
-        attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"])
+        attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"]) if new else tag["attributes"]
         added = "".join(f' {name}="{escape(value)}"' for name, value in new.items())
         return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
 
@@ -185,7 +185,7 @@ def _has_text(token: Token) -> bool:
     return token.kind == "text" and not is_blank(token.words)
 
 
-def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
+def _scanned(text: str, lang: str, kept: Container[str], *, is_html: bool) -> Iterator[Token]:
     """Yields the tokens of a text, whose tags may not be nested."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
     pattern = _HTML if is_html else _XML
@@ -193,45 +193,37 @@ def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
         if match.start() > start:
             yield Token("text", text[start : match.start()])
         if (token := known.get(match[0])) is None:
-            token = known[match[0]] = _markup(match, lang, is_html=is_html)
-        start = match.end()
-        if not is_html or token.kind != "start" or token.name not in _LITERAL:
-            yield token
-            continue
-        end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
-        stop = end.start() if end else len(text)
-        if token.name not in _TRANSLATED_LITERAL:
-            start = text.find(">", stop) + 1 or len(text)
-            yield Token("leaf", text[match.start() : start])
-            continue
+            token = known[match[0]] = _markup(match, lang, kept, is_html=is_html)
         yield token
-        lines = r"(\r\n|\r|\n)" if token.name == "textarea" else "(?!)"
-        for i, line in enumerate(re.split(lines, text[start:stop])):
-            if line:
-                yield Token("leaf", line, "br") if i % 2 else Token("text", line)
-        start = stop
+        start = match.end()
+        if is_html and token.kind == "start" and token.name in ("textarea", "title"):  # which have no markup inside
+            end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
+            stop = end.start() if end else len(text)
+            lines = r"(\r\n|\r|\n)" if token.name == "textarea" else "(?!)"
+            for i, line in enumerate(re.split(lines, text[start:stop])):
+                if line:
+                    yield Token("leaf", line, "br") if i % 2 else Token("text", line)
+            start = stop
     if start < len(text):
         yield Token("text", text[start:])
 
 
-def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
+def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: bool) -> Token:
     """Returns the token of a tag, a comment or the like."""
     raw, name = match[0], match["name"] or ""
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
-        is_text = raw.startswith("<![CDATA[") and not is_html
-        return Token("leaf", raw, text=_line(raw[9:-3]) if is_text else "")
+        return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
     values = _attributes(match["attributes"])
-    is_kept = is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
+    is_kept = name in kept or values.get("translate", "").lower() == "no"
+    is_kept |= is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
     language = values.get("lang") or values.get("xml:lang")
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
         is_kept |= base_language(language) != base_language(lang)
     is_empty = match["empty"] or (is_html and name in _VOID)
-    return Token(
-        "leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate", "").lower() == "no"
-    )
+    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept)
 
 
 def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -> list[Token]:
@@ -240,8 +232,7 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
         # A fragment may have several elements, and text, at the top. Nothing is loaded that a DOCTYPE names.
-        start = match.end() if (match := _PROLOG.match(text)) else 0
-        inside = f"{text[:start]}<x>{text[start:]}</x>"
+        inside = _PROLOG.sub(r"\g<0><x>", text, count=1) + "</x>"
         try:
             expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
         except expat.ExpatError as error:
@@ -251,40 +242,35 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
     unclosed: list[int] = []  # the start tags of elements
     depths = defaultdict[str, list[int]](list)  # the numbers of elements in `unclosed`, by their names
 
-    def close(end: Token | None) -> None:
-        start = unclosed.pop()
-        depths[tokens[start].name].pop()
-        tokens.extend([end] if end else [])
-        if tokens[start].is_kept:
-            words = "".join(token.words for token in tokens[start:])
-            whole = "".join(token.raw for token in tokens[start:])
-            tokens[start:] = [Token("leaf", whole, tokens[start].name, _line(words), is_kept=True)]
-        elif not end:
-            tokens[start] = tokens[start]._replace(kind="leaf")
-        elif start == len(tokens) - 2:
-            tokens[start:] = [tokens[start]._replace(kind="leaf", raw=tokens[start].raw + end.raw)]
+    def close(depth: int, end: Token | None = None) -> None:
+        """Closes the elements down to a depth, and the last of them with its end tag."""
+        while len(unclosed) > depth:
+            start = unclosed.pop()
+            opening = tokens[start]
+            depths[opening.name].pop()
+            has_end = end is not None and len(unclosed) == depth
+            tokens.extend([end] if end and has_end else [])
+            if opening.is_kept or (has_end and start == len(tokens) - 2):
+                whole = "".join(token.raw for token in tokens[start:])
+                words = "".join(token.words for token in tokens[start:])
+                tokens[start:] = [opening._replace(kind="leaf", raw=whole, text=_line(words))]
+            elif not has_end:
+                tokens[start] = opening._replace(kind="leaf")
 
-    for token in _scanned(text, lang, is_html=is_html):
+    for token in _scanned(text, lang, kept, is_html=is_html):
         name = token.name
-        if name in kept and token.kind != "end":
-            token = token._replace(is_kept=True)
         if token.kind == "end" and depths[name]:
-            while len(unclosed) - 1 > depths[name][-1]:
-                close(None)
-            close(token)
+            close(depths[name][-1], token)
             continue
         if is_html and name in _ENDS and token.kind != "end":
             ended, stops = _ENDS[name]
             barrier = max((depths[stop][-1] for stop in stops if depths[stop]), default=-1)
-            first = min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed))
-            while len(unclosed) > first:
-                close(None)
+            close(min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed)))
         tokens.append(token._replace(kind="leaf") if token.kind == "end" else token)
         if token.kind == "start":
             depths[name].append(len(unclosed))
             unclosed.append(len(tokens) - 1)
-    while unclosed:
-        close(None)
+    close(0)
     return tokens
 
 
