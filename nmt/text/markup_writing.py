@@ -123,9 +123,13 @@ def _spaces_around(text: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _MarkupNode:
-    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
+    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`.
 
-    parent: int
+    Attributes:
+        path: the nodes around it, from the outermost, and itself.
+    """
+
+    path: tuple[int, ...]
     begin: int
     start_tag: str
     is_leaf: bool
@@ -154,9 +158,8 @@ class _Projection:
         unclosed: list[int] = []
         for token in [Token("start", ""), *marked.tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
-                parent = unclosed[-1] if unclosed else -1
-                self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
-                unclosed.append(len(self.nodes) - 1)
+                unclosed.append(len(self.nodes))
+                self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token.raw, token.kind == "leaf"))
             written = spellings(token.raw) if token.kind == "text" else token.text
             self.spellings += [""] if token.kind == "gap" else written
             self.source_nodes += unclosed[-1:] * len(written)
@@ -232,14 +235,13 @@ class _Projection:
 
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
-        sides, spans = (self.source, self.target), (source, target)
-        words = [side[slice(*span)] for side, span in zip(sides, spans, strict=True)]
-        if words[0].casefold() == words[1].casefold() or all(map(str.isalpha, words)):
+        sides = self.source, self.target
+        if all(side[slice(*span)].isalpha() for side, span in zip(sides, (source, target), strict=True)):
             self._map(source, target)
             return
-        matches = [match for side, span in zip(sides, spans, strict=True) if (match := _WORD.fullmatch(side, *span))]
-        groups = (1, 2, 3) if all(match[2] for match in matches) else (0,)
-        cuts = [[match.span(group) for group in groups] for match in matches]
+        matches = [_WORD.fullmatch(side, *span) for side, span in zip(sides, (source, target), strict=True)]
+        has_cores = all(match and match[2] for match in matches)
+        cuts = [[match.span(group) for group in ((1, 2, 3) if has_cores else (0,))] for match in matches if match]
         for pair in zip(*cuts, strict=True):
             parts = [
                 [part.span() for part in _PART.finditer(side, *span)] for side, span in zip(sides, pair, strict=True)
@@ -263,7 +265,7 @@ class _Projection:
 
         def element(position: int) -> int:
             node = self.source_nodes[position]
-            return self.nodes[node].parent if self.nodes[node].is_leaf else node
+            return self.nodes[node].path[-1 - self.nodes[node].is_leaf]
 
         def nearest(nodes: Sequence[int | None], edge: int) -> list[int]:
             return list(accumulate(nodes, lambda old, new: old if new is None else new, initial=edge))[1:]
@@ -279,9 +281,7 @@ class _Projection:
 
     def _common(self, a: int, b: int) -> int:
         """Returns the innermost node around both."""
-        while a != b:
-            a, b = min(a, b), self.nodes[max(a, b)].parent
-        return a
+        return a if a == b else next(node for node in reversed(self.nodes[a].path) if node in self.nodes[b].path)
 
     def written(self) -> Iterator[str]:
         """Yields the parts of the marked-up translation."""
@@ -290,7 +290,7 @@ class _Projection:
         for position, target_node in enumerate([*self.target_nodes, 0]):
             for i in lost[position]:
                 node = self.nodes[i]
-                element = node.parent if node.is_leaf else i
+                element = node.path[-1 - node.is_leaf]
                 yield from self._tags(inside, element)
                 inside = element
                 if node.is_leaf:
@@ -301,9 +301,8 @@ class _Projection:
                     is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
                     left, right = (" " if is_apart and side.strip() else "" for side in sides)
                     yield f"{left}{node.start_tag}{right}"
-            if target_node != inside:
-                yield from self._tags(inside, target_node)
-                inside = target_node
+            yield from self._tags(inside, target_node) if target_node != inside else ()
+            inside = target_node
             if position < len(self.target) and not self.nodes[target_node].is_leaf:
                 character, origin = self.target[position], self.origins[position]
                 is_same = origin is not None and self.source[origin] == character
@@ -321,31 +320,18 @@ class _Projection:
 
     def _tags(self, start: int, goal: int) -> Iterator[str]:
         """Yields the tags between two characters that are directly in these nodes."""
-        common = self._common(start, goal)
-        while start != common:
-            yield self.nodes[start].end_tag
-            start = self.nodes[start].parent
-        opened = []
-        while goal != common:
-            opened.append(self.nodes[goal].start_tag)
-            goal = self.nodes[goal].parent
-        yield from reversed(opened)
+        closed, opened = self.nodes[start].path, self.nodes[goal].path
+        yield from (self.nodes[node].end_tag for node in reversed(closed) if node not in opened)
+        yield from (self.nodes[node].start_tag for node in opened if node not in closed)
 
     def _lost(self) -> dict[int, list[int]]:
         """Returns the nodes that have no text in the translation, in order, by the position where they are inserted."""
-        held = {0}
-        for owner in set(self.target_nodes):
-            while owner not in held:
-                held.add(owner)
-                owner = self.nodes[owner].parent
+        held = {node for owner in {0, *self.target_nodes} for node in self.nodes[owner].path}
         mapped = [(origin, position) for position, origin in enumerate(self.origins) if origin is not None]
         first, last = dict(reversed(mapped)), dict(mapped)  # by the source character
         origins = sorted(last)
         left = [0, *self.target_nodes]
         common = list(map(self._common, left, [*self.target_nodes, 0]))
-
-        def is_within(node: int, ancestor: int) -> bool:
-            return ancestor <= node < self.nodes[ancestor].last
 
         @cache
         def position_of(parent: int, begin: int) -> int:
@@ -355,17 +341,17 @@ class _Projection:
                 return 0
             is_behind = low < i and (i == high or bool(_WORD_END.match(self.source, begin)))
             position = last[origins[i - 1]] + 1 if is_behind else first[origins[i]]
-            while not is_within(parent, common[position]):  # do not split a node in the parent
+            while common[position] not in self.nodes[parent].path:  # do not split a node in the parent
                 position += 1 if is_behind else -1
             return position
 
         ranked = []
         for i, node in enumerate(self.nodes):
-            if i not in held and node.parent in held:
-                position = position_of(node.parent, node.begin)
+            if i not in held and node.path[-2] in held:
+                position = position_of(node.path[-2], node.begin)
                 # Nodes in a node that ends here, then others, then nodes in a node that begins here.
-                ends_here = is_within(left[position], node.parent)
-                ranked.append((position, 0 if node.parent == common[position] else -1 if ends_here else 1, i))
+                ends_here = node.path[-2] in self.nodes[left[position]].path
+                ranked.append((position, 0 if node.path[-2] == common[position] else -1 if ends_here else 1, i))
         lost = defaultdict[int, list[int]](list)
         for position, _, i in sorted(ranked):
             lost[position] += range(i, self.nodes[i].last)
