@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.languages import base_language
 from nmt.text.protected import Protected, Span
-from nmt.translate.units import Translation, Unit
+from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Passage(NamedTuple):
@@ -131,9 +131,8 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
             advice = advice.replace("iconv", "iconv -c")  # which leaves out what is damaged
         raise NmtError(f"{options.name} is not {name} at byte {error.start:,}; convert it{advice}") from error
     if "\0" in text and not may_have_nul:
-        halves = {"UTF-16BE": data[::2], "UTF-16LE": data[1::2]}  # letters of Europe have a NUL byte in UTF-16
-        names = [name for name, half in halves.items() if 2 * half.count(0) > len(half)]
-        advice = f"convert it, such as with iconv -f {names[0]} -t UTF-8" if names else "is it a text file?"
+        utf_16 = {0: "UTF-16BE", 1: "UTF-16LE"}.get(data[:2].find(0))  # letters of Europe have a NUL byte in UTF-16
+        advice = f"convert it, such as with iconv -f {utf_16} -t UTF-8" if utf_16 else "is it a text file?"
         raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; {advice}")
     return text
 
@@ -205,14 +204,12 @@ class Sentences:
 
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""
-        passages = []
-        for passage in document.passages:
-            unit = passage.unit
-            sentences = unit.sentences(self._source)
-            translations = []
-            for sentence in sentences:
-                text, alignment = self._translations[sentence.text, sentence.kept]
-                words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
-                translations.append(Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words]))
-            passages.append(unit.translated(sentences, translations, self._target))
-        return document.write(passages)
+
+        def translation(sentence: Sentence) -> Translation:
+            text, alignment = self._translations[sentence.text, sentence.kept]
+            words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
+            return Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words])
+
+        units = ((unit, unit.sentences(self._source)) for unit in (passage.unit for passage in document.passages))
+        translated = (unit.translated(each, list(map(translation, each)), self._target) for unit, each in units)
+        return document.write(list(translated))

@@ -207,7 +207,6 @@ class _Writer:
         """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
         fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
-        is_folded = any("\n" in old.raw.strip() for old in fields)
 
         def put(translations: Iterator[str]) -> None:
             texts = [message.written(translations) for message in messages]
@@ -217,7 +216,7 @@ class _Writer:
                 texts = [texts[form not in singular] for form in forms]
             missing, keyword = "", "msgstr" if len(messages) == 1 else "msgstr[0]"
             for number, text in enumerate(texts):
-                strings = self._quoted(text, keyword, is_folded)
+                strings = self._quoted(text, keyword)
                 if number not in entry.forms:
                     missing += f"{self._newline}msgstr[{number}] {strings}"
                 elif self._options.all or not entry.forms[number].text:
@@ -234,12 +233,11 @@ class _Writer:
 
         return Slot([passage for message in messages for passage in message.passages], put)
 
-    def _quoted(self, text: str, keyword: str, is_folded: bool) -> str:
+    def _quoted(self, text: str, keyword: str) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""
         lines = [line.translate(_ESCAPES) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
         whole = "".join(lines)
-        fits = len(whole) + len(keyword) < _WIDTH or not self._is_wrapped
-        if (not is_folded and (fits or "\n" in text)) or (fits and len(lines) < 2):
+        if len(lines) < 2 and (len(whole) + len(keyword) < _WIDTH or not self._is_wrapped):
             return f'"{whole}"'
         if self._is_wrapped:
             lines = [part for line in lines for part in re.findall(rf".{{1,{_WIDTH - 1}}}(?: |$)|\S+ ?| +", line)]

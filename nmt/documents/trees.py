@@ -67,10 +67,7 @@ class XmlText:
             self.text = data.decode(self._encoding)
         except (UnicodeError, LookupError) as error:
             raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
-        self.places = dict(zip(self.root.iter("*"), self._in_order(), strict=True))
         self.changes: dict[tuple[int, int], str] = {}
-
-    def _in_order(self) -> list[Place]:
         places, opened = list[Place](), list[int]()
         for markup in _MARKUP.finditer(self.text):
             tag = markup[0]
@@ -80,7 +77,7 @@ class XmlText:
             elif not tag.startswith(("<!", "<?")):
                 opened += [len(places)] * (not tag.endswith("/>"))
                 places.append(Place(markup.start(), *[markup.end()] * 3))
-        return places
+        self.places = dict(zip(self.root.iter("*"), places, strict=True))
 
     def set(self, element: Element, attributes: Mapping[str, str | None]) -> None:
         """Changes attributes, or takes away those that are None."""
@@ -95,10 +92,8 @@ class XmlText:
 def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
     """Returns a start tag with other values of attributes, or without those that are None."""
     for name, value in attributes.items():
-        old = re.search(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>$""", tag)
-        if old:
-            new = "" if value is None else f' {name}="{escape(value)}"'
-            tag = tag[: old.start()] + new + (old[0] if old[0].endswith(">") else "") + tag[old.end() :]
+        new = "" if value is None else f' {name}="{escape(value)}"'
+        tag = new.join(re.split(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|(?=\s*/?>$)""", tag, maxsplit=1))
     return tag
 
 

@@ -155,18 +155,18 @@ def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
     text = "".join(piece.character for piece in pieces)
     is_exact = element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") == ["preserve"]
     edges = {at for at, piece in enumerate(pieces) if piece.step}
-    leaves: dict[int, tuple[int, Any, int]] = {
-        at: (at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
-    }
+    leaves: list[tuple[int, int, Any, int]] = [
+        (at, at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
+    ]
     for start, stop, leaf in parts(text, options.protected):
         if edges.isdisjoint(range(start, stop)):
             item = "".join(piece.raw for piece in pieces[start:stop])
             # Where spaces are not preserved, indented lines are for those who read the file.
             is_layout = leaf.kind == "break" and not is_exact and re.search(r"\n[ \t]", item)
-            leaves.setdefault(start, (stop, replace(leaf, item=item, kind="space" if is_layout else leaf.kind), 0))
+            leaves.append((start, stop, replace(leaf, item=item, kind="space" if is_layout else leaf.kind), 0))
     levels: list[list[Any]] = [[]]  # the content of each element around, behind the leaf that begins it
     end, is_cdata = 0, False
-    for start, (stop, leaf, step) in [*sorted(leaves.items(), key=lambda pair: pair[0]), (len(text), (0, None, 0))]:
+    for start, stop, leaf, step in [*sorted(leaves, key=lambda each: each[0]), (len(text), 0, None, 0)]:
         if start < end:
             continue
         raw = "".join(piece.raw for piece in pieces[end:start])

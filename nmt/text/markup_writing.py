@@ -236,7 +236,7 @@ class _Projection:
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
         sides = self.source, self.target
-        if all(side[slice(*span)].isalpha() for side, span in zip(sides, (source, target), strict=True)):
+        if (self.source[slice(*source)] + self.target[slice(*target)]).isalpha():
             self._map(source, target)
             return
         matches = [_WORD.fullmatch(side, *span) for side, span in zip(sides, (source, target), strict=True)]
