@@ -18,16 +18,11 @@ from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Passage(NamedTuple):
-    """A text in a document that is translated by itself.
-
-    Attributes:
-        markup: None for plain text.
-        lang: as for `Unit`.
-    """
+    """A text in a document that is translated by itself."""
 
     text: str
-    markup: Literal["html"] | None = None
-    lang: str = ""
+    markup: Literal["html"] | None = None  # None for plain text
+    lang: str = ""  # as for `Unit`
 
     @property
     def unit(self) -> Unit:
@@ -47,36 +42,24 @@ def has_letters(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Document:
-    """A document that was read.
+    """A document that was read."""
 
-    Attributes:
-        passages: what is translated, in order.
-        write: returns the content of the file with the translation of each passage, in the same form.
-        skipped: the number of texts that stay as they are, by reason, such as "translated already".
-    """
-
-    passages: Sequence[Passage]
+    passages: Sequence[Passage]  # what is translated, in order
+    # Returns the content of the file with the translation of each passage, in the same form.
     write: Callable[[Sequence[str]], bytes]
+    # The number of texts that stay as they are, by reason, such as "translated already".
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReadOptions(NamedTuple):
-    """How a document is read.
+    """How a document is read."""
 
-    Attributes:
-        name: of the file, for messages.
-        source_lang: language code of the text.
-        target_lang: language code of the translation, which some formats name.
-        all: translate anew what is translated already.
-        protected: finds what stays as it is.
-        keys: patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
-    """
-
-    name: str
-    source_lang: str
-    target_lang: str
-    all: bool = False
-    protected: Protected = Protected()
+    name: str  # of the file, for messages
+    source_lang: str  # language code of the text
+    target_lang: str  # language code of the translation, which some formats name
+    all: bool = False  # translate anew what is translated already
+    protected: Protected = Protected()  # finds what stays as it is
+    # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
 
 
@@ -140,8 +123,7 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
 def encoded(text: str, data: bytes, encoding: str = "") -> bytes:
     """Returns text in the encoding, and with the byte order mark, of `data`.
 
-    Args:
-        encoding: as for `decoded`. If it lacks a character, the text gets UTF-8 with a byte order mark.
+    If the given encoding lacks a character, the text gets UTF-8 with a byte order mark.
     """
     if encoding:
         try:
@@ -172,23 +154,14 @@ SentenceKey = tuple[str, tuple[Span, ...]]
 
 
 class Sentences:
-    """The different sentences of documents, which are translated once each.
-
-    Args:
-        source: the text processing of the text.
-        target: the text processing of the translation.
-
-    Attributes:
-        keys: each sentence.
-        has_markup: whether a passage is marked up.
-    """
+    """The different sentences of documents, which are translated once each."""
 
     def __init__(self, source: TextCodec, target: TextCodec) -> None:
         self._source, self._target = source, target
-        self.keys: dict[SentenceKey, None] = {}
+        self.keys: dict[SentenceKey, None] = {}  # each sentence
         # The text and the alignment of each translation. As the bytes of an array, it takes a tenth of the memory.
         self._translations: dict[SentenceKey, tuple[str, bytes]] = {}
-        self.has_markup = False
+        self.has_markup = False  # whether a passage is marked up
 
     def add(self, document: Document) -> int:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""

@@ -61,17 +61,12 @@ class _Field(NamedTuple):
 
 
 class _Entry:
-    """A message with the comments before it.
-
-    Attributes:
-        fields: by their keywords; an empty one is for what cannot be understood.
-        flags_start: where flags are inserted: before the other ones, or before the message.
-    """
+    """A message with the comments before it."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, _Field] = {}
+        self.fields: dict[str, _Field] = {}  # by their keywords; an empty one is for what cannot be understood
         self.flags: list[str] = []
-        self.flags_start = -1
+        self.flags_start = -1  # where flags are inserted: before the other ones, or before the message
 
     @property
     def forms(self) -> dict[int, _Field]:

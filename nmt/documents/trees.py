@@ -51,11 +51,6 @@ class Place(NamedTuple):
 class XmlText:
     """A file in XML as text, of which parts can be changed.
 
-    Attributes:
-        text: of the file, with its byte order mark and its declaration.
-        places: where each element is.
-        changes: other text at places, given by their beginnings and ends.
-
     Raises:
         NmtError: as for `parsed`, or the encoding is not known.
     """
@@ -64,10 +59,10 @@ class XmlText:
         self.root = parsed(data, origin)
         self._encoding = marked_encoding(data) or self.root.getroottree().docinfo.encoding or "utf-8"
         try:
-            self.text = data.decode(self._encoding)
+            self.text = data.decode(self._encoding)  # with its byte order mark and its declaration
         except (UnicodeError, LookupError) as error:
             raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
-        self.changes: dict[tuple[int, int], str] = {}
+        self.changes: dict[tuple[int, int], str] = {}  # other text at places, given by their beginnings and ends
         places, opened = list[Place](), list[int]()
         for markup in _MARKUP.finditer(self.text):
             tag = markup[0]

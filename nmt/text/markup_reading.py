@@ -23,19 +23,12 @@ _PROTECTED = Protected()
 
 
 class ElementRules(NamedTuple):
-    """What a user wants of elements, by their names.
+    """What a user wants of elements, by their names."""
 
-    Attributes:
-        kept: elements that stay as they are.
-        splitting: elements that end a text.
-        non_splitting: elements that are part of the text around them.
-        is_automatic: whether elements without a rule may end a text.
-    """
-
-    kept: frozenset[str] = frozenset()
-    splitting: frozenset[str] = frozenset()
-    non_splitting: frozenset[str] = frozenset()
-    is_automatic: bool = True
+    kept: frozenset[str] = frozenset()  # stay as they are
+    splitting: frozenset[str] = frozenset()  # end a text
+    non_splitting: frozenset[str] = frozenset()  # are part of the text around them
+    is_automatic: bool = True  # whether elements without a rule may end a text
 
 
 NO_RULES = ElementRules()

@@ -32,20 +32,14 @@ _Span = tuple[int, int]
 
 
 class Token(NamedTuple):
-    """A part of marked-up text.
+    """A part of marked-up text."""
 
-    Attributes:
-        kind: start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
-        raw: how the source writes it.
-        text: of a leaf or gap, what stands for it in a line.
-        is_kept: whether it is an element that is not translated, or the start tag of one.
-    """
-
+    # Start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
     kind: Literal["start", "end", "text", "leaf", "gap"]
-    raw: str
+    raw: str  # how the source writes it
     name: str = ""
-    text: str = ""
-    is_kept: bool = False
+    text: str = ""  # of a leaf or gap, what stands for it in a line
+    is_kept: bool = False  # whether it is an element that is not translated, or the start tag of one
 
     @property
     def words(self) -> str:
@@ -123,13 +117,9 @@ def _spaces_around(text: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _MarkupNode:
-    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`.
+    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
 
-    Attributes:
-        path: the nodes around it, from the outermost, and itself.
-    """
-
-    path: tuple[int, ...]
+    path: tuple[int, ...]  # the nodes around it, from the outermost, and itself
     begin: int
     start_tag: str
     is_leaf: bool
@@ -139,22 +129,15 @@ class _MarkupNode:
 
 
 class _Projection:
-    """A translation with the spaces around it, and for each of its characters the source character and the node.
-
-    Attributes:
-        nodes: the nodes of the source, each before its descendants. Node 0 is around all others.
-        source_nodes, target_nodes: the innermost node around each character of the source and of the translation.
-        spellings: how the source writes each of its characters.
-        origins: the source character of each character of the translation; None if it has none.
-    """
+    """A translation with the spaces around it, and for each of its characters the source character and the node."""
 
     def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.source = marked.text
         left, right = map(len, _spaces_around(self.source))
         self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
-        self.nodes: list[_MarkupNode] = []
-        self.source_nodes: list[int] = []
-        self.spellings: list[str] = []
+        self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all others
+        self.source_nodes: list[int] = []  # the innermost node around each character of the source
+        self.spellings: list[str] = []  # how the source writes each of its characters
         unclosed: list[int] = []
         for token in [Token("start", ""), *marked.tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
@@ -169,6 +152,7 @@ class _Projection:
                 node.end_tag = token.raw if token.kind == "end" else ""
         sides = self.source, self.target
         self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
+        # The source character of each character of the translation; None if it has none.
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
         ends = [leaf for leaf, node in enumerate(self.nodes) if node.is_leaf and self._text(node) == "\n"]
