@@ -125,13 +125,11 @@ def encoded(text: str, data: bytes, encoding: str = "") -> bytes:
 
     If the given encoding lacks a character, the text gets UTF-8 with a byte order mark.
     """
-    if encoding:
-        try:
-            return text.encode(encoding)
-        except UnicodeEncodeError:
-            return BOM_UTF8 + text.encode(errors="replace")
-    marked = marked_encoding(data)
-    return f"{chr(0xFEFF) * bool(marked)}{text}".encode(marked or "utf-8", errors="replace")
+    marked = "" if encoding else marked_encoding(data)
+    try:
+        return f"{chr(0xFEFF) * bool(marked)}{text}".encode(encoding or marked or "utf-8")
+    except UnicodeEncodeError:
+        return BOM_UTF8 * bool(encoding or marked) + text.encode(errors="replace")
 
 
 def marked_encoding(data: bytes) -> str:

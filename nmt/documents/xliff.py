@@ -154,12 +154,11 @@ def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
     pieces = list(_pieces(file, element))
     text = "".join(piece.character for piece in pieces)
     is_exact = element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") == ["preserve"]
-    edges = {at for at, piece in enumerate(pieces) if piece.step}
     leaves: list[tuple[int, int, Any, int]] = [
         (at, at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
     ]
     for start, stop, leaf in parts(text, options.protected):
-        if edges.isdisjoint(range(start, stop)):
+        if not any(piece.step for piece in pieces[start:stop]):
             item = "".join(piece.raw for piece in pieces[start:stop])
             # Where spaces are not preserved, indented lines are for those who read the file.
             is_layout = leaf.kind == "break" and not is_exact and re.search(r"\n[ \t]", item)

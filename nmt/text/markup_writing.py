@@ -69,8 +69,8 @@ class MarkedText:
     @property
     def kept(self) -> list[tuple[int, int]]:
         """Where the parts of `source` begin and end that stay as they are."""
-        marks = [match.start() - i for i, match in enumerate(re.finditer(f"[{_BEGIN}{_END}]", self._marked))]
-        return list(zip(marks[::2], marks[1::2], strict=True))
+        marked = re.finditer(f"{_BEGIN}[^{_END}]*{_END}", self._marked)
+        return [(match.start() - 2 * i, match.end() - 2 * i - 2) for i, match in enumerate(marked)]
 
     @property
     def _marked(self) -> str:
@@ -155,8 +155,8 @@ class _Projection:
         # The source character of each character of the translation; None if it has none.
         self.origins: list[int | None] = [None] * len(self.target)
         links = {target: source for source, target in sorted(alignment, reverse=True)}
-        ends = [leaf for leaf, node in enumerate(self.nodes) if node.is_leaf and self._text(node) == "\n"]
-        ends = [leaf for leaf in ends if left <= self.nodes[leaf].begin < len(self.source) - right]
+        inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
+        ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
         lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
         leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map((0, left), (0, left))
@@ -228,7 +228,8 @@ class _Projection:
         cuts = [[match.span(group) for group in ((1, 2, 3) if has_cores else (0,))] for match in matches if match]
         for pair in zip(*cuts, strict=True):
             parts = [
-                [part.span() for part in _PART.finditer(side, *span)] for side, span in zip(sides, pair, strict=True)
+                [part.span() for part in _PART.finditer(*piece)]
+                for piece in ((sides[0], *pair[0]), (sides[1], *pair[1]))
             ]
             for linked in zip(*parts, strict=True) if len(parts[0]) == len(parts[1]) else [pair] * all(parts):
                 self._map(*linked)
