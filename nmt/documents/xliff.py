@@ -40,9 +40,8 @@ _NEW = ("new", "needs-translation")
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the units in a file: of XLIFF 2, its segments."""
     file = XmlText(data, options.name)
-    version = file.root.get("version", "")
-    if local_name(file.root) != "xliff" or version[:2] not in ("1.", "2."):
-        root = local_name(file.root)
+    root, version = local_name(file.root), file.root.get("version", "")
+    if root != "xliff" or version[:2] not in ("1.", "2."):
         other = f"XLIFF {version}" if root == "xliff" and version else f"the element {root}"
         raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0")
     skipped, slots = Counter[str](), list[Slot]()

@@ -150,17 +150,16 @@ class _Projection:
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
-        sides = self.source, self.target
-        self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
+        sides = (RAW_WORD.finditer(side, left, len(side) - right) for side in (self.source, self.target))
+        self.words = [[match.span() for match in side] for side in sides]
         # The source character of each character of the translation; None if it has none.
-        self.origins: list[int | None] = [None] * len(self.target)
+        self.origins: list[int | None] = [*range(left), *[None] * len(translation.strip())]
+        self.origins += range(len(self.source) - right, len(self.source))
         links = {target: source for source, target in sorted(alignment, reverse=True)}
         inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
         ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
         lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
         leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
-        self._map((0, left), (0, left))
-        self._map(*((len(side) - right, len(side)) for side in sides))
         self._map_words(links, leaves)
         self.target_nodes = self._nodes_of_target(leaves, left, right)
 
@@ -227,12 +226,12 @@ class _Projection:
         has_cores = all(match and match[2] for match in matches)
         cuts = [[match.span(group) for group in ((1, 2, 3) if has_cores else (0,))] for match in matches if match]
         for pair in zip(*cuts, strict=True):
-            parts = [
-                [part.span() for part in _PART.finditer(*piece)]
-                for piece in ((sides[0], *pair[0]), (sides[1], *pair[1]))
-            ]
-            for linked in zip(*parts, strict=True) if len(parts[0]) == len(parts[1]) else [pair] * all(parts):
-                self._map(*linked)
+            parts = [list(_PART.finditer(side, *span)) for side, span in zip(sides, pair, strict=True)]
+            if len(parts[0]) == len(parts[1]):
+                for linked in zip(*parts, strict=True):
+                    self._map(linked[0].span(), linked[1].span())
+            elif all(parts):
+                self._map(*pair)
 
     def _map(self, source: _Span, target: _Span) -> None:
         """Maps text that differs in capitals at most by character, and other text to the node with most of it."""
@@ -296,11 +295,11 @@ class _Projection:
     def _spelling(self, position: int, origin: int) -> str:
         """Returns how the source spells a character, if that has the same meaning in the translation."""
         spelling, following = self.spellings[origin], self.target[position + 1 : position + 1 + _LONGEST_REFERENCE]
-        if spelling == "<":
-            return "&lt;" if re.match("[a-zA-Z/!?]", following) else spelling
-        if spelling.startswith("&") and not spelling.endswith(";"):
-            is_safe = unescape(spelling + following) == self.target[position] + following
-            return spelling if is_safe else escape(self.target[position]) if spelling == "&" else f"{spelling};"
+        if spelling == "<" and re.match("[a-zA-Z/!?]", following):
+            return "&lt;"
+        is_open = spelling.startswith("&") and not spelling.endswith(";")
+        if is_open and unescape(spelling + following) != self.target[position] + following:
+            return "&amp;" if spelling == "&" else f"{spelling};"
         return spelling
 
     def _tags(self, start: int, goal: int) -> Iterator[str]:
