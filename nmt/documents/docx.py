@@ -23,6 +23,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
+from nmt.documents.formats import RIGHT_TO_LEFT
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -48,7 +49,7 @@ _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "sm
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
-_FAR_EAST, _RIGHT_TO_LEFT = ("zh", "ja", "ko"), ("ar", "fa", "he", "ur")
+_FAR_EAST = ("zh", "ja", "ko")
 
 
 class _Run(NamedTuple):
@@ -168,7 +169,7 @@ class _TextPart:
     def set_language(self, options: ReadOptions) -> None:
         """Replaces the source language in all properties of characters."""
         source, target = base_language(options.source_lang), base_language(options.target_lang)
-        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in _RIGHT_TO_LEFT else "val"
+        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in RIGHT_TO_LEFT.split() else "val"
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, options.target_lang.replace("_", "-"))
