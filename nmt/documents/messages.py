@@ -77,7 +77,7 @@ class Message:
         text = ""
         for inline in content:
             if not isinstance(inline, Group):
-                text += self._raw_of(inline) if isinstance(inline, str) else inline.item
+                text += self._without_surplus(self._raw_of(inline)) if isinstance(inline, str) else inline.item
                 continue
             start, end = inline.item
             is_repeated = start in written and re.search("[%{$]", start.item)
@@ -85,6 +85,16 @@ class Message:
             inner = self._written(inline.content, written)
             text += inner if is_repeated else f"{start.item}{inner}{end.item}"
         return text
+
+    def _without_surplus(self, raw: str) -> str:
+        """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
+        for start, stop in reversed(self._options.protected.spans(raw)):
+            raw = raw if not _NEXT.fullmatch(raw[start:stop]) else raw[:start].rstrip(" ") + raw[stop:]
+        return raw
+
+
+# A placeholder without a name or a number, which a program fills in by the order of placeholders.
+_NEXT = re.compile(r"%[^%($]*[a-zA-Z@>]")
 
 
 def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[tuple[int, int, Leaf]]:
@@ -157,6 +167,4 @@ def _leaf(match: re.Match[str]) -> Leaf:
 
 
 def _kept(raw: str) -> Leaf:
-    # A program fills in placeholders without a name or a number in their order.
-    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
-    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if is_next else None)
+    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if _NEXT.fullmatch(raw) else None)

@@ -54,6 +54,15 @@ def test_each_plural_form_between_bars_is_a_text() -> None:
     assert output == ["car | cars", "dogs no|dog one|dogs {count}"]
 
 
+def test_a_translation_has_no_more_arguments_of_printf_than_its_source() -> None:
+    for text, expected in {
+        "%d dogs": "%d dogs dogs",
+        "{n, plural, other {%s a}}": "{n, plural, other {%s a a}}",
+    }.items():
+        assert translated([text], translate=lambda unit: (f"{unit.source} {unit.source}", [])) == [expected]
+    assert translated(["half"], translate=lambda _: ("50 % der", [])) == ["50 % der"]
+
+
 def test_what_a_user_keeps_stays() -> None:
     assert translated(["a word"], OPTIONS._replace(protected=Protected(["word"]))) == ["A word"]
 
