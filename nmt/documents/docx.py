@@ -353,22 +353,20 @@ def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
 
     Returns the content with the text that has them taken out of its groups, and these properties.
     """
-    runs: dict[bytes, _Run] = {}
-    lengths = Counter[bytes]()
+    runs, lengths = dict[bytes, _Run](), Counter[bytes]()
 
     def count(inlines: Sequence[Inline]) -> None:
         for inline in inlines:
             if run := _run_of(inline):
                 lengths[run.key] += len(unescape(plain([inline])).strip())
                 runs.setdefault(run.key, run)
-            elif isinstance(inline, Group):
-                count(inline.content)
+            else:
+                count(getattr(inline, "content", ()))
 
     def stripped(inline: Inline) -> Inline:
-        if not isinstance(inline, Group):
-            return inline
-        run = _run_of(inline)
-        return plain([inline]) if run and run.key == base else Group(inline.item, list(map(stripped, inline.content)))
+        if (run := _run_of(inline)) and run.key == base:
+            return plain([inline])
+        return Group(inline.item, list(map(stripped, inline.content))) if isinstance(inline, Group) else inline
 
     count(content)
     base = max(lengths, key=lengths.__getitem__, default=b"")
