@@ -308,7 +308,7 @@ def _sample_of_files(
     files = {
         file.digest: (file, lang)
         for corpus, of_corpus in zip(train, plan.segments, strict=True)
-        for file, lang in zip(of_corpus, corpus.direction, strict=True)
+        for file, lang in zip(of_corpus[:2], corpus.direction, strict=True)
     }
     total = sum(file.lines for file, _ in files.values())
     share = min(1.0, config.subword_sample * len(text.languages) / total)
