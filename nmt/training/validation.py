@@ -55,7 +55,7 @@ def validate(training: Training) -> Validation:
     scores, signatures, samples = dict[str, Scores](), dict[str, None](), list[dict[str, str]]()
     for direction, *of_ranks in zip(directions, *losses, strict=True):
         nll = sum(total for total, _ in of_ranks) / sum(tokens for _, tokens in of_ranks)
-        pairs = [(line, text) for line, text in zip(lines, output, strict=True) if line.direction == direction]
+        pairs = [pair for pair in zip(lines, output, strict=True) if pair[0].direction == direction]
         config = ScoreConfig(lowercase=text.lowercase, target_lang=direction.target)
         references, outputs = [line.reference for line, _ in pairs], [translation for _, translation in pairs]
         computed = corpus_scores(outputs, [references], metrics, config) if metrics else []
