@@ -94,10 +94,6 @@ class SacreScorer:
     prepare: Callable[[str], str] = str
     name: str | None = None
 
-    def prepared(self, lines: Sequence[str]) -> list[str]:
-        """Returns the lines that the metric sees."""
-        return list(map(self.prepare, lines))
-
     def prepared_references(self, references: Sequence[Sequence[str]]) -> list[list[str | None]]:
         """Returns the references that the metric sees.
 
@@ -105,8 +101,11 @@ class SacreScorer:
         """
         have_text = [not all(map(is_blank, of_sentence)) for of_sentence in zip(*references, strict=True)]
         return [
-            [None if has_text and is_blank(line) else self.prepare(line) for line, has_text in pairs]
-            for pairs in (zip(reference, have_text, strict=True) for reference in references)
+            [
+                None if has_text and is_blank(line) else self.prepare(line)
+                for line, has_text in zip(lines, have_text, strict=True)
+            ]
+            for lines in references
         ]
 
 
@@ -131,7 +130,9 @@ def sentence_scores(
     """
     (scorer,) = _scorers([hypotheses], references, [metric], replace(config, sentence_level=True))
     sacre: Any = scorer.metric
-    counts = sacre._extract_corpus_statistics(scorer.prepared(hypotheses), scorer.prepared_references(references))
+    counts = sacre._extract_corpus_statistics(
+        list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
+    )
     scores = [sacre._aggregate_and_compute([of_sentence]) for of_sentence in counts]
     signature = str(sacre.get_signature())
     return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
@@ -156,7 +157,7 @@ def _scorers(
 def _score(
     scorer: SacreScorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
 ) -> MetricScore:
-    prepared, others = scorer.prepared(hypotheses), scorer.prepared_references(references)
+    prepared, others = list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
     score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)  # type: ignore[arg-type]
     confidence = Confidence.around(score._mean, score._ci) if bootstrap else None
     signature = str(scorer.metric.get_signature())
@@ -180,7 +181,7 @@ def compared_scores(
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     for scorer in _scorers(systems, references, metrics, config):
         test = PairedTest(
-            [(str(i), scorer.prepared(system)) for i, system in enumerate(systems)],
+            [(str(i), list(map(scorer.prepare, system))) for i, system in enumerate(systems)],
             {"metric": scorer.metric},
             scorer.prepared_references(references),  # type: ignore[arg-type]
             test_type="bs" if by_bootstrap else "ar",

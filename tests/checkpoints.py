@@ -178,6 +178,5 @@ def translated_html(translator: Translator, source: str, search: SearchConfig) -
     units, codec, search = [(unit, sentences)], translator.codec, replace(search, alignments=True)
     encoded = encode(codec, units, search)
     ranked = translator.engine.translate(encoded, search, log_probs=False) if encoded else []
-    keys = [sentence.key for sentence in encoded]
-    (found,) = by_sentence(codec, units, dict(zip(keys, ranked, strict=True)), aligned=True)
+    (found,) = by_sentence(codec, units, zip(encoded, ranked, strict=True), aligned=True)
     return unit.translated(sentences, [best for best, *_ in found], translator.codec)

@@ -39,6 +39,12 @@ _LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
 # Soft hyphens, zero-width spaces, byte order marks, and joiners except behind scripts and emojis that use them.
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\\s\u0000-\u058f])[\u200c\u200d]+")
+_FORMS: dict[str, Callable[[str], str]] = {
+    "spaces": lambda line: " ".join(line.split()),
+    "invisible": lambda line: _INVISIBLE.sub("", line),
+    "quotes": lambda line: line.translate(_QUOTES),
+    "unicode": lambda line: unicodedata.normalize("NFKC", line),
+}
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
@@ -56,11 +62,8 @@ _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.
 _REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?()[]/|–—", " "))
 _BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—]|[.:/](?!\w)")
-# Hours as a 24-hour clock shows them where a 12-hour clock shows others, and hours with a.m. or p.m.
-_HOUR_OF_24 = re.compile(
-    r"(?<![\d.,:])0?(0|1[3-9]|2[0-4])(?:[:.][0-5]\d(?!\d)|\s?(?:h\b|h\d|uhr\b|heures\b|[時时點点시]))", re.IGNORECASE
-)
-_HOUR_OF_12 = re.compile(r"(?<![\d.,:])0?(1[0-2]|[1-9])(?:[:.][0-5]\d)?\s?([ap])\.?\s?m\b", re.IGNORECASE)
+# A time of day, whose hour a 24-hour clock and a 12-hour clock show differently
+_TIME = re.compile(r"\d[:.][0-5]\d(?!\d)|\d\s?(?:h\b|h\d|uhr\b|heures\b|[时時點点시]|[ap]\.?\s?m\b)", re.IGNORECASE)
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
 
@@ -158,21 +161,14 @@ def _numbers(pairs: Pairs) -> np.ndarray:
         lines = [side[index] for side in pairs.sides]
         first, second = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in lines)
         missing, added = first - second, second - first
-        hours = _hours(lines) if missing and added else set()
+        has_time = missing and added and all(map(_TIME.search, lines))
         equal = {
             (n, m)
             for n, m in product(missing, added)
-            if n.endswith(m) or m.endswith(n) or (n, m) in hours or (m, n) in hours
+            if n.endswith(m) or m.endswith(n) or (has_time and max(int(n), int(m)) <= 24 and abs(int(n) - int(m)) == 12)
         }
         differ[index] = missing.keys() > {n for n, _ in equal} and added.keys() > {m for _, m in equal}
     return differ
-
-
-def _hours(lines: Lines) -> set[tuple[str, str]]:
-    """Returns the times of day in lines, as the hours that a 24-hour clock and a 12-hour clock show."""
-    text = "\n".join(lines)
-    by_24 = {(hour, str(abs(int(hour) - 12))) for hour in _HOUR_OF_24.findall(text)}
-    return by_24 | {(str(int(hour) % 12 + 12 * (half in "pP")), hour) for hour, half in _HOUR_OF_12.findall(text)}
 
 
 class Rule(NamedTuple):
@@ -312,12 +308,5 @@ class Cleaner(Processor):
         if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
             line = self._mend(line)
         for form in self.config.normalize:
-            if form == "spaces":
-                line = " ".join(line.split())
-            elif form == "invisible":
-                line = _INVISIBLE.sub("", line)
-            elif form == "quotes":
-                line = line.translate(_QUOTES)
-            else:
-                line = unicodedata.normalize("NFKC", line)
+            line = _FORMS[form](line)
         return line

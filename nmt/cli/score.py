@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import product
+from itertools import chain, product
 from typing import Annotated
 
 from typer import Option
@@ -93,7 +93,13 @@ def _score_text(
     if chooses_tokenizer and (warning := tokenizer_warning(config.target_lang)):
         console.warn(warning)
     elif (chooses_tokenizer or "ter" in metrics) and config.target_lang is None:
-        _warn_about_unspaced(references)
+        lines = list(chain.from_iterable(references))
+        unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
+        if unspaced > len(lines) / 2:  # BLEU and TER would take most lines for one word
+            console.warn(
+                f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
+                f"neither the tokeniser 13a nor TER splits; give --target-lang, for example zh or ja"
+            )
     if config.sentence_level:
         _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
         return
@@ -189,17 +195,6 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
                 f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"
             )
-
-
-def _warn_about_unspaced(references: Sequence[Sequence[str]]) -> None:
-    """Warns if BLEU and TER, which get no language, would take most lines for one word."""
-    lines = [line for reference in references for line in reference]
-    unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
-    if unspaced > len(lines) / 2:
-        console.warn(
-            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
-            f"neither the tokeniser 13a nor TER splits; give --target-lang, for example zh or ja"
-        )
 
 
 def _line(score: MetricScore) -> str:

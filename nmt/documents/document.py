@@ -14,20 +14,15 @@ from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.languages import base_language
 from nmt.text.protected import Protected, Span
-from nmt.translate.units import Translation, Unit
+from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Passage(NamedTuple):
-    """A text in a document that is translated by itself.
-
-    Attributes:
-        markup: None for plain text.
-        lang: as for `Unit`.
-    """
+    """A text in a document that is translated by itself."""
 
     text: str
-    markup: Literal["html"] | None = None
-    lang: str = ""
+    markup: Literal["html"] | None = None  # None for plain text
+    lang: str = ""  # as for `Unit`
 
     @property
     def unit(self) -> Unit:
@@ -47,36 +42,24 @@ def has_letters(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Document:
-    """A document that was read.
+    """A document that was read."""
 
-    Attributes:
-        passages: what is translated, in order.
-        write: returns the content of the file with the translation of each passage, in the same form.
-        skipped: the number of texts that stay as they are, by reason, such as "translated already".
-    """
-
-    passages: Sequence[Passage]
+    passages: Sequence[Passage]  # what is translated, in order
+    # Returns the content of the file with the translation of each passage, in the same form.
     write: Callable[[Sequence[str]], bytes]
+    # The number of texts that stay as they are, by reason, such as "translated already".
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReadOptions(NamedTuple):
-    """How a document is read.
+    """How a document is read."""
 
-    Attributes:
-        name: of the file, for messages.
-        source_lang: language code of the text.
-        target_lang: language code of the translation, which some formats name.
-        all: translate anew what is translated already.
-        protected: finds what stays as it is.
-        keys: patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
-    """
-
-    name: str
-    source_lang: str
-    target_lang: str
-    all: bool = False
-    protected: Protected = Protected()
+    name: str  # of the file, for messages
+    source_lang: str  # language code of the text
+    target_lang: str  # language code of the translation, which some formats name
+    all: bool = False  # translate anew what is translated already
+    protected: Protected = Protected()  # finds what stays as it is
+    # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
 
 
@@ -131,9 +114,8 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
             advice = advice.replace("iconv", "iconv -c")  # which leaves out what is damaged
         raise NmtError(f"{options.name} is not {name} at byte {error.start:,}; convert it{advice}") from error
     if "\0" in text and not may_have_nul:
-        halves = {"UTF-16BE": data[::2], "UTF-16LE": data[1::2]}  # letters of Europe have a NUL byte in UTF-16
-        names = [name for name, half in halves.items() if 2 * half.count(0) > len(half)]
-        advice = f"convert it, such as with iconv -f {names[0]} -t UTF-8" if names else "is it a text file?"
+        utf_16 = {0: "UTF-16BE", 1: "UTF-16LE"}.get(data[:2].find(0))  # letters of Europe have a NUL byte in UTF-16
+        advice = f"convert it, such as with iconv -f {utf_16} -t UTF-8" if utf_16 else "is it a text file?"
         raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; {advice}")
     return text
 
@@ -141,16 +123,13 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
 def encoded(text: str, data: bytes, encoding: str = "") -> bytes:
     """Returns text in the encoding, and with the byte order mark, of `data`.
 
-    Args:
-        encoding: as for `decoded`. If it lacks a character, the text gets UTF-8 with a byte order mark.
+    If the given encoding lacks a character, the text gets UTF-8 with a byte order mark.
     """
-    if encoding:
-        try:
-            return text.encode(encoding)
-        except UnicodeEncodeError:
-            return BOM_UTF8 + text.encode(errors="replace")
-    marked = marked_encoding(data)
-    return f"{chr(0xFEFF) * bool(marked)}{text}".encode(marked or "utf-8", errors="replace")
+    marked = "" if encoding else marked_encoding(data)
+    try:
+        return f"{chr(0xFEFF) * bool(marked)}{text}".encode(encoding or marked or "utf-8")
+    except UnicodeEncodeError:
+        return BOM_UTF8 * bool(encoding or marked) + text.encode(errors="replace")
 
 
 def marked_encoding(data: bytes) -> str:
@@ -173,23 +152,14 @@ SentenceKey = tuple[str, tuple[Span, ...]]
 
 
 class Sentences:
-    """The different sentences of documents, which are translated once each.
-
-    Args:
-        source: the text processing of the text.
-        target: the text processing of the translation.
-
-    Attributes:
-        keys: each sentence.
-        has_markup: whether a passage is marked up.
-    """
+    """The different sentences of documents, which are translated once each."""
 
     def __init__(self, source: TextCodec, target: TextCodec) -> None:
         self._source, self._target = source, target
-        self.keys: dict[SentenceKey, None] = {}
+        self.keys: dict[SentenceKey, None] = {}  # each sentence
         # The text and the alignment of each translation. As the bytes of an array, it takes a tenth of the memory.
         self._translations: dict[SentenceKey, tuple[str, bytes]] = {}
-        self.has_markup = False
+        self.has_markup = False  # whether a passage is marked up
 
     def add(self, document: Document) -> int:
         """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
@@ -205,14 +175,12 @@ class Sentences:
 
     def written(self, document: Document) -> bytes:
         """Returns the file of a document with the translations."""
-        passages = []
-        for passage in document.passages:
-            unit = passage.unit
-            sentences = unit.sentences(self._source)
-            translations = []
-            for sentence in sentences:
-                text, alignment = self._translations[sentence.text, sentence.kept]
-                words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
-                translations.append(Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words]))
-            passages.append(unit.translated(sentences, translations, self._target))
-        return document.write(passages)
+
+        def translation(sentence: Sentence) -> Translation:
+            text, alignment = self._translations[sentence.text, sentence.kept]
+            words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
+            return Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words])
+
+        units = ((unit, unit.sentences(self._source)) for unit in (passage.unit for passage in document.passages))
+        translated = (unit.translated(each, list(map(translation, each)), self._target) for unit, each in units)
+        return document.write(list(translated))

@@ -15,17 +15,19 @@ from copy import deepcopy
 from functools import partial
 from html import escape, unescape
 from io import BytesIO
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from lzma import LZMAError
+from operator import itemgetter
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
+from nmt.documents.formats import RIGHT_TO_LEFT
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
-from nmt.text.protected import Protected
+from nmt.text.protected import Protected, Span
 
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
@@ -47,7 +49,7 @@ _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "sm
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
-_FAR_EAST, _RIGHT_TO_LEFT = ("zh", "ja", "ko"), ("ar", "fa", "he", "ur")
+_FAR_EAST = ("zh", "ja", "ko")
 
 
 class _Run(NamedTuple):
@@ -62,13 +64,6 @@ class _RunPart(NamedTuple):
 
     run: _Run
     child: Element
-
-
-class _Link(NamedTuple):
-    """A link that is a field: what is before its text, and what is behind it."""
-
-    start: Sequence[Inline]
-    end: Sequence[Inline]
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -174,7 +169,7 @@ class _TextPart:
     def set_language(self, options: ReadOptions) -> None:
         """Replaces the source language in all properties of characters."""
         source, target = base_language(options.source_lang), base_language(options.target_lang)
-        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in _RIGHT_TO_LEFT else "val"
+        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in RIGHT_TO_LEFT.split() else "val"
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, options.target_lang.replace("_", "-"))
@@ -270,7 +265,7 @@ class _TextPart:
         stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
         code = "".join(_text_of(child) for child in children[:stop] if child is not None)
         if code.split()[:1] == ["HYPERLINK"]:
-            return Group(_Link([start, *content[:stop]], [end]), content[stop:])
+            return Group(([start, *content[:stop]], end), content[stop:])
         return Leaf([start, *content, end], plain(content[stop:]))
 
     def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[str]) -> None:
@@ -295,8 +290,9 @@ class _TextPart:
                 yield inline.item
             elif isinstance(inline.item, _Run):
                 yield from self._elements(inline.content, inline.item)
-            elif isinstance(inline.item, _Link):
-                yield from self._elements([*inline.item.start, *inline.content, *inline.item.end], run)
+            elif isinstance(inline.item, tuple):  # what is before the text of a field, and what is behind it
+                start, end = inline.item
+                yield from self._elements([*start, *inline.content, end], run)
             else:
                 element = etree.Element(inline.item.tag, inline.item.attrib, self._root.nsmap)
                 element.extend(self._elements(inline.content, run))
@@ -316,30 +312,28 @@ def _with_whole_words(content: Sequence[Inline], protected: Protected) -> Iterat
     """
     texts = [_text_across(inline) for inline in content]
     starts, text = list(accumulate(map(len, texts), initial=0)), "".join(texts)
-    words = [
-        (start, stop)
-        for start, stop in protected.spans(text)
-        if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]
-    ]
-    if not words:
+    owner: dict[int, Span] = {}  # the word of each character
+    for start, stop in protected.spans(text):
+        if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]:
+            owner |= dict.fromkeys(range(start, stop), (start, stop))
+    if not owner:
         yield from content
         return
 
-    def between(start: int, stop: int, *, with_edges: bool) -> Iterator[Inline]:
-        for begin, inline, own in zip(starts, content, texts, strict=False):
-            part = own[max(0, start - begin) : max(0, stop - begin)]
-            run = _run_of(inline)
-            if run and part != own:
-                yield from [Group(run, [escape(part, quote=False)])] * bool(part)
-            elif part or (not own and start - with_edges < begin < stop + with_edges):
-                yield inline
+    def owned() -> Iterator[tuple[Span | None, Inline]]:
+        for start, inline, own in zip(starts, content, texts, strict=False):
+            run, word = _run_of(inline), owner.get(start)
+            if run and own:
+                for word, indices in groupby(range(start, start + len(own)), owner.get):
+                    yield word, Group(run, [escape("".join(text[i] for i in indices), quote=False)])
+            else:
+                yield word if word == owner.get(start - 1) else None, inline
 
-    for (_, last), (start, stop) in pairwise([(0, 0), *words, (len(text),) * 2]):
-        yield from between(last, start, with_edges=True)
-        word = list(between(start, stop, with_edges=False))
-        runs = [inline for inline in word if _run_of(inline)]
-        yield from [Leaf(runs, escape(text[start:stop], quote=False))] * bool(word)
-        yield from (inline for inline in word if not _run_of(inline))
+    for word, pairs in groupby(owned(), itemgetter(0)):
+        inlines = [inline for _, inline in pairs]
+        if word:
+            yield Leaf(list(filter(_run_of, inlines)), escape(text[slice(*word)], quote=False))
+        yield from (inline for inline in inlines if not (word and _run_of(inline)))
 
 
 def _text_across(inline: Inline) -> str:
@@ -359,22 +353,20 @@ def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
 
     Returns the content with the text that has them taken out of its groups, and these properties.
     """
-    runs: dict[bytes, _Run] = {}
-    lengths = Counter[bytes]()
+    runs, lengths = dict[bytes, _Run](), Counter[bytes]()
 
     def count(inlines: Sequence[Inline]) -> None:
         for inline in inlines:
             if run := _run_of(inline):
                 lengths[run.key] += len(unescape(plain([inline])).strip())
                 runs.setdefault(run.key, run)
-            elif isinstance(inline, Group):
-                count(inline.content)
+            else:
+                count(getattr(inline, "content", ()))
 
     def stripped(inline: Inline) -> Inline:
-        if not isinstance(inline, Group):
-            return inline
-        run = _run_of(inline)
-        return plain([inline]) if run and run.key == base else Group(inline.item, list(map(stripped, inline.content)))
+        if (run := _run_of(inline)) and run.key == base:
+            return plain([inline])
+        return Group(inline.item, list(map(stripped, inline.content))) if isinstance(inline, Group) else inline
 
     count(content)
     base = max(lengths, key=lengths.__getitem__, default=b"")

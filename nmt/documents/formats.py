@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from html import unescape
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 from nmt.documents.document import (
     Document,
@@ -28,7 +27,7 @@ from nmt.text.languages import base_language
 from nmt.text.markup_reading import with_attributes
 
 # Languages that are written from right to left.
-_RIGHT_TO_LEFT = "ar arc arz ckb dv fa he iw ks ps sd syr ug ur yi"
+RIGHT_TO_LEFT = "ar arc arz ckb dv fa he iw ks ps sd syr ug ur yi"
 _CHARSET = re.compile(
     rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE
 )
@@ -59,7 +58,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
     encoding = _encoding_of_page(data)
     mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
-    is_right_to_left = base_language(options.target_lang) in _RIGHT_TO_LEFT.split()
+    is_right_to_left = base_language(options.target_lang) in RIGHT_TO_LEFT.split()
     values: dict[str, None] = {}
 
     def noted(_: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
@@ -97,10 +96,8 @@ def _encoding_of_page(data: bytes) -> str:
     declared = _CHARSET.search(data[:4096])
     label = (declared[1] or declared[2]).decode().lower() if declared else "ascii"
     label = _ENCODINGS.get(label, label) if declared else label
-    encodings = [marked_encoding(data)]
-    if not encodings[0]:
-        encodings = ([label, "ascii"] if data.isascii() else ["utf-8", label]) + ["latin-1"] * (label == "cp1252")
-    for encoding in encodings:
+    encodings = [label, "ascii"] if data.isascii() else ["utf-8", label]
+    for encoding in filter(None, [marked_encoding(data), *encodings, *["latin-1"] * (label == "cp1252")]):
         try:
             if data.decode(encoding).encode(encoding) == data:
                 return encoding
@@ -116,40 +113,32 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
-    chosen, left_out = dict[str, None](), set[int]()
-    for value in _json_values(text):
+    places, chosen, left_out = list[tuple[int, int, str]](), dict[str, str](), 0
+    for start, stop, string, keys in _json_values(text):
         # Half of a surrogate pair is no text.
-        if has_letters(value.text) and not re.search("[\ud800-\udfff\0]", value.text):
-            if _is_chosen(value, options.keys):
-                chosen[value.text] = None
+        if has_letters(string) and not re.search("[\ud800-\udfff\0]", string):
+            if _is_chosen(string, keys, options.keys):
+                places.append((start, stop, chosen.setdefault(string, string)))
             else:
-                left_out.add(value.start)
+                left_out += 1
     to_ascii = text.isascii() and "\\u" in text
 
     def write(translations: Sequence[str]) -> bytes:
         rest = iter(translations)
         new = {string: Message(string, options).written(rest) for string in chosen}
         changes = {
-            (value.start, value.stop): json.dumps(new[value.text], ensure_ascii=to_ascii)
-            for value in _json_values(text)
-            if value.start not in left_out and new.get(value.text, value.text) != value.text
+            (start, stop): json.dumps(new[string], ensure_ascii=to_ascii)
+            for start, stop, string in places
+            if new[string] != string
         }
         return encoded(spliced(text, changes), data)
 
     passages = [passage for string in chosen for passage in Message(string, options).passages]
-    return Document(passages, write, +Counter({"with keys that are left out": len(left_out)}))
+    return Document(passages, write, +Counter({"with keys that are left out": left_out}))
 
 
-class _JsonValue(NamedTuple):
-    """A string that is a value, where it stands, and the keys of the objects around it."""
-
-    start: int
-    stop: int
-    text: str
-    keys: tuple[str, ...]
-
-
-def _json_values(text: str) -> Iterator[_JsonValue]:
+def _json_values(text: str) -> Iterator[tuple[int, int, str, list[str]]]:
+    """Yields each string that is a value: where it begins and ends, the string, and the keys of the objects around."""
     keys: list[str] = []  # the key in each object around; empty in arrays
     for token in _JSON_TOKEN.finditer(text):
         if token[0] in "{[":
@@ -159,23 +148,23 @@ def _json_values(text: str) -> Iterator[_JsonValue]:
         elif token["colon"]:
             keys[-1] = json.loads(token["string"])
         else:
-            yield _JsonValue(*token.span("string"), json.loads(token["string"]), tuple(filter(None, keys)))
+            yield *token.span("string"), json.loads(token["string"]), list(filter(None, keys))
 
 
-def _is_chosen(value: _JsonValue, keys: str | None) -> bool:
+def _is_chosen(value: str, keys: Sequence[str], chosen: str | None) -> bool:
     """Returns whether --keys chooses a value: patterns for the keys around it, those with `!` leave values out.
 
     Without patterns that choose, ids, types, and metadata such as those of ARB and JSON-LD are left out too.
     """
-    path = f".{'.'.join(value.keys)}."
-    patterns = [pattern.strip() for pattern in (keys or "").split(",") if pattern.strip()]
+    path = f".{'.'.join(keys)}."
+    patterns = [pattern.strip() for pattern in (chosen or "").split(",") if pattern.strip()]
     matching = {pattern for pattern in patterns if fnmatchcase(path, f"*.{pattern.removeprefix('!')}.*")}
     if any(pattern.startswith("!") for pattern in matching):
         return False
     if any(not pattern.startswith("!") for pattern in patterns):
         return bool(matching)
-    is_name = value.keys[-1:] in (("id",), ("type",)) and not re.search(r"\s", value.text)
-    return not is_name and not any(key.startswith(("@", "$")) for key in value.keys)
+    is_name = keys[-1:] in (["id"], ["type"]) and not re.search(r"\s", value)
+    return not is_name and not any(key.startswith(("@", "$")) for key in keys)
 
 
 # What reads each format, by the last part of a file's name: a function, or the module that has `read`.

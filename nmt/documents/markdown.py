@@ -34,6 +34,7 @@ _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 _VALUE = re.compile(
     r"""(?:title|description)[ \t]*[:=][ \t]+(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|\w(?:(?!: | #).)*?)[ \t]*"""
 )
+_PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 _TASK = re.compile(r"\[[ xX]\]\s+|")
 # What may need another spelling in Markdown than in HTML.
@@ -55,7 +56,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
     skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
-    return Document([passage for block in blocks for passage in block.passages], write, skipped)
+    return Document([passage for block in blocks for passage in block.content.passages], write, skipped)
 
 
 def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
@@ -75,16 +76,15 @@ def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
             rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
             block = _Block(reader, rows, token.map[0], kind, cells)
             if kind == "heading_open" and anchors:
-                block.anchor = _anchor(reader.text(token.content), slugs, anchors)
+                slug = _slug(reader.text(token.content))
+                block.anchor = _anchor(slug, slugs[slug], anchors)
+                slugs[slug] += 1
             yield block
         parent = token.type
 
 
-def _anchor(heading: str, slugs: Counter[str], anchors: dict[str, str]) -> str:
+def _anchor(slug: str, copy: int, anchors: dict[str, str]) -> str:
     """Returns the fragment by which links in the file name a heading, as GitHub or as Python-Markdown makes it."""
-    slug = _slug(heading)
-    slugs[slug] += 1
-    copy = slugs[slug] - 1
     shorter = re.sub("-+", "-", slug)
     names = [f"{slug}-{copy}", f"{shorter}_{copy}"] if copy else [slug, shorter]
     return next((anchors[name] for name in names if name in anchors), "")
@@ -133,10 +133,6 @@ class _Block:
             return _Html(text)
         return _Value(text) if self.kind == "value" else _Content(self.reader, text)
 
-    @property
-    def passages(self) -> list[Passage]:
-        return self.content.passages
-
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
         for row, source in enumerate(self.source, self.first):
@@ -169,18 +165,13 @@ class _Block:
         return anchor + self.line_end.join(prefix + line for prefix, line in zip(prefixes, lines, strict=False))
 
     def _wrapped(self, line: str) -> list[str]:
-        """Returns lines as wide as those of the source, if it has several. None of them begins a block of its own."""
+        """Returns lines as wide as those of the source, if it has several."""
         if line not in self.source:
             line = _escaped(line)
         width = max(map(len, self.source))
         if len(self.source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
             return [line]
-        lines: list[str] = []
-        for wrapped in wrap(line, width, break_long_words=False, break_on_hyphens=False):
-            if lines and _BLOCK.match(wrapped):
-                lines[-1] += f" {wrapped}"
-            else:
-                lines.append(wrapped)
+        lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
         lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
         return lines
 
@@ -199,12 +190,12 @@ class _Value:
 
     def __init__(self, source: str) -> None:
         self._source, self._quote = source, source[0] if source[0] in "\"'" else ""
-        try:
-            self._text = json.loads(source) if self._quote == '"' else source
-        except ValueError:  # an escape of YAML alone
-            self._text = ""
-        if self._quote == "'":
-            self._text = source[1:-1].replace("''", "'")
+        self._text = source[1:-1].replace("''", "'") if self._quote == "'" else source
+        if self._quote == '"':
+            try:
+                self._text = json.loads(source)
+            except ValueError:  # an escape of YAML alone
+                self._text = ""
         self.passages = [literal(self._text)] if self._text else []
 
     def written(self, translations: Iterator[str]) -> str:
@@ -212,10 +203,9 @@ class _Value:
         text = unescape(next(translations)) if self._text else ""
         if text in ("", self._text):
             return self._source
-        if self._quote == "'" and "'" not in text:
-            return f"'{text}'"
-        is_plain = not self._quote and re.fullmatch(r"\w(?:(?!: | #).)*[^\s:]", text) and not _NO_TEXT.fullmatch(text)
-        return text if is_plain else json.dumps(text, ensure_ascii=False)
+        is_plain = self._quote == "'" and "'" not in text
+        is_plain |= not self._quote and bool(_PLAIN.fullmatch(text)) and not _NO_TEXT.fullmatch(text)
+        return f"{self._quote}{text}{self._quote}" if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 class _Html:

@@ -45,15 +45,14 @@ _MARK = re.compile(
     r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
 )
-_CODE = re.compile(
-    r"import\s+(?:.*\sfrom\s+)?['\"]|import\s*\{|export\s+(?:const|default|let|var|function|class|async|[{*])"
-)
-# Several lines that stay: math, comments of MDX, and tags of components. None reaches over another beginning, so that
-# the time is linear.
+# Several lines that stay: math, comments and code of MDX, and tags of components. None reaches over another beginning,
+# so that the time is linear.
 _REGION = re.compile(
     r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:(?!\\\[)[\s\S])*?\\\]"
     rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
     rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
+    r"|(?:import[ \t]+(?:.*\sfrom[ \t]+)?['\"]|import[ \t]*\{"
+    r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )
 # What the text behind it is indented to: a definition, and a footnote.
 _ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
@@ -65,7 +64,7 @@ class Piece(NamedTuple):
     Attributes:
         kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup),
             kept (what stays in text), open or close (the ends of a pair), or end (of a line, which separates texts).
-        shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
+        shown: the text, the name of a pair, or the alternative text of an image.
         label: the label of a link or image that is found by its text.
     """
 
@@ -95,11 +94,8 @@ class MarkdownReader:
 
     def text(self, content: str) -> str:
         """Returns the text that readers see."""
-        return "".join(
-            piece.raw if piece.kind == "text" else piece.shown
-            for piece in self.pieces(content)
-            if piece.kind in ("text", "char", "leaf", "kept")
-        )
+        kinds = {"text", "char", "leaf", "kept"}
+        return "".join(piece.shown for piece in self.pieces(content) if piece.kind in kinds)
 
     def is_paragraph(self, lines: Iterable[str]) -> bool:
         """Returns whether lines are one paragraph, also beside others."""
@@ -175,7 +171,8 @@ _DEPTH = {"open": 1, "close": -1}
 def _text_pieces(content: str, start: int, stop: int, spans: Iterable[Span]) -> Iterator[Piece]:
     for begin, end in [*spans, (stop, stop)]:
         if start <= begin and end <= stop:
-            yield from [Piece("text", content[start:begin])] if start < begin else []
+            if start < begin:
+                yield Piece("text", content[start:begin], content[start:begin])
             raw = content[begin:end]
             if raw:
                 yield Piece("kept", raw, "" if re.fullmatch(_ATTRIBUTES, raw) else raw)
@@ -236,21 +233,12 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         return False
     start, stop = state.bMarks[line] + state.tShift[line], state.eMarks[line]
     text = state.src[start:stop]
-    region, mark, code = (
-        _REGION.match(state.src, start, state.eMarks[last - 1]),
-        _MARK.fullmatch(text),
-        _CODE.match(text),
-    )
-    if not (region or mark or code):
-        return False
-    if silent:
-        return True
+    region, mark = _REGION.match(state.src, start, state.eMarks[last - 1]), _MARK.fullmatch(text)
+    if silent or not (region or mark):
+        return bool(region or mark)
     state.line = line + 1
     if region:
         while state.line < last and state.bMarks[state.line] < region.end():
-            state.line += 1
-    elif code:
-        while state.line < last and not state.isEmpty(state.line):
             state.line += 1
     elif mark:
         title = next(filter(None, (mark[name] for name in "abcdef")), "").strip()

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from html import escape, unescape
-from itertools import chain, count
-from typing import NamedTuple
+from itertools import count
+from operator import itemgetter
 
 from nmt.documents.content import Content, Group, Inline, Leaf, flattened, paired, plain
 from nmt.documents.document import Passage, ReadOptions
@@ -28,8 +28,8 @@ _OTHERS = (
     r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>(?:\"[^\"<]*\"|'[^'<]*'|[^<>])*+)>)"
     r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<spaces>[ ]{2,})"
     r"|(?P<reference>&(?:[a-zA-Z]\w*|\#\d+|\#[xX][\da-fA-F]+);)"
-    # The forms of Symfony's plurals stand between bars, behind the numbers that they are for.
-    r"|(?P<bar>(?<=[^\s|])\|(?=[^\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
+    # The forms of plurals stand between bars, those of Symfony behind the numbers that they are for.
+    r"|(?P<bar>(?<![\s|])[ ]?\|[ ]?(?![\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
     r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
     "|(?P<hidden><!--(?:[^<>-]|-(?!->))*+-->|[\0-\t\x0b-\x1f\x7f\ufffe\uffff])"
 )
@@ -55,7 +55,7 @@ class Message:
         self._raw_of: Callable[[str], str] = of_icu[0].written if of_icu else unescape
         to_html = as_html if of_icu else partial(escape, quote=False)
         leaves = parts(text, options.protected, flags)
-        self.kept = sorted(part.leaf.words for part in leaves)
+        self.kept = sorted(leaf.words for _, _, leaf in leaves)
         content, start = list[Inline](), 0
         for begin, stop, leaf in leaves:
             content += [*filter(None, [to_html(text[start:begin])]), leaf]
@@ -77,7 +77,7 @@ class Message:
         text = ""
         for inline in content:
             if not isinstance(inline, Group):
-                text += self._raw_of(inline) if isinstance(inline, str) else inline.item
+                text += self._without_surplus(self._raw_of(inline)) if isinstance(inline, str) else inline.item
                 continue
             start, end = inline.item
             is_repeated = start in written and re.search("[%{$]", start.item)
@@ -86,41 +86,35 @@ class Message:
             text += inner if is_repeated else f"{start.item}{inner}{end.item}"
         return text
 
-
-class Part(NamedTuple):
-    """A leaf of a text, and where it stands."""
-
-    start: int
-    stop: int
-    leaf: Leaf
+    def _without_surplus(self, raw: str) -> str:
+        """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
+        for start, stop in reversed(self._options.protected.spans(raw)):
+            raw = raw if not _NEXT.fullmatch(raw[start:stop]) else raw[:start].rstrip(" ") + raw[stop:]
+        return raw
 
 
-def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[Part]:
-    """Returns what of a text is not translated, in order."""
+# A placeholder without a name or a number, which a program fills in by the order of placeholders.
+_NEXT = re.compile(r"%[^%($]*[a-zA-Z@>]")
+
+
+def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[tuple[int, int, Leaf]]:
+    """Returns what of a text is not translated and where it begins and ends, in order."""
     formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
     with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
-    placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
-    leaves = chain(
-        _syntax(text),
-        (Part(*match.span(), _leaf(match)) for match in re.finditer("|".join([_OTHERS, *placeholders]), text)),
-        (Part(start, stop, _kept(text[start:stop])) for start, stop in protected.spans(text)),
-    )
-    apart: list[Part] = []
-    for part in sorted(leaves, key=lambda part: part.start):  # of those that begin together, the first
-        if not apart or part.start >= apart[-1].stop:
-            apart.append(part)
-    return apart
-
-
-def _syntax(text: str) -> Iterator[Part]:
-    """Yields the syntax of a message of ICU, and what it keeps."""
-    start = 0
+    patterns = [_OTHERS, *[_BRACES] * bool(with_braces), *[_PERCENT] * bool(formats - with_braces)]
+    leaves, start = list[tuple[int, int, Leaf]](), 0
     for part in parse_icu(text) or ():
-        pieces = [("syntax", part)] if isinstance(part, str) else [(token.kind, token.text) for token in part.tokens]
-        for kind, raw in pieces:
+        for kind, raw in [("", part)] if isinstance(part, str) else [(token.kind, token.text) for token in part.tokens]:
             if kind != "text":
-                yield Part(start, start + len(raw), Leaf(raw, kind="end") if kind == "syntax" else _kept(raw))
+                leaves.append((start, start + len(raw), _kept(raw) if kind else Leaf(raw, kind="end")))
             start += len(raw)
+    leaves += [(*match.span(), _leaf(match)) for match in re.finditer("|".join(patterns), text)]
+    leaves += [(start, stop, _kept(text[start:stop])) for start, stop in protected.spans(text)]
+    apart: list[tuple[int, int, Leaf]] = []
+    for leaf in sorted(leaves, key=itemgetter(0)):  # of those that begin together, the first
+        if not apart or leaf[0] >= apart[-1][1]:
+            apart.append(leaf)
+    return apart
 
 
 def with_categories(text: str, options: ReadOptions) -> str:
@@ -137,28 +131,24 @@ def grouped(content: Iterable[Inline]) -> list[Inline]:
 
     An empty leaf separates adjacent elements, except for those that may stand in a word.
     """
-    return list(map(_solid, paired(_separated(content))))
+    separated, ended = list[Inline](), ""  # the element that the last leaf ends
+    for inline in content:
+        kind, name = (inline.kind, inline.key) if isinstance(inline, Leaf) else ("", "")
+        if kind == "open" and ended and isinstance(name, str) and not {ended, name} & set(_IN_WORDS.split()):
+            separated.append(Leaf("", kind="end"))
+        separated.append(inline)
+        ended = name if kind == "close" and isinstance(name, str) else ""
+    return list(map(_solid, paired(separated)))
 
 
 def _solid(inline: Inline) -> Inline:
     if not isinstance(inline, Group):
         return inline
     inner = list(map(_solid, inline.content))
-    if not is_blank(plain(inner)) or any(
-        isinstance(i, Group) or (isinstance(i, Leaf) and (i.words or i.separates)) for i in inner
-    ):
+    is_kept = any(isinstance(i, Group) or (isinstance(i, Leaf) and (i.words or i.separates)) for i in inner)
+    if is_kept or not is_blank(plain(inner)):
         return Group(inline.item, inner)
     return Leaf("".join(part if isinstance(part, str) else part.item for part in flattened([inline])))
-
-
-def _separated(content: Iterable[Inline]) -> Iterator[Inline]:
-    ended = ""  # the element that the last leaf ends
-    for inline in content:
-        kind, name = (inline.kind, inline.key) if isinstance(inline, Leaf) else ("", "")
-        if kind == "open" and ended and isinstance(name, str) and not {ended, name} & set(_IN_WORDS.split()):
-            yield Leaf("", kind="end")
-        yield inline
-        ended = name if kind == "close" and isinstance(name, str) else ""
 
 
 def _leaf(match: re.Match[str]) -> Leaf:
@@ -177,6 +167,4 @@ def _leaf(match: re.Match[str]) -> Leaf:
 
 
 def _kept(raw: str) -> Leaf:
-    # A program fills in placeholders without a name or a number in their order.
-    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
-    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if is_next else None)
+    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if _NEXT.fullmatch(raw) else None)

@@ -6,7 +6,6 @@ Only translations, their flags, and fields of the header that are wrong are writ
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from gettext import c2py
 from typing import Literal, NamedTuple
 
@@ -35,17 +34,17 @@ _PLURALS = {
 }
 _OTHER_PLURALS = _FORMS.format(2, "n != 1")
 
-
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.
-_FIELD = re.compile(
+_PART = re.compile(
     r"(?P<comment>\#[^\n]*)|(?P<keyword>(?:msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?|domain)(?![\w\[]))"
-    rf"(?P<strings>(?:[ \t\r\n]*{_STRING})*+)|(?P<other>[^ \t\r\n][^\n]*)"
+    rf"(?P<strings>(?:[ \t\r\n]*{_STRING})*+)|[^ \t\r\n][^\n]*"
 )
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_ESCAPES = str.maketrans({character: rf"\{name}" for name, character in _ESCAPED.items()} | {"\\": r"\\", '"': r"\""})
+_ESCAPED = re.compile(r"\\(?:[0-7]{1,3}|x[\da-fA-F]{2}|[abfnrtv\"\\])")  # as in Python
+_ESCAPES = {ord(character): rf"\{name}" for name, character in zip('ntrabfv\\"', '\n\t\r\a\b\f\v\\"', strict=True)}
 _WIDTH = 77  # of a string in a file whose lines are wrapped
 _UNWRAPPED = re.compile(rf'^[ \t]*+(?!#)[^"\n]*"(?:[^"\\\n]|\\.){{{_WIDTH},}} [^"\n]', re.MULTILINE)
+_TO_UTF_8 = {"Content-Type": "text/plain; charset=UTF-8"}
 
 
 class _Field(NamedTuple):
@@ -58,32 +57,16 @@ class _Field(NamedTuple):
     @property
     def text(self) -> str:
         strings = (string[1:-1] for string in re.findall(_STRING, self.raw))
-        return re.sub(r"\\([0-7]{1,3}|x[\da-fA-F]{1,2}|.)", _unescaped, "".join(strings))
+        return _ESCAPED.sub(lambda escaped: escaped[0].encode().decode("unicode_escape"), "".join(strings))
 
 
-def _unescaped(escaped: re.Match[str]) -> str:
-    name = escaped[1]
-    if name.isdigit() or len(name) > 1:
-        return chr(int(name.lstrip("x"), 8 if name.isdigit() else 16))
-    return _ESCAPED.get(name, name)
-
-
-@dataclass
 class _Entry:
-    """A message with the comments before it.
+    """A message with the comments before it."""
 
-    Attributes:
-        fields: by their keywords.
-        flags_at: where the flags are, if there are any.
-        start: where flags are inserted if there are none.
-        damage: where the file cannot be understood.
-    """
-
-    fields: dict[str, _Field] = field(default_factory=dict)
-    flags: list[str] = field(default_factory=list)
-    flags_at: int | None = None
-    start: int = -1
-    damage: int | None = None
+    def __init__(self) -> None:
+        self.fields: dict[str, _Field] = {}  # by their keywords; an empty one is for what cannot be understood
+        self.flags: list[str] = []
+        self.flags_start = -1  # where flags are inserted: before the other ones, or before the message
 
     @property
     def forms(self) -> dict[int, _Field]:
@@ -92,16 +75,16 @@ class _Entry:
 
     @property
     def is_message(self) -> bool:
-        names = {"msgid", "msgid_plural", "msgstr[0]"} if "msgid_plural" in self.fields else {"msgid", "msgstr"}
-        has_one = "msgid_plural" in self.fields or len(self.forms) == 1
-        return self.damage is None and has_one and names <= self.fields.keys()
+        has_plural = "msgid_plural" in self.fields
+        names = {"msgid", "msgstr[0]"} if has_plural else {"msgid", "msgstr"}
+        return "" not in self.fields and names <= self.fields.keys() and (has_plural or len(self.forms) == 1)
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
     text, encoding = _decoded(data, options.name)
     entries = _entries(text)
-    damages = [entry.damage for entry in entries if entry.damage is not None]
+    damages = [entry.fields[""].start for entry in entries if "" in entry.fields]
     messages = [entry for entry in entries if entry.is_message]
     if not messages and damages:
         line = text.count("\n", 0, damages[0]) + 1
@@ -113,23 +96,23 @@ def read(data: bytes, options: ReadOptions) -> Document:
     header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
     messages = [message for message in messages if message.fields["msgid"].text]
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
-    writer = _Writer(text, options)
-    fields = _fields(header.fields["msgstr"].text if header else "")
+    lines = (line.partition(":") for line in (header.fields["msgstr"].text if header else "").split("\n"))
+    fields = {name.strip(): value.strip() for name, colon, value in lines if colon}
     has_plurals = any("msgid_plural" in message.fields for message in messages)
-    changes = _changes(fields, options.target_lang, has_plurals=has_plurals)
+    new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)
     if not (encoding and "Content-Type" in fields):
-        changes["Content-Type"] = "text/plain; charset=UTF-8"
-    forms = _forms((fields | changes).get("Plural-Forms", _OTHER_PLURALS))
+        new_fields |= _TO_UTF_8
+    forms = _forms((fields | new_fields).get("Plural-Forms", _OTHER_PLURALS))
+    writer = _Writer(text, options)
     slots = [writer.slot(message, forms) for message in unfinished]
 
     def written() -> bytes:
         if not slots:
             return data
         try:
-            return writer.written(header, changes).encode(encoding or "utf-8")
+            return writer.written(header, new_fields).encode(encoding or "utf-8")
         except UnicodeEncodeError:
-            to_utf_8 = changes | {"Content-Type": "text/plain; charset=UTF-8"}
-            return writer.written(header, to_utf_8).encode(errors="replace")
+            return writer.written(header, new_fields | _TO_UTF_8).encode(errors="replace")
 
     already, damaged = len(messages) - len(unfinished), len(damages)
     return document_of(slots, written, +Counter({"translated already": already, "damaged": damaged}))
@@ -155,43 +138,36 @@ def _decoded(data: bytes, name: str) -> tuple[str, str]:
 def _entries(text: str) -> list[_Entry]:
     """Returns the messages of a file. Each ends with its translations."""
     entries = [_Entry()]
-    for part in _FIELD.finditer(text, int(text.startswith("\ufeff"))):
-        comment, keyword, start = part["comment"] or "", part["keyword"] or "", part.start()
+    for part in _PART.finditer(text, int(text.startswith("\ufeff"))):
+        comment, keyword = part["comment"] or "", part["keyword"] or ""
         begins = comment or keyword in ("msgctxt", "msgid", "domain")
         if comment.startswith("#~") or (begins and entries[-1].forms):
             entries.append(_Entry())
         entry = entries[-1]
-        if part["other"] or keyword in entry.fields:
-            entry.damage = start if entry.damage is None else entry.damage
-        elif keyword:
-            entry.fields[keyword] = _Field(part["strings"], *part.span("strings"))
+        if not comment:
+            name = "" if keyword in entry.fields else keyword
+            entry.fields.setdefault(name, _Field(part["strings"] or "", *part.span("strings" if name else 0)))
         elif comment.startswith("#,"):
+            entry.flags_start = entry.flags_start if entry.flags else part.start() + 2
             entry.flags += map(str.strip, comment[2:].split(","))
-            entry.flags_at = start + 2 if entry.flags_at is None else entry.flags_at
-        if entry.start < 0 and (keyword or comment.startswith("#|")):
-            entry.start = start
+        if entry.flags_start < 0 and (keyword or comment.startswith("#|")):
+            entry.flags_start = part.start()
     return entries
 
 
-def _fields(header: str) -> dict[str, str]:
-    """Returns the fields of a header."""
-    pairs = (line.partition(":") for line in header.split("\n"))
-    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
-
-
-def _changes(fields: Mapping[str, str], language: str, *, has_plurals: bool) -> dict[str, str]:
+def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) -> dict[str, str]:
     """Returns the fields of a header that are missing or wrong."""
-    changes = {} if fields else {"MIME-Version": "1.0", "Content-Transfer-Encoding": "8bit"}
+    new = {} if fields else {"MIME-Version": "1.0", "Content-Transfer-Encoding": "8bit"}
     if base_language(fields.get("Language", "")) != base_language(language):
-        changes["Language"] = language.replace("-", "_")
+        new["Language"] = language.replace("-", "_")
     try:
         _forms(fields.get("Plural-Forms", ""))
     except ValueError:
         if has_plurals or "Plural-Forms" in fields:
             codes = (language.replace("-", "_").lower(), base_language(language))
             known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
-            changes["Plural-Forms"] = next(known, _OTHER_PLURALS)
-    return changes
+            new["Plural-Forms"] = next(known, _OTHER_PLURALS)
+    return new
 
 
 def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
@@ -226,42 +202,37 @@ class _Writer:
         """Returns the slot of a message. Of plural forms, only empty ones are written, unless all are."""
         fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
-        is_folded = any("\n" in old.raw.strip() for old in fields)
 
         def put(translations: Iterator[str]) -> None:
-            texts, keyword = [message.written(translations) for message in messages], "msgstr"
+            texts = [message.written(translations) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
                 singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)
-                texts, keyword = [texts[form not in singular] for form in forms], "msgstr[0]"
-            old_forms, missing, last = entry.forms, "", 0
+                texts = [texts[form not in singular] for form in forms]
+            missing, keyword = "", "msgstr" if len(messages) == 1 else "msgstr[0]"
             for number, text in enumerate(texts):
-                strings = self._quoted(text, keyword, is_folded)
-                if number not in old_forms:
+                strings = self._quoted(text, keyword)
+                if number not in entry.forms:
                     missing += f"{self._newline}msgstr[{number}] {strings}"
-                    continue
-                old = old_forms[number]
-                last = old.stop
-                if self._options.all or not old.text:
-                    self._changes[old.start, old.stop] = f" {strings}"
-            self._changes[last, last] = missing
-            for number, old in old_forms.items():
+                elif self._options.all or not entry.forms[number].text:
+                    self._changes[entry.forms[number][1:]] = f" {strings}"
+            end = max(form.stop for form in entry.forms.values())
+            self._changes[end, end] = missing
+            for number, old in entry.forms.items():
                 if number >= len(texts):
                     line = self._text.rindex("\n", 0, old.start)
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
-            if entry.flags_at is None:
-                self._changes[entry.start, entry.start] = f"#, fuzzy{self._newline}"
-            elif "fuzzy" not in entry.flags:
-                self._changes[entry.flags_at, entry.flags_at] = " fuzzy,"
+            if "fuzzy" not in entry.flags:
+                flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
+                self._changes[entry.flags_start, entry.flags_start] = flag
 
         return Slot([passage for message in messages for passage in message.passages], put)
 
-    def _quoted(self, text: str, keyword: str, is_folded: bool) -> str:
+    def _quoted(self, text: str, keyword: str) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""
         lines = [line.translate(_ESCAPES) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
         whole = "".join(lines)
-        fits = len(whole) + len(keyword) < _WIDTH or not self._is_wrapped
-        if (not is_folded and (fits or "\n" in text)) or (fits and len(lines) < 2):
+        if len(lines) < 2 and (len(whole) + len(keyword) < _WIDTH or not self._is_wrapped):
             return f'"{whole}"'
         if self._is_wrapped:
             lines = [part for line in lines for part in re.findall(rf".{{1,{_WIDTH - 1}}}(?: |$)|\S+ ?| +", line)]
@@ -269,22 +240,17 @@ class _Writer:
 
     def written(self, header: _Entry | None, fields: Mapping[str, str]) -> str:
         """Returns the file with the translations, and with changed fields in its header."""
-        changes = dict(self._changes)
-        if header:
-            old = header.fields["msgstr"]
-            changes[old.start, old.stop] = self._header(old.raw or ' ""', fields)
-        elif not "".join(changes.values()).isascii() or "Plural-Forms" in fields:
-            start = int(self._text.startswith("\ufeff"))
-            strings = self._header(' ""', fields)
-            changes[start, start] = self._newline.join(['msgid ""', f"msgstr{strings}", "", ""])
-        return spliced(self._text, changes)
-
-    def _header(self, raw: str, fields: Mapping[str, str]) -> str:
-        """Returns the strings of a header with other values of fields."""
+        changes, begin = dict(self._changes), int(self._text.startswith("\ufeff"))
+        old = header.fields["msgstr"] if header else _Field("", begin, begin)
+        raw = old.raw or ' ""'
         if fields and not raw.endswith((r'\n"', ' ""')):
             raw = raw[:-1] + r'\n"'
         for name, value in fields.items():
-            old = rf'(?<=["n]){name}:(?:(?!\\n)(?:[^"\\]|\\.|"\s*"))*'
-            raw, number = re.subn(old, f"{name}: {value}".replace("\\", r"\\"), raw, count=1)
-            raw += "" if number else f'{self._newline}"{name}: {value}\\n"'
-        return raw
+            field = rf'(?<=["n]){name}:(?:(?!\\n)(?:[^"\\]|\\.|"\s*"))*'
+            raw, count = re.subn(field, f"{name}: {value}".replace("\\", r"\\"), raw, count=1)
+            raw += "" if count else f'{self._newline}"{name}: {value}\\n"'
+        if header:
+            changes[old.start, old.stop] = raw
+        elif not "".join(changes.values()).isascii() or "Plural-Forms" in fields:
+            changes[begin, begin] = self._newline.join(['msgid ""', f"msgstr{raw}", "", ""])
+        return spliced(self._text, changes)

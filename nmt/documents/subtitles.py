@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape, unescape
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 import regex
@@ -62,9 +62,10 @@ _MARK = regex.compile(
     regex.MULTILINE,
 )
 _SIGN = re.compile("[-–—♪:：(（［【[]|>>|&gt;|<v")  # without one of these, a cue has no mark
-_START = re.compile(r"(?:\s|\{\\[^{}]*\}|♪)*")
+_START = re.compile(r"\A(?:\s|\{\\[^{}]*\}|♪)*")
 _AT_END = "♪" + "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _END_TAG = re.compile(r"</([a-zA-Z]\w*)>\Z")
+_LINE_BREAKS = re.compile(r"[ \t\r\n]+")
 
 
 class _Text(NamedTuple):
@@ -73,32 +74,27 @@ class _Text(NamedTuple):
     Attributes:
         start: where it begins in the file.
         raw: how the file writes it.
-        tag: what tags look like.
+        visible: its text on one line, without tags.
         begins: whether another speaker or place begins here, so that no sentence goes on.
         ends: whether a sentence ends here.
         is_sound: whether it is the description of a sound.
         is_alone: whether it is the whole cue.
-        repeated: the number of the text that it repeats.
+        original: the number of the text that it repeats, or its own.
     """
 
     start: int
     raw: str
-    tag: re.Pattern[str]
+    visible: str
     begins: bool
     ends: bool
     is_sound: bool
     is_alone: bool = False
-    repeated: int | None = None
+    original: int = 0
 
     @property
-    def text(self) -> str:
-        """The text on one line."""
-        return re.sub(r"[ \t\r\n]+", " ", self.raw)
-
-    @property
-    def visible(self) -> str:
-        """The text without tags. A line break counts as the space that the passage has there."""
-        return self.tag.sub(lambda tag: " " * ((tag[3] or "").lower() == "br"), self.text)
+    def line(self) -> str:
+        """How the file writes it, on one line."""
+        return _LINE_BREAKS.sub(" ", self.raw)
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -111,31 +107,32 @@ def read(data: bytes, options: ReadOptions) -> Document:
     encoding = page if page != "UTF-8" else ""
     file = decoded(data, options, encoding, may_have_nul=is_vtt)  # the standard of WebVTT allows it
     is_vtt = file.startswith("WEBVTT")
+    tag, html = (_TAG_OF_VTT, str) if is_vtt else (_TAG, partial(escape, quote=False))
     lines, starts = lines_of(file)
     if not (is_vtt or is_blank(file) or any(_TIMES.match(line) for line, _ in lines)):
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
     cues = [[(starts[i], starts[i] + len(lines[i][0])) for i in cue] for cue in _cues([line for line, _ in lines])]
-    texts = list(_texts(file, cues, _TAG_OF_VTT if is_vtt else _TAG))
-    groups = [(numbers, _CueGroup([texts[i] for i in numbers], has_entities=is_vtt)) for numbers in _groups(texts)]
-    passages = [passage for _, group in groups for passage in group.fragment.passages]
+    texts = list(_texts(file, cues, tag))
+    groups = _groups(texts)
 
     def write(translations: Sequence[str]) -> bytes:
-        rest, new, changes = iter(translations), dict[int, str](), dict[tuple[int, int], str]()
-        for numbers, group in groups:
-            new |= zip(numbers, group.translated(rest), strict=True)
+        new, changes = dict[int, str](), dict[tuple[int, int], str]()
+        for group, translation in zip(groups, translations, strict=True):
+            ends = list(accumulate(len(html(texts[i].visible)) + 1 for i in group))
+            fragment = _fragment([texts[i].line for i in group], tag, html)
+            new |= zip(group, _divided(fragment, translation, ends, str if is_vtt else unescape), strict=True)
         for i, text in enumerate(texts):
-            original = i if text.repeated is None else text.repeated
-            translation = new[original]
-            if translation != texts[original].text:
-                has_tags = original == i or text.tag.search(text.raw)
-                shown = translation if has_tags else text.tag.sub("", translation)
+            translation = new[text.original]
+            if translation != texts[text.original].line:
+                shown = translation if text.original == i or tag.search(text.raw) else tag.sub("", translation)
                 length = len(_TAG.sub("", shown))
                 is_wrapped = length > _WIDTH and (text.is_alone or "\n" in text.raw)
                 wrapped = filter(None, _cut(shown, [length / 2])) if is_wrapped else [shown]
                 changes[text.start, text.start + len(text.raw)] = (lines[0][1] or "\n").join(wrapped)
         return encoded(spliced(file, changes), data, encoding)
 
-    return Document(passages, write)
+    fragments = (_fragment([texts[i].line for i in group], tag, html) for group in groups)
+    return Document([passage for fragment in fragments for passage in fragment.passages], write)
 
 
 def _cues(lines: Sequence[str]) -> Iterator[range]:
@@ -155,24 +152,20 @@ def _cues(lines: Sequence[str]) -> Iterator[range]:
 def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern[str]) -> Iterator[_Text]:
     """Yields the texts of cues in order. Of each cue, the lines' beginnings and ends are given."""
     shown = [[" ".join(tag.sub("", file[slice(*line)]).split()) for line in cue] for cue in cues]
-    counts = [
-        max(count for count in range(min(len(before), len(cue)) + 1) if before[len(before) - count :] == cue[:count])
-        for before, cue in pairwise([[], *shown, []])
-    ]  # of the lines at the beginning of each cue that repeat the end of the one before
-    before: list[list[int]] = []  # the numbers of the texts in each line of the cue before
+    before: dict[str, Sequence[int]] = {}  # the numbers of the texts in each line of the cue before
     number = 0
     for i, cue in enumerate(cues):
-        rolls = any(counts[i : i + 2])
-        own: list[list[int]] = []
-        for line, (start, stop) in enumerate(cue if rolls else [(cue[0][0], cue[-1][1])]):
+        rolls = not {*shown[i]}.isdisjoint(chain(*shown[max(0, i - 1) : i], *shown[i + 1 : i + 2]))
+        own: dict[str, Sequence[int]] = {}
+        whole = [("", (cue[0][0], cue[-1][1]))]
+        for line, (start, stop) in zip(shown[i], cue, strict=True) if rolls else whole:
             texts = list(_of_speakers(file[start:stop], start, tag))
-            repeated = before[len(before) - counts[i] + line] if line < counts[i] else []
-            own.append(repeated if len(repeated) == len(texts) else [*range(number, number + len(texts))])
-            for text, original in zip(texts, own[-1], strict=True):
-                is_alone = not rolls and len(texts) == 1
-                yield text._replace(is_alone=is_alone, repeated=original if original < number else None)
+            repeated = before.get(line, ())
+            own[line] = repeated if len(repeated) == len(texts) else range(number, number + len(texts))
+            for text, original in zip(texts, own[line], strict=True):
+                yield text._replace(is_alone=not rolls and len(texts) == 1, original=original)
                 number += 1
-        before = own
+        before = own if rolls else {}
 
 
 def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]:
@@ -181,33 +174,32 @@ def _of_speakers(raw: str, offset: int, tag: re.Pattern[str]) -> Iterator[_Text]
     for mark in _MARK.finditer(raw) if _SIGN.search(raw) else ():
         if mark["dash"] and not has_dash:  # it is no speaker's
             continue
-        has_dash |= "-" in (mark["speaker"] or "").translate({0x2013: "-", 0x2014: "-"})
+        has_dash |= bool(re.search("[-–—]", mark["speaker"] or ""))
         spans.append((start, mark.start(), begins, False))
         if mark["sound"]:
             spans.append((*mark.span("sound"), True, True))
         start, begins = mark.end(), mark["dash"] is not None or mark["speaker"] is not None
     for begin, stop, is_new, is_sound in [*spans, (start, len(raw), begins, False)]:
-        before = _START.match(raw, begin, stop)
-        inner = before.end() if before else begin
+        inner = stop - len(_START.sub("", raw[begin:stop]))
         body = raw[inner:stop].rstrip(_AT_END)
         # An element that begins before the text ends behind it.
         while (end := _END_TAG.search(body[-99:])) and not re.search(rf"<{end[1]}[\s.>]", body):
             body = body[: -len(end[0])].rstrip(_AT_END)
-        text = _Text(offset + inner, body, tag, is_new or bool(re.search("[{♪]", raw[begin:inner])), True, is_sound)
-        if has_letters(unescape(text.visible)):
-            is_end = "♪" in raw[inner + len(body) : stop] or _SENTENCE_END.search(text.visible)
-            yield text._replace(ends=bool(is_end))
+        # A line break counts as the space that the passage has there.
+        visible = tag.sub(lambda tag: " " * ((tag[3] or "").lower() == "br"), _LINE_BREAKS.sub(" ", body))
+        if has_letters(unescape(visible)):
+            is_end = "♪" in raw[inner + len(body) : stop] or bool(_SENTENCE_END.search(visible))
+            is_new = is_new or bool(re.search("[{♪]", raw[begin:inner]))
+            yield _Text(offset + inner, body, visible, is_new, is_end, is_sound)
 
 
 def _groups(texts: Sequence[_Text]) -> list[list[int]]:
     """Returns the numbers of the texts that are translated together, in order."""
-    groups: list[list[int]] = []
-    sentence: list[int] = []  # the texts of the sentence that may go on
+    groups, sentence = list[list[int]](), list[int]()  # the texts of the sentence that may go on
     for i, text in enumerate(texts):
-        if text.repeated is not None:
+        if text.original != i:
             continue
-        goes_on = 0 < len(sentence) < _MOST_TEXTS and not texts[sentence[-1]].ends and not text.begins
-        if goes_on:
+        if 0 < len(sentence) < _MOST_TEXTS and not texts[sentence[-1]].ends and not text.begins:
             sentence.append(i)
         else:
             groups.append([i])
@@ -215,36 +207,26 @@ def _groups(texts: Sequence[_Text]) -> list[list[int]]:
     return groups
 
 
-class _CueGroup:
-    def __init__(self, texts: list[_Text], *, has_entities: bool) -> None:
-        self._texts = texts
-        self._escaped: Callable[[str], str] = str if has_entities else partial(escape, quote=False)
-        self._unescaped: Callable[[str], str] = str if has_entities else unescape
+def _fragment(lines: Iterable[str], tag: re.Pattern[str], html: Callable[[str], str]) -> Fragment:
+    """Returns texts as one. It is made when it is needed, because it takes much memory."""
+    content, start, text = list[Inline](), 0, " ".join(lines)
+    for mark in tag.finditer(text):
+        name = mark[3] or ""
+        kind: LeafKind = "break" if name.lower() == "br" else "close" if mark[2] else "open" if name else "mark"
+        content += [html(text[start : mark.start()]), Leaf(mark[0], kind=kind, key=name or mark[0][0])]
+        start = mark.end()
+    return Fragment(paired([*content, html(text[start:])]))
 
-    @property
-    def fragment(self) -> Fragment:
-        """The text of all texts. It is made when it is needed, because it takes much memory."""
-        content, start = list[Inline](), 0
-        text = " ".join(text.text for text in self._texts)
-        for tag in self._texts[0].tag.finditer(text):
-            name = tag[3]
-            is_break = (name or "").lower() == "br"
-            kind: LeafKind = "break" if is_break else "close" if tag[2] else "open" if name else "mark"
-            content += [self._escaped(text[start : tag.start()]), Leaf(tag[0], kind=kind, key=name or tag[0][0])]
-            start = tag.end()
-        return Fragment(paired([*content, self._escaped(text[start:])]))
 
-    def translated(self, translations: Iterator[str]) -> list[str]:
-        """Returns the next translation, divided in proportion to the lengths of the texts."""
-        translation = next(translations)
-        ends = list(accumulate(len(self._escaped(text.visible)) + 1 for text in self._texts))
-        scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
-        texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-        # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
-        joined = "\0".join(text.replace("\0", "") for text in texts)
-        content = flattened(self.fragment.translated(iter([joined])))
-        divided = "".join(self._unescaped(inline) if isinstance(inline, str) else inline.item for inline in content)
-        return [text.strip() for text in divided.split("\0")]
+def _divided(fragment: Fragment, translation: str, ends: Sequence[int], raw_of: Callable[[str], str]) -> list[str]:
+    """Returns a translation divided in proportion to the lengths of the texts, of which the ends are given."""
+    scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
+    texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
+    # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
+    joined = "\0".join(text.replace("\0", "") for text in texts)
+    content = flattened(fragment.translated(iter([joined])))
+    divided = "".join(raw_of(inline) if isinstance(inline, str) else inline.item for inline in content)
+    return [text.strip() for text in divided.split("\0")]
 
 
 def _cut(text: str, goals: Sequence[float]) -> list[str]:

@@ -1,5 +1,6 @@
 """Translates documents as one job: each different sentence once, and then the documents are written."""
 
+import json
 import os
 import sys
 import traceback
@@ -158,7 +159,7 @@ def translate(
     )
     is_resumable = check_files(inputs, first, options)
     job = TranslationJob(files.model, runtime, search, engine, languages, glossary, input="sentence")
-    rows = [(text, *(f"{start}-{stop}" for start, stop in kept)) for text, kept in sentences.keys]
+    rows = [(text, json.dumps(kept)) for text, kept in sentences.keys]
     source = Memory("the text of the documents", rows)
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         if records is None:

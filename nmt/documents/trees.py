@@ -51,10 +51,6 @@ class Place(NamedTuple):
 class XmlText:
     """A file in XML as text, of which parts can be changed.
 
-    Attributes:
-        text: of the file, with its byte order mark and its declaration.
-        places: where each element is.
-
     Raises:
         NmtError: as for `parsed`, or the encoding is not known.
     """
@@ -63,12 +59,10 @@ class XmlText:
         self.root = parsed(data, origin)
         self._encoding = marked_encoding(data) or self.root.getroottree().docinfo.encoding or "utf-8"
         try:
-            self.text = data.decode(self._encoding)
+            self.text = data.decode(self._encoding)  # with its byte order mark and its declaration
         except (UnicodeError, LookupError) as error:
             raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
-        self.places = dict(zip(self.root.iter("*"), self._in_order(), strict=True))
-
-    def _in_order(self) -> list[Place]:
+        self.changes: dict[tuple[int, int], str] = {}  # other text at places, given by their beginnings and ends
         places, opened = list[Place](), list[int]()
         for markup in _MARKUP.finditer(self.text):
             tag = markup[0]
@@ -78,20 +72,23 @@ class XmlText:
             elif not tag.startswith(("<!", "<?")):
                 opened += [len(places)] * (not tag.endswith("/>"))
                 places.append(Place(markup.start(), *[markup.end()] * 3))
-        return places
+        self.places = dict(zip(self.root.iter("*"), places, strict=True))
 
-    def changed(self, changes: Mapping[tuple[int, int], str]) -> bytes:
-        """Returns the file with other text at places, given by their beginnings and ends."""
-        return spliced(self.text, changes).encode(self._encoding, "xmlcharrefreplace")
+    def set(self, element: Element, attributes: Mapping[str, str | None]) -> None:
+        """Changes attributes, or takes away those that are None."""
+        place = self.places[element]
+        self.changes[place.start, place.inside] = tag_with(self.text[place.start : place.inside], attributes)
+
+    def changed(self) -> bytes:
+        """Returns the file with the changes."""
+        return spliced(self.text, self.changes).encode(self._encoding, "xmlcharrefreplace")
 
 
 def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
     """Returns a start tag with other values of attributes, or without those that are None."""
     for name, value in attributes.items():
-        old = re.search(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>$""", tag)
-        if old:
-            new = "" if value is None else f' {name}="{escape(value)}"'
-            tag = tag[: old.start()] + new + (old[0] if old[0].endswith(">") else "") + tag[old.end() :]
+        new = "" if value is None else f' {name}="{escape(value)}"'
+        tag = new.join(re.split(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|(?=\s*/?>$)""", tag, maxsplit=1))
     return tag
 
 

@@ -7,76 +7,68 @@ bytes of a file stay.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from html import escape, unescape
+from typing import Any, NamedTuple
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, flattened
-from nmt.documents.document import Document, ReadOptions
+from nmt.documents.content import Content, Ends, Group, Leaf, LeafKind, Slot, document_of, flattened
+from nmt.documents.document import Document, ReadOptions, spliced
 from nmt.documents.messages import grouped, parts, with_categories
-from nmt.documents.trees import Element, Place, XmlText, local_name, tag_with, text_only
+from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
 from nmt.text.words import is_blank
 
 _CONTAINERS = ("g", "mrk", "pc")
-# Elements that begin or end something, and the attribute of the end that names the beginning.
-_OPENING = {"bpt": "t", "bx": "x", "sc": "c", "sm": "m"}
-_CLOSING = {"ept": "t", "ex": "x", "ec": "c", "em": "m"}
+# Elements that begin or end something. The last letters of both are equal.
+_ENDS: dict[str, LeafKind] = {
+    **dict.fromkeys(("bpt", "bx", "sc", "sm"), "open"), **dict.fromkeys(("ept", "ex", "ec", "em"), "close"),
+}  # fmt: skip
 _TAG_OF_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _ITS_TRANSLATE = "{http://www.w3.org/2005/11/its}translate"
-# The identifier of a tag that may be repeated.
+# The identifier of a tag of XLIFF 2 that may be repeated.
 _REFERENCE = re.compile(
     r"""(?<=<)(?:\w+:)?(?:(?:pc|mrk|sc|sm)\s(?:[^>]*\s)?id|(?:ec|em)\s(?:[^>]*\s)?startRef)\s*=\s*["'][^"']*"""
 )
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
-_NO_ELEMENT = re.compile(r"(<!\[CDATA\[.*?\]\]>|<!--.*?-->|<\?.*?\?>)", re.DOTALL)
-# What stands for an element in the text of a segment. It is in no word, tag or address.
-_STAND_IN = "<\ufffc>"
+_TOKEN = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<other><!--.*?-->|<\?.*?\?>)|&[^;]*;|.", re.DOTALL)
+_NEW = ("new", "needs-translation")
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """Returns the units in a file."""
+    """Returns the units in a file: of XLIFF 2, its segments."""
     file = XmlText(data, options.name)
-    version = file.root.get("version", "")
-    if local_name(file.root) != "xliff" or version[:2] not in ("1.", "2."):
-        root = local_name(file.root)
+    root, version = local_name(file.root), file.root.get("version", "")
+    if root != "xliff" or version[:2] not in ("1.", "2."):
         other = f"XLIFF {version}" if root == "xliff" and version else f"the element {root}"
         raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0")
     skipped, slots = Counter[str](), list[Slot]()
-    changes: dict[tuple[int, int], str] = {}
     is_2 = version.startswith("2.")
     for unit in file.root.iter("{*}segment" if is_2 else "{*}trans-unit"):
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
-        else:
-            slots.append(_slot(file, unit, options, changes, is_2=is_2))
-            holder, name = file.root, "trgLang"
-            if not is_2:
-                holder, name = next(unit.iterancestors("{*}file"), None), "target-language"
-            if holder is not None and base_language(holder.get(name, "")) != base_language(options.target_lang):
-                place = file.places[holder]
-                language = {name: options.target_lang.replace("_", "-")}
-                changes[place.start, place.inside] = tag_with(file.text[place.start : place.inside], language)
-    return document_of(slots, lambda: file.changed(changes), skipped)
+            continue
+        slots.append(_slot(file, unit, options))
+        holder = file.root if is_2 else next(unit.iterancestors("{*}file"), file.root)
+        name = "trgLang" if is_2 else "target-language"
+        if base_language(holder.get(name, "")) != base_language(options.target_lang):
+            file.set(holder, {name: options.target_lang.replace("_", "-")})
+    return document_of(slots, file.changed, skipped)
 
 
 def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:
     source, target = unit.find("{*}source"), unit.find("{*}target")
     if source is None or not (len(source) or source.text):
         return "without a source"
-    if _is_kept(unit, inherits=True):
+    if _is_kept(unit):
         return "not to be translated"
     if translate_all:
         return None
-    if unit.get("approved") == "yes":
-        return "translated already"
     is_new = unit.get("state") == "initial" or (target is not None and target.get("state") in _NEW)
-    return None if is_new or any(_is_empty(segment) for segment in _segments(target)) else "translated already"
-
-
-_NEW = ("new", "needs-translation")
+    is_new |= any(map(_is_empty, _segments(target)))
+    return None if is_new and unit.get("approved") != "yes" else "translated already"
 
 
 def _segments(target: Element) -> list[Element]:
@@ -87,191 +79,157 @@ def _segments(target: Element) -> list[Element]:
 
 def _is_empty(target: Element | None) -> bool:
     """Returns whether a target, or a segment of one, has no content yet. Some tools write elements without text."""
-    if target is None or local_name(target) == "mrk":
-        return target is None or is_blank("".join(target.itertext()))
-    is_bare = all(local_name(child) in _CONTAINERS for child in target.iterdescendants("*"))
-    return is_bare and is_blank("".join(target.itertext()))
+    if target is None:
+        return True
+    inner = () if local_name(target) == "mrk" else target.iterdescendants("*")
+    return all(local_name(child) in _CONTAINERS for child in inner) and is_blank("".join(target.itertext()))
 
 
-def _is_kept(element: Element, *, inherits: bool = False) -> bool:
+def _is_kept(element: Element) -> bool:
     """Returns whether an element is not translated."""
-    for holder in (element, *(element.iterancestors() if inherits else ())):
-        value = holder.get("translate") or holder.get(_ITS_TRANSLATE)
-        if value:
-            return bool(value == "no")
-    return element.get("mtype") in ("protected", "x-its-translate-no")
+    holders = (element, *element.iterancestors())
+    values = (value for holder in holders if (value := holder.get("translate") or holder.get(_ITS_TRANSLATE)))
+    return element.get("mtype") in ("protected", "x-its-translate-no") or next(values, "") == "no"
 
 
-class _Segment:
-    """The content of an element: its text, with the elements in it."""
+class _Piece(NamedTuple):
+    """A character and how the file writes it, or a leaf. Step 1 begins an element with text, and -1 ends it."""
 
-    def __init__(self, file: XmlText, element: Element, options: ReadOptions) -> None:
-        self._file, self._options = file, options
-        self._is_exact = next((e.get(_SPACE) for e in (element, *element.iterancestors()) if e.get(_SPACE)), "")
-        # The decoded text, in which stand-ins are for elements, and where each of its characters is in the file.
-        self._text, self._places = list[str](), list[int]()
-        # By the places of stand-ins: what is written, and 1 at the beginning of an element with text, −1 at its end.
-        self._elements: dict[int, tuple[Leaf, int]] = {}
-        self._read(element)
-        self._places.append(file.places[element].end)
-        self.content = Content(self._content())
+    character: str
+    raw: str
+    leaf: Leaf | None = None
+    step: int = 0
 
-    def _read(self, element: Element) -> None:
-        place = self._file.places[element]
-        start = place.inside
-        children = list(element.iterchildren("*"))
-        for child in children:
-            inner = self._file.places[child]
-            if inner.start < start:  # in a marker that is not translated
-                continue
-            self._read_text(start, inner.start)
-            name, stop, words = local_name(child), inner.stop, ""
-            if _is_kept(child):
-                ends = (e for e in children if local_name(e) == "em" and e.get("startRef") == child.get("id"))
-                end = next(ends, child) if name == "sm" else child
-                stop = self._file.places[end].stop
-                words = unescape(re.sub("<[^>]*>", "", self._file.text[inner.inside : stop]))
-            if name in _CONTAINERS and not words and not is_blank("".join(child.itertext())):
-                self._add(Leaf(self._file.text[inner.start : inner.inside]), inner.start, inner.inside, 1)
-                self._read(child)
-                self._add(Leaf(self._file.text[inner.end : stop]), inner.end, stop, -1)
-            else:
-                item = self._file.text[inner.start : stop]
-                leaf = Leaf(item, escape(" ".join(words.split()))) if words else _leaf(child, name, item)
-                self._add(leaf, inner.start, stop)
-            start = stop
-        self._read_text(start, place.end)
 
-    def _read_text(self, start: int, stop: int) -> None:
-        for number, raw in enumerate(_NO_ELEMENT.split(self._file.text[start:stop])):
-            if number % 2 and not raw.startswith(_CDATA):
-                self._add(Leaf(raw), start, start + len(raw))
-            elif number % 2:
-                end = start + len(raw) - len(_CDATA_END)
-                self._add(Leaf(_CDATA), start, start + len(_CDATA), 1)
-                self._text += raw[len(_CDATA) : -len(_CDATA_END)]
-                self._places += range(start + len(_CDATA), end)
-                self._add(Leaf(_CDATA_END), end, start + len(raw), -1)
-            else:
-                for character in re.finditer(r"&[^;]*;|[\s\S]", raw):
-                    self._text.append(unescape(character[0]))
-                    self._places.append(start + character.start())
-            start += len(raw)
+def _markup(leaf: Leaf, step: int = 0) -> list[_Piece]:
+    """Returns what stands for an element in a text. It is in no word, tag or address."""
+    return [_Piece("<", leaf.item, leaf, step), _Piece("\ufffc", "")]
 
-    def _add(self, leaf: Leaf, start: int, stop: int, step: int = 0) -> None:
-        self._elements[len(self._text)] = leaf, step
-        self._text += _STAND_IN
-        self._places += [start, stop, stop]
 
-    def _content(self) -> list[Inline]:
-        text = "".join(self._text)
-        edges = {at for at, (_, step) in self._elements.items() if step}
-        leaves = dict[int, tuple[int, Leaf, int]]()
-        for start, stop, leaf in parts(text, self._options.protected):
-            if edges.isdisjoint(range(start, stop)):
-                item = self._file.text[self._places[start] : self._places[stop]]
-                leaves[start] = stop, replace(leaf, item=item, kind=self._kind(leaf)), 0
-        leaves |= {at: (at + len(_STAND_IN), *element) for at, element in self._elements.items()}
-        levels: list[tuple[Leaf, list[Inline]]] = [(Leaf(""), [])]  # the start of each element around, and its content
-        end = 0
+def _pieces(file: XmlText, element: Element) -> Iterator[_Piece]:
+    """Yields the content of an element."""
+    text, places, start = file.text, file.places, file.places[element].inside
+    for child in element.iterchildren("*"):
+        place, name, words = file.places[child], local_name(child), ""
+        if place.start < start:  # in a marker that is not translated
+            continue
+        yield from _of_text(text[start : place.start])
+        start = place.stop
+        if _is_kept(child):
+            ends = (places[end].stop for end in element.iterchildren("{*}em") if end.get("startRef") == child.get("id"))
+            start = next(ends, start) if name == "sm" else start
+            words = unescape(re.sub("<[^>]*>", "", text[place.inside : start]))
+        if name in _CONTAINERS and not words and not is_blank("".join(child.itertext())):
+            yield from _markup(Leaf(text[place.start : place.inside]), 1)
+            yield from _pieces(file, child)
+            yield from _markup(Leaf(text[place.end : start]), -1)
+        else:
+            item = text[place.start : start]
+            yield from _markup(Leaf(item, escape(" ".join(words.split()))) if words else _leaf(child, name, item))
+    yield from _of_text(text[start : places[element].end])
 
-        def add_text(stop: int) -> None:
-            opening, inlines = levels[-1]
-            if end < stop:  # HTML, spelt as in the file
-                raw = self._file.text[self._places[end] : self._places[stop]]
-                inlines.append(escape(text[end:stop], quote=False) if opening.item == _CDATA else raw)
 
-        for start, (stop, leaf, step) in sorted(leaves.items(), key=lambda pair: pair[0]):
-            if start < end:
-                continue
-            add_text(start)
-            end = stop
-            if step > 0:
-                levels.append((leaf, []))
-            elif step < 0:
-                opening, inner = levels.pop()
-                levels[-1][1].append(Group(Ends(opening, leaf), grouped(inner)))
-            else:
-                levels[-1][1].append(leaf)
-        add_text(len(text))
-        return grouped(levels[0][1])
-
-    def _kind(self, leaf: Leaf) -> LeafKind:
-        # Where spaces are not preserved, indented lines are for those who read the file.
-        is_layout = leaf.kind == "break" and re.search(r"\n[ \t]", leaf.item) and self._is_exact != "preserve"
-        return "space" if is_layout else leaf.kind
-
-    def written(self, translations: Iterator[str], *, has_unique_ids: bool) -> str:
-        """Returns the content of the target."""
-        written, is_cdata, numbers = "", False, Counter[str]()
-        for inline in flattened(self.content.translated(translations)):
-            if isinstance(inline, Leaf):
-                is_cdata = (is_cdata or inline.item == _CDATA) and inline.item != _CDATA_END
-                item = inline.item
-                numbers[item] += 1
-                if has_unique_ids and numbers[item] > 1:
-                    item = _REFERENCE.sub(rf"\g<0>-{numbers[item]}", item, count=1)
-                written += item
-            elif is_cdata:
-                written += text_only(unescape(inline)).replace("]]>", "]]]]><![CDATA[>")
-            else:
-                written += text_only(inline)
-        return with_categories(written, self._options)
+def _of_text(raw: str) -> Iterator[_Piece]:
+    """Yields text, comments and the like, and CDATA sections as elements."""
+    for token in _TOKEN.finditer(raw):
+        if token["cdata"] is not None:
+            yield from [*_markup(Leaf(_CDATA), 1), *map(_Piece, token["cdata"], token["cdata"])]
+            yield from _markup(Leaf(_CDATA_END), -1)
+        else:
+            yield from _markup(Leaf(token[0])) if token["other"] else [_Piece(unescape(token[0]) or " ", token[0])]
 
 
 def _leaf(element: Element, name: str, item: str) -> Leaf:
-    ends = _TAG_OF_ANGULAR.fullmatch(element.get("id", "")) if name == "x" else None
     if element.get("ctype") == "lb" or element.get("subType") == "xlf:lb" or element.get("equiv") == "LINE_BREAK":
         return Leaf(item, kind="break")
-    if ends:
-        return Leaf(item, kind="open" if ends[1] == "START" else "close", key=ends[2])
-    if name in _OPENING or name in _CLOSING:
-        number = element.get("rid") or element.get("startRef") or element.get("id")
-        kind: LeafKind = "open" if name in _OPENING else "close"
-        return Leaf(item, kind=kind, key=((_OPENING | _CLOSING)[name], number))
-    return Leaf(item)
+    if name == "x" and (tag := _TAG_OF_ANGULAR.fullmatch(element.get("id", ""))):
+        return Leaf(item, kind="open" if tag[1] == "START" else "close", key=tag[2])
+    number = element.get("rid") or element.get("startRef") or element.get("id")
+    return Leaf(item, kind=_ENDS[name], key=(name[-1], number)) if name in _ENDS else Leaf(item)
 
 
-def _slot(
-    file: XmlText, unit: Element, options: ReadOptions, changes: dict[tuple[int, int], str], *, is_2: bool
-) -> Slot:
-    """Returns the slot of a unit of XLIFF 1, or a segment of XLIFF 2. It notes in `changes` what is written."""
+def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
+    """Returns the content of an element: its text as HTML, with the elements in it."""
+    pieces = list(_pieces(file, element))
+    text = "".join(piece.character for piece in pieces)
+    is_exact = element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") == ["preserve"]
+    leaves: list[tuple[int, int, Any, int]] = [
+        (at, at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
+    ]
+    for start, stop, leaf in parts(text, options.protected):
+        if not any(piece.step for piece in pieces[start:stop]):
+            item = "".join(piece.raw for piece in pieces[start:stop])
+            # Where spaces are not preserved, indented lines are for those who read the file.
+            is_layout = leaf.kind == "break" and not is_exact and re.search(r"\n[ \t]", item)
+            leaves.append((start, stop, replace(leaf, item=item, kind="space" if is_layout else leaf.kind), 0))
+    levels: list[list[Any]] = [[]]  # the content of each element around, behind the leaf that begins it
+    end, is_cdata = 0, False
+    for start, stop, leaf, step in [*sorted(leaves, key=lambda each: each[0]), (len(text), 0, None, 0)]:
+        if start < end:
+            continue
+        raw = "".join(piece.raw for piece in pieces[end:start])
+        levels[-1] += filter(None, [escape(raw, quote=False) if is_cdata else raw])
+        end = stop
+        if step:
+            is_cdata = leaf.item == _CDATA
+        if step > 0:
+            levels.append([leaf])
+        elif step < 0:
+            opening, *inner = levels.pop()
+            levels[-1].append(Group(Ends(opening, leaf), grouped(inner)))
+        else:
+            levels[-1] += filter(None, [leaf])
+    return Content(grouped(levels[0]))
+
+
+def _written(content: Content, translations: Iterator[str], options: ReadOptions) -> str:
+    """Returns the content of a target."""
+    written, is_cdata, repeated = "", False, Counter[str]()
+    for inline in flattened(content.translated(translations)):
+        if isinstance(inline, str):
+            cdata = text_only(unescape(inline)).replace(_CDATA_END, f"]]{_CDATA_END}{_CDATA}>")
+            written += cdata if is_cdata else text_only(inline)
+            continue
+        is_cdata = (is_cdata or inline.item == _CDATA) and inline.item != _CDATA_END
+        repeated[inline.item] += 1
+        number = f"-{repeated[inline.item]}" if repeated[inline.item] > 1 else ""
+        written += _REFERENCE.sub(rf"\g<0>{number}", inline.item, count=1)
+    return with_categories(written, options)
+
+
+def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
+    """Returns the slot of a unit of XLIFF 1, or a segment of XLIFF 2."""
     text, places = file.text, file.places
-    source, target = unit.find("{*}source"), unit.find("{*}target")
-    segmented = None if is_2 else unit.find("{*}seg-source")
+    source, target, segmented = (unit.find(f"{{*}}{name}") for name in ("source", "target", "seg-source"))
     model = source if segmented is None else segmented
     is_new = options.all or (target is not None and target.get("state") in _NEW)
     old = {} if is_new else {mark.get("mid"): mark for mark in _segments(target) if not _is_empty(mark)}
-    # What stands in each segment: a translation that is there, or one that is made.
-    segments: list[tuple[Place, str | _Segment]] = []
+    # What stands in each segment: a translation that is there, or content that is translated.
+    segments: dict[tuple[int, int], str | Content] = {}
     for element in _segments(model):
         kept = places.get(old.get(element.get("mid"))) if element is not model else None
-        content = text[kept.inside : kept.end] if kept else _Segment(file, element, options)
-        segments.append((places[element], content))
+        content = text[kept.inside : kept.end] if kept else _content(file, element, options)
+        segments[places[element].inside - places[model].inside, places[element].end - places[model].inside] = content
 
     def put(translations: Iterator[str]) -> None:
-        content, start = "", places[model].inside
-        for place, segment in segments:
-            new = segment if isinstance(segment, str) else segment.written(translations, has_unique_ids=is_2)
-            content += f"{text[start : place.inside]}{new}"
-            start = place.end
-        content += text[start : places[model].end]
-        about: Mapping[str, str | None] = {"state": "translated", "subState": None} if is_2 else {"approved": None}
+        changes = {
+            span: content if isinstance(content, str) else _written(content, translations, options)
+            for span, content in segments.items()
+        }
+        start, inside, end, stop = places[model]
+        content = spliced(text[inside:end], changes)
+        is_2 = local_name(unit) == "segment"
+        file.set(unit, {"state": "translated", "subState": None} if is_2 else {"approved": None})
         state: dict[str, str | None] = {} if is_2 else {"state": "needs-review-translation", "state-qualifier": None}
-        around = places[unit]
-        changes[around.start, around.inside] = tag_with(text[around.start : around.inside], about)
-        name = re.split(r"[\s/>]", text[places[source].start + 1 : places[source].inside], maxsplit=1)[0]
-        name = re.sub(r"source$", "target", name)
+        name, indent = f"{source.prefix}:target" if source.prefix else "target", ""
         if target is None:
-            space = {"xml:space": source.get(_SPACE)} if source.get(_SPACE) else {}
-            stop = places[model].stop
-            indent = re.search(r"\s*\Z", text[max(around.inside, places[model].start - 1000) : places[model].start])
-            tag = tag_with(f"<{name}>", {**state, **space})
-            changes[stop, stop] = f"{indent[0] if indent else ''}{tag}{content}</{name}>"
+            tag = tag_with(f"<{name}>", {**state, "xml:space": source.get(_SPACE)})
+            before = text[places[unit].inside : start]
+            start, indent = stop, before[len(before.rstrip()) :]
         else:
-            place = places[target]
-            tag = tag_with(re.sub(r"\s*/>$", ">", text[place.start : place.inside]), state)
-            changes[place.start, place.stop] = f"{tag}{content}</{name}>"
+            start, inside, _, stop = places[target]
+            tag = tag_with(re.sub(r"\s*/>$", ">", text[start:inside]), state)
+        file.changes[start, stop] = f"{indent}{tag}{content}</{name}>"
 
-    made = [segment for _, segment in segments if isinstance(segment, _Segment)]
-    return Slot([passage for segment in made for passage in segment.content.passages], put)
+    contents = [content for content in segments.values() if isinstance(content, Content)]
+    return Slot([passage for content in contents for passage in content.passages], put)

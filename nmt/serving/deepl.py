@@ -31,25 +31,31 @@ _TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
 
 def _names(value: Any) -> Any:
     """Returns the names of elements in a text with commas, or in a list of such texts."""
-    values = value if isinstance(value, list) else [value]
-    parts = [text.split(",") if isinstance(text, str) else [text] for text in values if text is not None]
-    stripped = [name.strip() if isinstance(name, str) else name for part in parts for name in part]
-    return [name for name in stripped if name != ""]
+    texts = [text for text in (value if isinstance(value, list) else [value]) if text is not None]
+    if not all(isinstance(text, str) for text in texts):
+        return value
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 _Names = Annotated[list[Annotated[str, Field(pattern=r"^[^\s<>/]+$")]], BeforeValidator(_names)]
-_GlossaryId = Annotated[str | None, Field(description="The id of a glossary, which /v3/glossaries lists.")]
-DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+_Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
 
 
-class DeepLBody(BaseModel):
+class DeepLOptions(BaseModel):
+    """What DeepL's requests have in common. Fields that are not named here change nothing."""
+
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the text; it is identified if it is missing.")
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
+        "default", description="`more` and `less` are not supported."
+    )
+    glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
+
+
+class DeepLBody(DeepLOptions):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
-    text: Annotated[
-        list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text), Field(min_length=1)
-    ]
-    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
-    source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
+    text: _Texts = Field(min_length=1)
     split_sentences: Literal["0", "1", "nonewlines"] = Field(
         "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
     )
@@ -58,8 +64,6 @@ class DeepLBody(BaseModel):
     splitting_tags: _Names = Field([], description="Elements that end a text.")
     non_splitting_tags: _Names = Field([], description="Elements that end no text.")
     outline_detection: bool = Field(True, description="Whether elements with none of these names may end a text.")
-    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
-    glossary_id: _GlossaryId = None
     model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = Field(
         None, description="Changes nothing; the answer has it as `model_type_used`."
     )
@@ -67,16 +71,12 @@ class DeepLBody(BaseModel):
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 
-class DeepLDocumentBody(BaseModel):
+class DeepLDocumentBody(DeepLOptions):
     """A document, as DeepL has it. Fields that are not named here change nothing."""
 
     file: FileField
     filename: str | None = Field(None, description="The name of the document, if the file has another one.")
-    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
-    source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
     output_format: str | None = Field(None, description="The end of the document's name; there is no other choice.")
-    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
-    glossary_id: _GlossaryId = None
 
 
 class DeepLKeyBody(BaseModel):
@@ -135,14 +135,13 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     async def state(name: str, request: Request) -> dict[str, Any]:
         """Says how far the translation of a document is."""
         document = documents.get(await document_id(name, request))
-        progress: dict[str, Any] = {"status": "queued" if document.state == "waiting" else "translating"}
-        if document.state == "done":
-            progress = {"status": "done", "billed_characters": document.characters}
-        elif document.state == "failed":
-            progress = {"status": "error", "error_message": document.error}
-        elif document.state == "translating":
-            progress["seconds_remaining"] = document.seconds_remaining
-        return {"document_id": name, **progress}
+        progress: dict[str, dict[str, Any]] = {
+            "waiting": {"status": "queued"},
+            "translating": {"status": "translating", "seconds_remaining": document.seconds_remaining},
+            "done": {"status": "done", "billed_characters": document.characters},
+            "failed": {"status": "error", "error_message": document.error},
+        }
+        return {"document_id": name, **progress[document.state]}
 
     @router.post("/document/{name}/result", openapi_extra=described(DeepLKeyBody), **DOWNLOAD)
     async def result(name: str, request: Request) -> Response:
@@ -163,20 +162,18 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
     source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) if spaced else text for text in body.text]
     options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
-    source_lang, target_lang = body.source_lang or AUTO, body.target_lang
-    request = TranslateBody(
-        source=source, source_lang=source_lang, target_lang=target_lang, glossary=glossary, **options
-    )
+    options |= {"source_lang": body.source_lang or AUTO, "target_lang": body.target_lang, "glossary": glossary}
+    request = TranslateBody(source=source, **options)
     model_type = {"model_type_used": body.model_type.removeprefix("prefer_")} if body.model_type else {}
     answers = []
     for text, translation in zip(body.text, await service.translated(request, rules), strict=True):
-        detected = translation.detected.language if translation.detected else base_language(source_lang)
+        detected = translation.detected.language if translation.detected else base_language(options["source_lang"])
         answer = {"detected_source_language": detected.upper(), "text": translation.text(), **model_type}
         answers.append(answer | ({"billed_characters": len(text)} if body.show_billed_characters else {}))
     return {"translations": answers}
 
 
-def _checked_glossary(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> str | None:
+def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str, Any]) -> str | None:
     """Returns the name of the glossary of a request, if it has one; raises an error in the words of DeepL."""
     for side, name in enumerate(("source_lang", "target_lang")):
         language = getattr(body, name)

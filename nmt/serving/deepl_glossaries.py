@@ -35,13 +35,17 @@ def glossary_routes(service: Service) -> APIRouter:
     def tsv(name: str) -> str:
         return "\n".join(f"{term}\t{forms[0]}" for term, forms in service.glossaries[name].terms.items())
 
+    @router.get("/v3/glossaries/{id}")
     def multilingual(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
         if id not in names:
             raise HTTPException(404, f"there is no glossary {id!r:.60}; GET /v3/glossaries lists the glossaries")
         dictionaries = [pair | {"entry_count": len(service.glossaries[names[id]].terms)} for pair in pairs]
         return {"glossary_id": id, "name": names[id], "creation_time": started, "dictionaries": dictionaries}
 
+    @router.get("/v2/glossaries/{id}")
     def monolingual(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
         glossary = multilingual(id)
         if len(pairs) > 1:
             raise HTTPException(404, f"the glossary {id!r:.60} has several pairs of languages; use /v3/glossaries")
@@ -58,11 +62,6 @@ def glossary_routes(service: Service) -> APIRouter:
         """Lists the glossaries. It lists none if they have several pairs of languages."""
         return {"glossaries": [monolingual(id) for id in names if len(pairs) == 1]}
 
-    @router.get("/v2/glossaries/{id}")
-    async def monolingual_glossary(id: str) -> dict[str, Any]:
-        """Describes a glossary."""
-        return monolingual(id)
-
     terms: dict[int | str, dict[str, Any]] = {200: {"content": {_TSV: {"schema": {"type": "string"}}}}}
 
     @router.get("/v2/glossaries/{id}/entries", response_class=Response, responses=terms)
@@ -74,11 +73,6 @@ def glossary_routes(service: Service) -> APIRouter:
     async def glossaries() -> dict[str, Any]:
         """Lists the glossaries."""
         return {"glossaries": [multilingual(id) for id in names]}
-
-    @router.get("/v3/glossaries/{id}")
-    async def glossary(id: str) -> dict[str, Any]:
-        """Describes a glossary."""
-        return multilingual(id)
 
     @router.get("/v3/glossaries/{id}/entries")
     async def entries(id: str, source_lang: str, target_lang: str) -> dict[str, Any]:

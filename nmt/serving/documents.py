@@ -3,6 +3,7 @@
 import asyncio
 import math
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,7 +49,7 @@ class UploadedDocument:
         done: how many of them are translated.
         error: why the document cannot be translated.
         characters: of all different sentences.
-        pace: the seconds that a sentence takes, as far as known.
+        started: when its translation began, on a clock without a date.
     """
 
     name: str
@@ -58,12 +59,13 @@ class UploadedDocument:
     done: int = 0
     error: str | None = None
     characters: int = 0
-    pace: float = _PACE
+    started: float = 0.0
 
     @property
     def seconds_remaining(self) -> int:
         """How long the translation will take, rounded up."""
-        return math.ceil(self.pace * (self.sentences - self.done))
+        pace = (time.monotonic() - self.started) / self.done if self.done else _PACE
+        return math.ceil(pace * (self.sentences - self.done))
 
     def response(self) -> Response:
         """Returns the file for a download."""
@@ -82,7 +84,6 @@ class DocumentStore:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
         self._thread = asyncio.Lock()
-        self._pace = _PACE
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
     def add(
@@ -193,9 +194,7 @@ class DocumentStore:
         # Similar lengths are translated together.
         keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
         document.state, document.sentences = "translating", len(keys)
-        document.characters = sum(len(text) for text, _ in keys)
-        document.pace, clock = self._pace, asyncio.get_running_loop().time
-        started = clock()
+        document.characters, document.started = sum(len(text) for text, _ in keys), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
             units = [(Unit(text), [Sentence(0, text, kept)]) for text, kept in waiting]
@@ -207,7 +206,6 @@ class DocumentStore:
             for key, (ranked,) in zip(waiting, translations, strict=True):
                 sentences.translate(key, ranked[0])
             document.done += len(waiting)
-            self._pace = document.pace = (clock() - started) / document.done
         return await self._in_thread(partial(sentences.written, parsed))
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

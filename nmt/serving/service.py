@@ -213,37 +213,27 @@ class Service:
             rules: for elements of markup.
         """
         sources = [body.source] if isinstance(body.source, str) else body.source
-        constraints = tuple(body.constraints)
-        phrases = [[phrase] if isinstance(phrase, str) else phrase for phrase in constraints]
-        check_text([*sources, body.prefix, *chain.from_iterable(phrases)], self.config)
+        common = Unit("", body.markup, body.prefix, tuple(body.constraints), rules=rules)
+        check_text([*sources, body.prefix, *chain.from_iterable(common.alternatives)], self.config)
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        is_plain = body.markup is None and not body.prefix and not body.constraints
-        units = [
-            Unit(
-                source,
-                "icu" if is_plain and is_icu(source) else body.markup,
-                prefix=body.prefix,
-                constraints=constraints,
-                rules=rules,
-                lang="" if body.source_lang == AUTO else body.source_lang or "",
-            )
-            for source in sources
-        ]
+        common = replace(common, lang="" if body.source_lang == AUTO else body.source_lang or "")
+        units = [replace(common, source=source) for source in sources]
+        if not (body.markup or body.prefix or body.constraints):
+            units = [replace(unit, markup="icu") if is_icu(unit.source) else unit for unit in units]
         await _in_thread_if_long(sources, lambda: [unit.content for unit in units])  # raises what is wrong with markup
-        detected: list[schema.Detection | None] = [None] * len(units)
+        chosen: Sequence[tuple[schema.Detection | None, ModelPath]]
         if body.source_lang == AUTO and body.model is None:
-            likeliest = await self.likeliest(["\n".join(unit.lines) for unit in units], body.target_lang)
-            detected, paths = [language for language, _ in likeliest], [path for _, path in likeliest]
+            chosen = await self.likeliest(["\n".join(unit.lines) for unit in units], body.target_lang)
         else:
-            paths = [self.path(body.model, body.source_lang, body.target_lang)] * len(units)
+            chosen = [(None, self.path(body.model, body.source_lang, body.target_lang))] * len(units)
         texts: dict[int, TranslatedText] = {}
-        for path in dict.fromkeys(paths):
-            indices = [i for i, other in enumerate(paths) if other == path]
+        for path in dict.fromkeys(path for _, path in chosen):
+            indices = [i for i, (_, other) in enumerate(chosen) if other == path]
             along = await self._translated_along(path, [units[i] for i in indices], body, fitted(search, path))
             for i, (sentences, translations) in zip(indices, along, strict=True):
-                texts[i] = TranslatedText(units[i], sentences, translations, path, detected[i])
+                texts[i] = TranslatedText(units[i], sentences, translations, path, chosen[i][0])
         return [texts[i] for i in range(len(units))]
 
     def _model(self, name: str | None) -> ServedModel:
@@ -323,8 +313,8 @@ class Service:
                 for sentence in encoded
             ]
             results = await self.scheduler.run(items)
-            by_key = {sentence.key: ranked for sentence, ranked in zip(encoded, results, strict=True)}
-            together = partial(by_sentence, model.codec, units, by_key, aligned=options.alignments)
+            ranked = zip(encoded, results, strict=True)
+            together = partial(by_sentence, model.codec, units, ranked, aligned=options.alignments)
             translations = await _in_thread_if_long(texts, together)
         return translations
 
@@ -360,7 +350,7 @@ class Service:
         operation = Operation(workers.alternatives, model.name, (body.count, search))
         (translations,) = await self.scheduler.run([Item(operation, sentence, sentence.width * body.count, False)])
         listed = [_alternative(model.codec, sentence, translation) for translation in translations]
-        ((kept,),) = by_sentence(model.codec, units, {sentence.key: translations}, aligned=False)
+        ((kept,),) = by_sentence(model.codec, units, [(sentence, translations)], aligned=False)
         for alternative, translation in zip(listed, kept, strict=True):
             alternative.text = translation.text
         # Several pieces can begin the same word. A piece that is only a space begins none.

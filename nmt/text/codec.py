@@ -99,6 +99,14 @@ class TextConfig(Config):
         return [Direction(*direction.split()) for direction in self.directions]
 
     @property
+    def in_words(self) -> str:
+        """The languages, such as `en -> de` or `de, en, fr in 4 directions`."""
+        if not self.languages:
+            return f"{self.source_lang} -> {self.target_lang}"
+        count = len(self.directions)
+        return listed(self.languages) + (f" in {console.counted(count, 'direction')}" if count else "")
+
+    @property
     def given_tokens(self) -> int:
         """The number of tokens at the beginning of each target that are given, and not predicted."""
         return int(bool(self.languages) and self.placement != "target_on_source")

@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
 
+import regex
+
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import MarkedText, Token
 from nmt.text.words import AlignedWords
 
-_BRANCHING = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|selectordinal|select)\s*,")
-_ARGUMENT = re.compile(
-    r"\{\s*[\w.-]+\s*(?:,\s*(?P<kind>plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+)?|,[^{}]*|(?=\}))"
-)
-_SELECTOR = re.compile(r"\s*(?P<name>=\d+|[^\s{}=#,']+)\s*\{")
+_BRANCHING = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+)?")
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=#,']+)\s*\{")
 _END = re.compile(r"\s*\}")
-_PART = re.compile(r"(?P<kept>'[{}#<>|](?:[^']|'')*+(?:'|\Z))|(?P<text>(?:''|'(?![{}#<>|])|[^'{}#])++)|[{}#]")
+_QUOTED = r"'[{}#<>|](?:[^']|'')*+(?:'|\Z)"
+# Braces and what is in them, to the end of the text if they are not closed
+_BRACES = regex.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
+_PART = re.compile(rf"{_QUOTED}|(?P<text>(?:''|'(?![{{}}#<>|])|[^'{{}}#])++)|[{{}}#]")
 _TWICE = "&#39;"
-_DEEPEST = 20  # branches in branches
+_DEEPEST = 5  # branches in branches; those of plurals are copied at each level
 # The plural categories of languages beside `other`, from CLDR 48; most of the others have `one`.
 _CATEGORIES = {
     "bo id ig ja jv km ko lo ms my su th to vi wo yo yue zh": "",
@@ -95,77 +97,41 @@ def _categories(lang: str) -> list[str]:
     return next((names for langs, names in _CATEGORIES.items() if base in langs.split()), "one").split()
 
 
-def _kept(raw: str) -> Token:
-    return Token("leaf", f"<{escape(raw)}>", text=raw)
-
-
 def as_html(raw: str) -> str:
     """Returns text of a message as HTML, as `IcuText.written` reads it."""
     return escape(raw, quote=False).replace("''", _TWICE)
 
 
 def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[str | Token], int]:
-    """Returns the skeleton and the tokens of a message.
+    """Returns the skeleton and the tokens of a message that begins here.
 
     Also returns where it ends: at a brace that closes its branch, or at the end of the text.
-
-    Raises:
-        ValueError: an argument in a branch cannot be understood.
     """
-    if depth > _DEEPEST:
-        raise ValueError
     pieces, position = list[str | Token](), start
-    while part := _PART.match(text, position):
-        if part[0] == "}" and depth:
-            break
-        position = part.end()
-        if part[0] == "{":
-            try:
-                inner, position = _argument(text, part.start(), added, depth)
-            except ValueError:
-                if depth:
-                    raise
-                position = _closed(text, part.start())
-                raw = text[part.start() : position]
-                inner = [raw if _BRANCHING.search(raw) else _kept(raw)]
-            pieces += inner
+    while (part := _PART.match(text, position)) and not (depth and part[0] == "}"):
+        position = (_BRACES.match(text, position) or part).end()
+        raw = text[part.start() : position]
+        if branching := _BRANCHING.match(raw):
+            pieces += _argument(raw, branching, added, depth) or [raw]
+        elif part["text"]:
+            pieces.append(Token("text", as_html(raw), text=raw))
         else:
-            pieces.append(Token("text", as_html(part[0]), text=part[0]) if part["text"] else _kept(part[0]))
+            pieces.append(Token("leaf", f"<{escape(raw)}>", text=raw))
     return pieces, position
 
 
-def _argument(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[str | Token], int]:
-    """Returns the pieces of the argument that begins here, and where it ends."""
-    argument = _ARGUMENT.match(text, start)
-    if not argument:
-        raise ValueError
-    if not argument["kind"]:
-        end = _closed(text, start)
-        return [_kept(text[start:end])], end
-    branches, position = list[tuple[str, str, list[str | Token]]](), argument.end()
-    while selector := _SELECTOR.match(text, position):
-        branch, end = _message(text, selector.end(), added, depth + 1)
-        branches.append((selector["name"], selector[0], branch))
+def _argument(raw: str, branching: re.Match[str], added: Sequence[str], depth: int) -> list[str | Token]:
+    """Returns the pieces of an argument that branches; none if it cannot be understood."""
+    branches, position = dict[str, list[str | Token]](), branching.end()
+    while depth < _DEEPEST and (selector := _SELECTOR.match(raw, position)) and selector[1] not in branches:
+        branch, end = _message(raw, selector.end(), added, depth + 1)
+        branches[selector[1]] = [selector[0], *branch, "}"]
         position = end + 1
-    closing = _END.match(text, position)
-    if not branches or not closing:
-        raise ValueError
-    names = [name for name, _, _ in branches]
-    pieces: list[str | Token] = [argument[0]]
-    for name, opening, branch in branches:
-        is_copied = name == "other" and argument["kind"] == "plural"
-        copies = [category for category in added if category not in names] if is_copied else []
-        for selected in (*copies, name):
-            pieces += [opening.replace(name, selected), *branch, "}"]
-    return [*pieces, closing[0]], closing.end()
-
-
-def _closed(text: str, start: int) -> int:
-    """Returns where the brace that opens here is closed, or the end of the text."""
-    depth, position = 0, start
-    while part := _PART.match(text, position):
-        position = part.end()
-        depth += (part[0] == "{") - (part[0] == "}")
-        if not depth:
-            break
-    return position
+    if not branches or not _END.fullmatch(raw, position):
+        return []
+    pieces: list[str | Token] = [branching[0]]
+    for name, (opening, *branch) in branches.items():
+        is_copied = name == "other" and branching[1] == "plural"
+        for category in [*(category for category in added if is_copied and category not in branches), name]:
+            pieces += [str(opening).replace(name, category), *branch]
+    return [*pieces, raw[position:]]

@@ -6,10 +6,10 @@ reaches to the end, and what is in a script, a title or a textarea is no markup.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -23,19 +23,12 @@ _PROTECTED = Protected()
 
 
 class ElementRules(NamedTuple):
-    """What a user wants of elements, by their names.
+    """What a user wants of elements, by their names."""
 
-    Attributes:
-        kept: elements that stay as they are.
-        splitting: elements that end a text.
-        non_splitting: elements that are part of the text around them.
-        is_automatic: whether elements without a rule may end a text.
-    """
-
-    kept: frozenset[str] = frozenset()
-    splitting: frozenset[str] = frozenset()
-    non_splitting: frozenset[str] = frozenset()
-    is_automatic: bool = True
+    kept: frozenset[str] = frozenset()  # stay as they are
+    splitting: frozenset[str] = frozenset()  # end a text
+    non_splitting: frozenset[str] = frozenset()  # are part of the text around them
+    is_automatic: bool = True  # whether elements without a rule may end a text
 
 
 NO_RULES = ElementRules()
@@ -47,9 +40,8 @@ def _names(names: str) -> frozenset[str]:
 
 _VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _UNTRANSLATED = _names("code kbd math pre samp script style svg var")
-# Elements whose content is text without markup, and those of them whose text is translated.
-_LITERAL = _names("iframe noembed noframes plaintext script style textarea title xmp")
-_TRANSLATED_LITERAL = _names("textarea title")
+# Elements whose content is text without markup, which is not translated.
+_LITERAL = "iframe|noembed|noframes|plaintext|script|style|xmp"
 _ENDS_PARAGRAPH = (
     "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 h2 h3 "
     "h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
@@ -79,10 +71,13 @@ _PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
 _VALUE = "|".join(rf"{q}[^{q}<]*+(?:(?:{_PROGRAM}|<)[^{q}<]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 _ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"
 _ATTRIBUTE_OR_PROGRAM = re.compile(f"{_PROGRAM}|{_ATTRIBUTE}", re.DOTALL | re.ASCII)
-_TAG = rf"[^\s/>]*+)(?P<attributes>(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+)(?P<empty>/?)(?P<last>>|\Z)"
+_ATTRIBUTES = rf"(?:\s|/(?!>)|{_PROGRAM}|{_ATTRIBUTE})*+"
+_TAG = rf"[^\s/>]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
-    rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
+    rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
+    rf"|<(?P<literal>{_LITERAL})(?=[\s>]){_ATTRIBUTES}>.*?(?:</(?P=literal)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
+    rf"|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
 _QUOTED = r"""\"[^\"]*+\"|'[^']*+'"""
@@ -96,6 +91,7 @@ _IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
 # Characters that no space separates from the word before them, or behind them.
 _CLOSING, _OPENING = ".,;:!?…)]}»”’'/-–_%", "([{«“„‘¿¡/-–_@#"
 _SPACES = " \t\n\r\f\v"
+_EDGES = re.compile(rf"(^[{_SPACES}]+|[{_SPACES}]+$)")
 # Each change between words in an element and others may close and open all elements around it again.
 _DEEPEST = 100
 
@@ -122,26 +118,14 @@ def parse(
     tokens = _nested(text, lang, rules.kept, is_html=is_html)
     are_blocks = _are_blocks(tokens, rules, is_html=is_html)
     parts: list[str | MarkedText] = []
-    for is_block, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
+    for _, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
-        if is_block or not any(map(_has_text, group)):
-            parts.append("".join(token.raw for token in group))
-            continue
         if is_html and any(token.name == "br" for token in group):
             group = _with_lines(group)
-        depth = 1
-        for token in group:
-            depth += (token.kind == "start") - (token.kind == "end")
-            if depth + (token.kind == "leaf") > _DEEPEST:
-                raise NmtError(
-                    f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
-                    f"out the markup"
-                )
-        for tokens_of_text in _apart(group, rules):
-            marked = MarkedText(list(_with_protected(tokens_of_text)))
-            parts.append(
-                marked if any(map(_has_text, marked.tokens)) else "".join(token.raw for token in marked.tokens)
-            )
+        for part in _apart(group, rules) if any(map(_has_text, group)) else [group]:
+            marked = MarkedText(list(_with_protected(part)))
+            is_text = any(map(_has_text, marked.tokens))
+            parts.append(marked if is_text else "".join(token.raw for token in marked.tokens))
     return parts
 
 
@@ -161,8 +145,6 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
             return raw
         old = _attributes(tag["attributes"])
         new = {name: value for name, value in change(tag["name"].lower(), old).items() if old.get(name) != value}
-        if not new:
-            return raw
 
         def changed(match: re.Match[str]) -> str:
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
@@ -171,7 +153,7 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
             return match[0] if value is None else f"{name}{equals or '='}{quote}{escape(value)}{quote}"
 
         start, stop = tag.span("attributes")
-        attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"])
+        attributes = _ATTRIBUTE_OR_PROGRAM.sub(changed, tag["attributes"]) if new else tag["attributes"]
         added = "".join(f' {name}="{escape(value)}"' for name, value in new.items())
         return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
 
@@ -196,7 +178,7 @@ def _has_text(token: Token) -> bool:
     return token.kind == "text" and not is_blank(token.words)
 
 
-def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
+def _scanned(text: str, lang: str, kept: Container[str], *, is_html: bool) -> Iterator[Token]:
     """Yields the tokens of a text, whose tags may not be nested."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
     pattern = _HTML if is_html else _XML
@@ -204,46 +186,37 @@ def _scanned(text: str, lang: str, *, is_html: bool) -> Iterator[Token]:
         if match.start() > start:
             yield Token("text", text[start : match.start()])
         if (token := known.get(match[0])) is None:
-            token = known[match[0]] = _markup(match, lang, is_html=is_html)
+            token = known[match[0]] = _markup(match, lang, kept, is_html=is_html)
+        yield token
         start = match.end()
-        if not is_html or token.kind != "start" or token.name not in _LITERAL:
-            yield token
-            continue
-        end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
-        stop = end.start() if end else len(text)
-        if token.name in _TRANSLATED_LITERAL:
-            yield token
-            is_text = token.name == "title"
-            lines = [text[start:stop]] if is_text else re.split(r"(\r\n|\r|\n)", text[start:stop])
-            for i, line in enumerate(lines):
+        if is_html and token.kind == "start" and token.name in ("textarea", "title"):  # which have no markup inside
+            end = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(text, start)
+            stop = end.start() if end else len(text)
+            lines = r"(\r\n|\r|\n)" if token.name == "textarea" else "(?!)"
+            for i, line in enumerate(re.split(lines, text[start:stop])):
                 if line:
                     yield Token("leaf", line, "br") if i % 2 else Token("text", line)
             start = stop
-        else:
-            start = text.find(">", stop) + 1 or len(text)
-            yield Token("leaf", text[match.start() : start])
     if start < len(text):
         yield Token("text", text[start:])
 
 
-def _markup(match: re.Match[str], lang: str, *, is_html: bool) -> Token:
+def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: bool) -> Token:
     """Returns the token of a tag, a comment or the like."""
     raw, name = match[0], match["name"] or ""
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
-        is_text = raw.startswith("<![CDATA[") and not is_html
-        return Token("leaf", raw, text=_line(raw[9:-3]) if is_text else "")
+        return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
     values = _attributes(match["attributes"])
-    is_kept = is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
+    is_kept = name in kept or values.get("translate", "").lower() == "no"
+    is_kept |= is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
     language = values.get("lang") or values.get("xml:lang")
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
         is_kept |= base_language(language) != base_language(lang)
     is_empty = match["empty"] or (is_html and name in _VOID)
-    return Token(
-        "leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate", "").lower() == "no"
-    )
+    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept)
 
 
 def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -> list[Token]:
@@ -252,8 +225,7 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
         text = text.replace("\0", "\ufffd")  # as the HTML standard says
     else:
         # A fragment may have several elements, and text, at the top. Nothing is loaded that a DOCTYPE names.
-        start = match.end() if (match := _PROLOG.match(text)) else 0
-        inside = f"{text[:start]}<x>{text[start:]}</x>"
+        inside = _PROLOG.sub(r"\g<0><x>", text, count=1) + "</x>"
         try:
             expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
         except expat.ExpatError as error:
@@ -263,40 +235,35 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
     unclosed: list[int] = []  # the start tags of elements
     depths = defaultdict[str, list[int]](list)  # the numbers of elements in `unclosed`, by their names
 
-    def close(end: Token | None) -> None:
-        start = unclosed.pop()
-        depths[tokens[start].name].pop()
-        tokens.extend([end] if end else [])
-        if tokens[start].is_kept:
-            words = "".join(token.words for token in tokens[start:])
-            whole = "".join(token.raw for token in tokens[start:])
-            tokens[start:] = [Token("leaf", whole, tokens[start].name, _line(words), is_kept=True)]
-        elif not end:
-            tokens[start] = tokens[start]._replace(kind="leaf")
-        elif start == len(tokens) - 2:
-            tokens[start:] = [tokens[start]._replace(kind="leaf", raw=tokens[start].raw + end.raw)]
+    def close(depth: int, end: Token | None = None) -> None:
+        """Closes the elements down to a depth, and the last of them with its end tag."""
+        while len(unclosed) > depth:
+            start = unclosed.pop()
+            opening = tokens[start]
+            depths[opening.name].pop()
+            has_end = end is not None and len(unclosed) == depth
+            tokens.extend([end] if end and has_end else [])
+            if opening.is_kept or (has_end and start == len(tokens) - 2):
+                whole = "".join(token.raw for token in tokens[start:])
+                words = "".join(token.words for token in tokens[start:])
+                tokens[start:] = [opening._replace(kind="leaf", raw=whole, text=_line(words))]
+            elif not has_end:
+                tokens[start] = opening._replace(kind="leaf")
 
-    for token in _scanned(text, lang, is_html=is_html):
+    for token in _scanned(text, lang, kept, is_html=is_html):
         name = token.name
-        if name in kept and token.kind != "end":
-            token = token._replace(is_kept=True)
         if token.kind == "end" and depths[name]:
-            while len(unclosed) - 1 > depths[name][-1]:
-                close(None)
-            close(token)
+            close(depths[name][-1], token)
             continue
         if is_html and name in _ENDS and token.kind != "end":
             ended, stops = _ENDS[name]
             barrier = max((depths[stop][-1] for stop in stops if depths[stop]), default=-1)
-            first = min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed))
-            while len(unclosed) > first:
-                close(None)
+            close(min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed)))
         tokens.append(token._replace(kind="leaf") if token.kind == "end" else token)
         if token.kind == "start":
             depths[name].append(len(unclosed))
             unclosed.append(len(tokens) - 1)
-    while unclosed:
-        close(None)
+    close(0)
     return tokens
 
 
@@ -307,14 +274,14 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
         around.append(unclosed.pop() if token.kind == "end" else unclosed[-1])
         if token.kind == "start":
             unclosed.append(i)
-    starts = [i for i, token in enumerate(tokens) if token.kind == "start"]
     names = ((BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
-    blocks = {i for i in starts if tokens[i].name in names}
+    blocks = {i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names}
     if rules.is_automatic and not is_html:
         with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
-        for i in starts:  # an element in an element with text counts as one, and so does one that ends no text
-            with_text |= {i} if around[i] in with_text or tokens[i].name in rules.non_splitting else set()
-        blocks |= {i for i in starts if around[i] not in with_text and tokens[i].name not in rules.non_splitting}
+        for i, token in enumerate(tokens):
+            if token.kind == "start":  # an element in one with text counts as one, and so does one that ends no text
+                is_inline = around[i] in with_text or token.name in rules.non_splitting
+                (with_text if is_inline else blocks).add(i)
     for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
         if i in blocks or (token.kind == "leaf" and token.name in names and token.name != "br"):
             blocks.add(around[i])
@@ -325,26 +292,19 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
     ]
 
 
-def _with_lines(tokens: Sequence[Token]) -> list[Token]:
+def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
+    pieces = [
+        token._replace(raw=raw)
+        for token in tokens
+        for raw in (_EDGES.split(token.raw) if token.kind == "text" else [token.raw])
+        if raw
+    ]
     lines: list[Token] = []
-    for token in tokens:
-        if token.kind == "leaf" and token.name == "br":
-            raw = token.raw
-            if lines and lines[-1].kind == "text":
-                before = lines.pop().raw
-                text = before.rstrip(_SPACES)
-                lines += [Token("text", text)] if text else []
-                raw = before[len(text) :] + raw
-            if lines and lines[-1].name == "br":
-                raw = lines.pop().raw + raw
-            lines.append(Token("leaf", raw, "br", "\n"))
-        elif token.kind == "text" and lines and lines[-1].name == "br":
-            text = token.raw.lstrip(_SPACES)
-            lines[-1] = lines[-1]._replace(raw=lines[-1].raw + token.raw[: len(token.raw) - len(text)])
-            lines += [Token("text", text)] if text else []
-        else:
-            lines.append(token)
+    for is_edge, run in groupby(pieces, lambda piece: piece.name == "br" or not piece.raw.strip(_SPACES)):
+        edge = list(run)
+        is_line = is_edge and any(piece.name == "br" for piece in edge)
+        lines += [Token("leaf", "".join(piece.raw for piece in edge), "br", "\n")] if is_line else edge
     return lines
 
 
@@ -354,58 +314,56 @@ def _apart(tokens: Sequence[Token], rules: ElementRules) -> list[list[Token]]:
     If all words are in elements, each of these is a text of its own.
     """
     depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
+    if _DEEPEST in depths:
+        raise NmtError(
+            f"{tokens[depths.index(_DEEPEST)].raw:.40} is in {_DEEPEST} elements around the same text; nest fewer "
+            f"elements, or leave out the markup"
+        )
     is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in tokens)
     is_whole |= any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
+    cuts = {
+        max((n for n in range(i, j) if tokens[n].raw.startswith("</")), default=i) + 1  # behind the last end tag
+        for i, j in pairwise(i for i, token in enumerate(tokens) if token.words)
+        if _separates(tokens[i : j + 1])
+    }
     texts: list[list[Token]] = [[]]
-    edge: list[Token] = []  # the markup behind the last word
-    last = Token("text", "")
     for i, token in enumerate(tokens):
-        if not token.words:
-            edge.append(token)
-            continue
-        if _separates(edge, last, token):
-            ends = [n for n, tag in enumerate(edge, 1) if tag.kind == "end" or tag.raw.startswith("</")]
-            behind = max(ends, default=0)
-            at_top = depths[i - len(edge) + behind - 1] == 0
-            texts[-1] += edge[:behind]
-            if is_whole or not at_top:
-                texts[-1].append(GAP)
-            else:
-                texts.append([])
-            edge = edge[behind:]
-        texts[-1] += [*edge, token]
-        edge, last = [], token
-    texts[-1] += edge
+        if i in cuts and (is_whole or depths[i - 1]):
+            texts[-1].append(GAP)
+        elif i in cuts:
+            texts.append([])
+        texts[-1].append(token)
     return texts
 
 
-def _separates(edge: Sequence[Token], before: Token, behind: Token) -> bool:
+def _separates(tokens: Sequence[Token]) -> bool:
     """Returns whether the markup between two parts of a text separates words, although there is no space."""
-    left, right = before.words[-1:], behind.words[:1]
-    if not left or left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
+    left, right = tokens[0].words[-1], tokens[-1].words[0]
+    if left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
         return False
     begins = right.isupper() and (left.islower() or left in ".:;!?…")
-    has_end = before.kind == "leaf" and (begins or not _IN_WORD.fullmatch(before.name))
-    for token in edge:
-        if _IN_WORD.fullmatch(token.name) and not begins:
+    has_end = False
+    for i, token in enumerate(tokens):
+        if token.kind == "text" or (not begins and _IN_WORD.fullmatch(token.name)):
             continue
-        if token.kind == "end" or token.raw.startswith("</"):
+        if i == 0 or token.raw.startswith("</"):
             has_end = True
-        elif has_end or (token.kind == "leaf" and (token.raw.endswith("/>") or token.name in _VOID)):
+        elif has_end or (token.kind == "leaf" and not token.words and (token.raw[-2:] == "/>" or token.name in _VOID)):
             return True
-    return has_end and behind.kind == "leaf" and (begins or not _IN_WORD.fullmatch(behind.name))
+    return False
 
 
-def _with_protected(tokens: Sequence[Token]) -> Iterator[Token]:
+def _with_protected(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yields the tokens of a text, in which each protected word is a leaf."""
     for token in tokens:
         spans = _PROTECTED.spans(token.words) if token.kind == "text" else []
-        written, start = spellings(token.raw) if spans else "", 0
-        for begin, stop in spans:
-            yield from [Token("text", "".join(written[start:begin]))] if begin > start else []
-            yield Token("leaf", "".join(written[begin:stop]), text=_line(token.words[begin:stop]))
-            start = stop
         if not spans:
             yield token
-        elif start < len(written):
-            yield Token("text", "".join(written[start:]))
+            continue
+        written = spellings(token.raw)
+        for n, (start, stop) in enumerate(pairwise([0, *chain.from_iterable(spans), len(written)])):
+            raw = "".join(written[start:stop])
+            if n % 2:
+                yield Token("leaf", raw, text=_line(token.words[start:stop]))
+            elif raw:
+                yield Token("text", raw)

@@ -23,28 +23,23 @@ from nmt.text.words import RAW_WORD, AlignedWords
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
 _BEGIN, _END = "\ufdd0", "\ufdd1"  # which are no characters of text
 _LONGEST_REFERENCE = max(map(len, html5))
-_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)  # a word without the punctuation around it
+_WORD = re.compile(r"(\W*+)((?:.*\w)?)(\W*)", re.DOTALL)  # with the punctuation around it
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
+_LINE_END = re.compile("\n")
 _WORD_END = re.compile(r"(?<=\S)(?!\S)")
 _Span = tuple[int, int]
 
 
 class Token(NamedTuple):
-    """A part of marked-up text.
+    """A part of marked-up text."""
 
-    Attributes:
-        kind: start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
-        raw: how the source writes it.
-        text: of a leaf or gap, what stands for it in a line.
-        is_kept: whether it is an element that is not translated, or the start tag of one.
-    """
-
+    # Start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
     kind: Literal["start", "end", "text", "leaf", "gap"]
-    raw: str
+    raw: str  # how the source writes it
     name: str = ""
-    text: str = ""
-    is_kept: bool = False
+    text: str = ""  # of a leaf or gap, what stands for it in a line
+    is_kept: bool = False  # whether it is an element that is not translated, or the start tag of one
 
     @property
     def words(self) -> str:
@@ -74,8 +69,8 @@ class MarkedText:
     @property
     def kept(self) -> list[tuple[int, int]]:
         """Where the parts of `source` begin and end that stay as they are."""
-        marks = [match.start() - i for i, match in enumerate(re.finditer(f"[{_BEGIN}{_END}]", self._marked))]
-        return list(zip(marks[::2], marks[1::2], strict=True))
+        marked = re.finditer(f"{_BEGIN}[^{_END}]*{_END}", self._marked)
+        return [(match.start() - 2 * i, match.end() - 2 * i - 2) for i, match in enumerate(marked)]
 
     @property
     def _marked(self) -> str:
@@ -124,7 +119,7 @@ def _spaces_around(text: str) -> tuple[str, str]:
 class _MarkupNode:
     """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
 
-    parent: int
+    path: tuple[int, ...]  # the nodes around it, from the outermost, and itself
     begin: int
     start_tag: str
     is_leaf: bool
@@ -134,28 +129,20 @@ class _MarkupNode:
 
 
 class _Projection:
-    """A translation with the spaces around it, and for each of its characters the source character and the node.
-
-    Attributes:
-        nodes: the nodes of the source, each before its descendants. Node 0 is around all others.
-        source_nodes, target_nodes: the innermost node around each character of the source and of the translation.
-        spellings: how the source writes each of its characters.
-        origins: the source character of each character of the translation; None if it has none.
-    """
+    """A translation with the spaces around it, and for each of its characters the source character and the node."""
 
     def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.source = marked.text
         left, right = map(len, _spaces_around(self.source))
         self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
-        self.nodes: list[_MarkupNode] = []
-        self.source_nodes: list[int] = []
-        self.spellings: list[str] = []
+        self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all others
+        self.source_nodes: list[int] = []  # the innermost node around each character of the source
+        self.spellings: list[str] = []  # how the source writes each of its characters
         unclosed: list[int] = []
         for token in [Token("start", ""), *marked.tokens, Token("end", "")]:
             if token.kind in ("start", "leaf"):
-                parent = unclosed[-1] if unclosed else -1
-                self.nodes.append(_MarkupNode(parent, len(self.spellings), token.raw, token.kind == "leaf"))
-                unclosed.append(len(self.nodes) - 1)
+                unclosed.append(len(self.nodes))
+                self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token.raw, token.kind == "leaf"))
             written = spellings(token.raw) if token.kind == "text" else token.text
             self.spellings += [""] if token.kind == "gap" else written
             self.source_nodes += unclosed[-1:] * len(written)
@@ -163,15 +150,21 @@ class _Projection:
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
-        sides = self.source, self.target
-        self.words = [[match.span() for match in RAW_WORD.finditer(side, left, len(side) - right)] for side in sides]
-        self.origins: list[int | None] = [None] * len(self.target)
+        sides = (RAW_WORD.finditer(side, left, len(side) - right) for side in (self.source, self.target))
+        self.words = [[match.span() for match in side] for side in sides]
+        # The source character of each character of the translation; None if it has none.
+        self.origins: list[int | None] = [*range(left), *[None] * len(translation.strip())]
+        self.origins += range(len(self.source) - right, len(self.source))
         links = {target: source for source, target in sorted(alignment, reverse=True)}
-        leaves = self._leaves_in_target(links) | self._lines_in_target(left, right)
-        self._map((0, left), (0, left))
-        self._map(*((len(side) - right, len(side)) for side in sides))
+        inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
+        ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
+        lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
+        leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map_words(links, leaves)
-        self.target_nodes = self._nodes_of_target(leaves)
+        self.target_nodes = self._nodes_of_target(leaves, left, right)
+
+    def _text(self, node: _MarkupNode) -> str:
+        return self.source[node.begin : node.end]
 
     def _word(self, side: int, position: int) -> int:
         """Returns the number of the word around a character of the source, 0, or of the translation, 1."""
@@ -181,7 +174,7 @@ class _Projection:
         """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
         ranked = []
         for leaf, node in enumerate(self.nodes):
-            phrase = self.source[node.begin : node.end] if node.is_leaf else ""
+            phrase = self._text(node) if node.is_leaf else ""
             word = self._word(0, node.begin)
             for match in re.finditer(f"(?={re.escape(phrase)})", self.target) if phrase.strip() else ():
                 span = match.start(), match.start() + len(phrase)
@@ -198,18 +191,6 @@ class _Projection:
                 leaves[leaf] = start
                 taken.update(range(start, stop))
         return leaves
-
-    def _lines_in_target(self, left: int, right: int) -> dict[int, int]:
-        """Returns where the translation has the end of each line, by the leaf."""
-        shift, inner = len(self.target) - len(self.source), (left, len(self.source) - right)
-        ends = [i for i, node in enumerate(self.nodes) if node.is_leaf and self.source[node.begin : node.end] == "\n"]
-        at_edges = {
-            end: begin + shift * (begin >= inner[1])
-            for end in ends
-            if not inner[0] <= (begin := self.nodes[end].begin) < inner[1]
-        }
-        lines = (line.start() for line in re.finditer("\n", self.target) if inner[0] <= line.start() < inner[1] + shift)
-        return at_edges | dict(zip((end for end in ends if end not in at_edges), lines, strict=False))
 
     def _map_words(self, links: Mapping[int, int], leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
@@ -237,21 +218,20 @@ class _Projection:
 
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
-        sides, spans = (self.source, self.target), (source, target)
-        words = [side[slice(*span)] for side, span in zip(sides, spans, strict=True)]
-        if words[0].casefold() == words[1].casefold() or all(map(str.isalpha, words)):
+        sides = self.source, self.target
+        if (self.source[slice(*source)] + self.target[slice(*target)]).isalpha():
             self._map(source, target)
             return
-        cores = [core.span() for side, span in zip(sides, spans, strict=True) if (core := _CORE.search(side, *span))]
-        cuts = [[span] for span in spans]
-        if len(cores) == 2:
-            cuts = [[(start, core[0]), core, (core[1], end)] for (start, end), core in zip(spans, cores, strict=True)]
+        matches = [_WORD.fullmatch(side, *span) for side, span in zip(sides, (source, target), strict=True)]
+        has_cores = all(match and match[2] for match in matches)
+        cuts = [[match.span(group) for group in ((1, 2, 3) if has_cores else (0,))] for match in matches if match]
         for pair in zip(*cuts, strict=True):
-            parts = [
-                [part.span() for part in _PART.finditer(side, *span)] for side, span in zip(sides, pair, strict=True)
-            ]
-            for linked in zip(*parts, strict=True) if len(parts[0]) == len(parts[1]) else [pair] * all(parts):
-                self._map(*linked)
+            parts = [list(_PART.finditer(side, *span)) for side, span in zip(sides, pair, strict=True)]
+            if len(parts[0]) == len(parts[1]):
+                for linked in zip(*parts, strict=True):
+                    self._map(linked[0].span(), linked[1].span())
+            elif all(parts):
+                self._map(*pair)
 
     def _map(self, source: _Span, target: _Span) -> None:
         """Maps text that differs in capitals at most by character, and other text to the node with most of it."""
@@ -264,12 +244,12 @@ class _Projection:
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
 
-    def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
+    def _nodes_of_target(self, leaves: Mapping[int, int], left: int, right: int) -> list[int]:
         """Returns the innermost node around each character of the translation."""
 
         def element(position: int) -> int:
             node = self.source_nodes[position]
-            return self.nodes[node].parent if self.nodes[node].is_leaf else node
+            return self.nodes[node].path[-1 - self.nodes[node].is_leaf]
 
         def nearest(nodes: Sequence[int | None], edge: int) -> list[int]:
             return list(accumulate(nodes, lambda old, new: old if new is None else new, initial=edge))[1:]
@@ -278,14 +258,14 @@ class _Projection:
         for leaf, start in leaves.items():
             length = self.nodes[leaf].end - self.nodes[leaf].begin
             nodes[start : start + length] = [leaf] * length
+        nodes[:left] = self.source_nodes[:left]
+        nodes[len(nodes) - right :] = self.source_nodes[len(self.source) - right :]
         before, behind = nearest(nodes, element(0)), nearest(nodes[::-1], element(-1))[::-1]
         return list(map(self._common, before, behind))
 
     def _common(self, a: int, b: int) -> int:
         """Returns the innermost node around both."""
-        while a != b:
-            a, b = min(a, b), self.nodes[max(a, b)].parent
-        return a
+        return a if a == b else next(node for node in reversed(self.nodes[a].path) if node in self.nodes[b].path)
 
     def written(self) -> Iterator[str]:
         """Yields the parts of the marked-up translation."""
@@ -294,20 +274,19 @@ class _Projection:
         for position, target_node in enumerate([*self.target_nodes, 0]):
             for i in lost[position]:
                 node = self.nodes[i]
-                element = node.parent if node.is_leaf else i
+                element = node.path[-1 - node.is_leaf]
                 yield from self._tags(inside, element)
                 inside = element
                 if node.is_leaf:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
                     around = self.source[max(0, node.begin - 1) : node.end + 1]
-                    has_words = bool(self.source[node.begin : node.end].strip())
+                    has_words = bool(self._text(node).strip())
                     is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
                     left, right = (" " if is_apart and side.strip() else "" for side in sides)
                     yield f"{left}{node.start_tag}{right}"
-            if target_node != inside:
-                yield from self._tags(inside, target_node)
-                inside = target_node
+            yield from self._tags(inside, target_node) if target_node != inside else ()
+            inside = target_node
             if position < len(self.target) and not self.nodes[target_node].is_leaf:
                 character, origin = self.target[position], self.origins[position]
                 is_same = origin is not None and self.source[origin] == character
@@ -316,40 +295,27 @@ class _Projection:
     def _spelling(self, position: int, origin: int) -> str:
         """Returns how the source spells a character, if that has the same meaning in the translation."""
         spelling, following = self.spellings[origin], self.target[position + 1 : position + 1 + _LONGEST_REFERENCE]
-        if spelling == "<":
-            return "&lt;" if re.match("[a-zA-Z/!?]", following) else spelling
-        if spelling.startswith("&") and not spelling.endswith(";"):
-            is_safe = unescape(spelling + following) == self.target[position] + following
-            return spelling if is_safe else escape(self.target[position]) if spelling == "&" else f"{spelling};"
+        if spelling == "<" and re.match("[a-zA-Z/!?]", following):
+            return "&lt;"
+        is_open = spelling.startswith("&") and not spelling.endswith(";")
+        if is_open and unescape(spelling + following) != self.target[position] + following:
+            return "&amp;" if spelling == "&" else f"{spelling};"
         return spelling
 
     def _tags(self, start: int, goal: int) -> Iterator[str]:
         """Yields the tags between two characters that are directly in these nodes."""
-        common = self._common(start, goal)
-        while start != common:
-            yield self.nodes[start].end_tag
-            start = self.nodes[start].parent
-        opened = []
-        while goal != common:
-            opened.append(self.nodes[goal].start_tag)
-            goal = self.nodes[goal].parent
-        yield from reversed(opened)
+        closed, opened = self.nodes[start].path, self.nodes[goal].path
+        yield from (self.nodes[node].end_tag for node in reversed(closed) if node not in opened)
+        yield from (self.nodes[node].start_tag for node in opened if node not in closed)
 
     def _lost(self) -> dict[int, list[int]]:
         """Returns the nodes that have no text in the translation, in order, by the position where they are inserted."""
-        held = {0}
-        for owner in set(self.target_nodes):
-            while owner not in held:
-                held.add(owner)
-                owner = self.nodes[owner].parent
+        held = {node for owner in {0, *self.target_nodes} for node in self.nodes[owner].path}
         mapped = [(origin, position) for position, origin in enumerate(self.origins) if origin is not None]
         first, last = dict(reversed(mapped)), dict(mapped)  # by the source character
         origins = sorted(last)
         left = [0, *self.target_nodes]
         common = list(map(self._common, left, [*self.target_nodes, 0]))
-
-        def is_within(node: int, ancestor: int) -> bool:
-            return ancestor <= node < self.nodes[ancestor].last
 
         @cache
         def position_of(parent: int, begin: int) -> int:
@@ -359,17 +325,17 @@ class _Projection:
                 return 0
             is_behind = low < i and (i == high or bool(_WORD_END.match(self.source, begin)))
             position = last[origins[i - 1]] + 1 if is_behind else first[origins[i]]
-            while not is_within(parent, common[position]):  # do not split a node in the parent
+            while common[position] not in self.nodes[parent].path:  # do not split a node in the parent
                 position += 1 if is_behind else -1
             return position
 
         ranked = []
         for i, node in enumerate(self.nodes):
-            if i not in held and node.parent in held:
-                position = position_of(node.parent, node.begin)
+            if i not in held and node.path[-2] in held:
+                position = position_of(node.path[-2], node.begin)
                 # Nodes in a node that ends here, then others, then nodes in a node that begins here.
-                ends_here = is_within(left[position], node.parent)
-                ranked.append((position, 0 if node.parent == common[position] else -1 if ends_here else 1, i))
+                ends_here = node.path[-2] in self.nodes[left[position]].path
+                ranked.append((position, 0 if node.path[-2] == common[position] else -1 if ends_here else 1, i))
         lost = defaultdict[int, list[int]](list)
         for position, _, i in sorted(ranked):
             lost[position] += range(i, self.nodes[i].last)

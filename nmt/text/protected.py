@@ -6,11 +6,12 @@ match. A search can require them, but it may lack pieces for their characters, o
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from functools import cache
+from itertools import islice
 
 import regex
 
@@ -19,35 +20,31 @@ from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
 
-# Characters of addresses. Brackets belong to them in pairs, and punctuation only if more follows.
-_ADDRESS = (
+# The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.
+_REST = (
     r"""(?:[^\s<>"'()\[\]{}`|«»“”。，！？；：、（）「」『』《》—]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]"""
-    r"|\{\{?[\w.]*+\}?\})"
+    r"|\{\{?[\w.]*+\}?\})*(?<![.,;:!?*…。，！？；：、])"
 )
-_ADDRESS_END = r"(?<![.,;:!?*…。，！？；：、])"
-_NAME = r"[A-Za-z_][\w.-]*+"
-# What a text must have for a pattern to be tried: one of these, separated by spaces; and the pattern. Possessive and
-# limited repetition keep the time linear.
+_MAIL = "-A-Za-z0-9_+%"
+# What a text must have for a pattern to be tried, and the pattern. Possessive and limited repetition keep the time
+# linear.
 _PATTERNS = (
     # Addresses: with a scheme, of mail, and bare ones with a path
-    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_ADDRESS}+{_ADDRESS_END}"),
-    ("www. WWW. mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_ADDRESS}+{_ADDRESS_END}"),
-    (
-        "@",
-        r"(?<![A-Za-z0-9_.+%'-])[A-Za-z0-9_+%-](?:[A-Za-z0-9_.+%'-]*[A-Za-z0-9_+%-])?@(?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+",
-    ),
-    (
-        "/",
-        rf"(?<![A-Za-z0-9_@./:-])(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_ADDRESS}*{_ADDRESS_END}",
-    ),
+    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_REST}"),
+    (r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
+    ("@", rf"(?<![{_MAIL}.'])[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+"),
+    ("/", rf"(?<![A-Za-z0-9_@./:-])(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_REST}"),
     # Placeholders of templates, which may have spaces inside, and of programs
-    ("{{", r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?"),
-    ("{", r"'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"),
-    ("{", r"\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}"),
-    ("<% <?", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
-    ("$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
+    (
+        r"\{",
+        r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
+        r"|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
+    ),
+    (r"<[%?]", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
+    (r"\$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
     ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
-    ("\\", r'(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++|\\[nrt](?![a-z])'),
+    (r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
+    (r"\\", r"\\[nrt](?![a-z])"),
     ("__", r"(?<!\w)__\w+?__(?!\w)"),
     (
         "%",
@@ -57,18 +54,17 @@ _PATTERNS = (
         r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
     (":", r"(?<![\w:)/]):[a-z_]\w++(?![\w:])|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
-    # Tags and references
-    ("<", rf"""</?(?:\d++|{_NAME})(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
-    ("&", r"&(?:[A-Za-z]\w*+|\#\d++|\#x[\dA-Fa-f]++);"),
+    # Tags, references, and emoji, some of which are flags of regions
+    ("<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
+    ("&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
+    (
+        "[\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]",
+        r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
+        r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
+        "[\U000e0020-\U000e007f]*"
+        r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+",
+    ),
 )
-_EMOJI = (
-    r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
-    r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
-    "[\U000e0020-\U000e007f]*"  # flags of regions
-    r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+"
-)
-# Text has an emoji only with one of these characters.
-_SIGNS_OF_EMOJI = re.compile(r"[\u20E3\u203c-\u3299\uFE0F\U0001f000-\U0001ffff]")
 _PATIENCE_SECONDS = 1.0  # for a pattern in one text
 
 
@@ -84,19 +80,12 @@ class Protected:
 
     def __init__(self, keep: Iterable[str] = ()) -> None:
         self.keep = tuple(keep)
-        for pattern in self.keep:
-            try:
-                matches_nothing = regex.fullmatch(pattern, "", timeout=_PATIENCE_SECONDS)
-            except (regex.error, TimeoutError) as error:
-                raise NmtError(f"--keep {pattern!r:.80} is not a regular expression ({error}); correct it") from error
-            if matches_nothing:
-                raise NmtError(f"--keep {pattern!r:.80} matches an empty text; write what must be there")
-        self._own = [regex.compile(pattern) for pattern in self.keep]
-
-    @cached_property
-    def _default(self) -> list[tuple[list[str], regex.Pattern[str]]]:
-        """The default patterns, each with its signs. Commands that translate nothing do not compile them."""
-        return [(signs.split(), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
+        try:
+            self._own = [regex.compile(pattern) for pattern in self.keep]
+        except regex.error as error:
+            raise NmtError(f"--keep {error.pattern!r:.80} is not a regular expression ({error}); correct it") from error
+        if empty := [pattern for pattern in self._own if pattern.fullmatch("", timeout=_PATIENCE_SECONDS)]:
+            raise NmtError(f"--keep {empty[0].pattern!r:.80} matches an empty text; write what must be there")
 
     def spans(self, text: str, others: Iterable[Span] = ()) -> list[Span]:
         """Returns where protected words begin and end, in order. Those that overlap are one.
@@ -107,9 +96,7 @@ class Protected:
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
-        patterns = [pattern for signs, pattern in self._default if any(sign in text for sign in signs)]
-        if not text.isascii() and _SIGNS_OF_EMOJI.search(text):
-            patterns.append(regex.compile(_EMOJI))  # which the library keeps
+        patterns = [pattern for signs, pattern in _default_patterns() if signs.search(text)]
         spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
         for pattern in self._own:
             try:
@@ -128,23 +115,37 @@ class Protected:
         return joined
 
 
-def javascript_patterns() -> list[dict[str, Any]]:
+@cache
+def _default_patterns() -> list[tuple[re.Pattern[str], regex.Pattern[str]]]:
+    """Returns the compiled patterns. Commands that translate nothing do not compile them."""
+    return [(re.compile(signs), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
+
+
+def javascript_patterns() -> list[dict[str, str]]:
     """Returns the default patterns for JavaScript, which has no possessive repetition: pattern, flags, and signs."""
-    patterns = []
-    for signs, pattern in [*_PATTERNS, ("", _EMOJI)]:
-        is_caseless = "(?i:" in pattern
-        pattern = re.sub(r"(?<=[*+}])\+", "", pattern.replace("(?i:", "(?:")).replace(r"\#", "#")
-        patterns.append({"pattern": pattern, "flags": "isu" if is_caseless else "su", "signs": signs.split()})
-    return patterns
+    return [
+        {
+            "pattern": re.sub(r"(?<=[*+}])\+", "", pattern.replace("(?i:", "(?:")),
+            "flags": "isu" if "(?i:" in pattern else "su",
+            "signs": signs,
+        }
+        for signs, pattern in _PATTERNS
+    ]
 
 
-class _Copy(NamedTuple):
-    """Where a translation has, or gets, a protected word: `translation[start:stop]` becomes `source[begin:end]`."""
-
-    start: int
-    stop: int
-    begin: int
-    end: int
+# Where letters before and behind a word seem to belong to it, directly or with a sign of addresses between
+_SIGN = r"[-/_=&#%@+~.:]"
+_JOINED_BEFORE = re.compile(rf"(?<=[^\W_])|(?<=[^\W_]{_SIGN})(?=[^\W_]|{_SIGN})")
+_JOINED_BEHIND = re.compile(rf"(?=[^\W_])|(?:(?<=[^\W_])|(?<={_SIGN}))(?={_SIGN}[^\W_])")
+# How a translation goes on behind a copy of an address that is too long
+_LONGER = re.compile(r"(?<=[\w/])[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
+_OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
+# A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
+_SIMILAR = 0.7
+# Damaged copies are looked for if the characters of missing words and translation have at most this product.
+_MOST_COMPARED = 200_000
+# Ordinary words, which stay because markup says so, and which a model translates.
+_ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 
 
 def with_protected(
@@ -163,215 +164,176 @@ def with_protected(
     behind the translation of the word before it, or at the same share of the length if there are no links.
 
     Args:
-        words: where the protected words are in the source.
+        words: where the protected words are in the source, in order.
         links: the source word of target words, by their numbers; may be empty.
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
-    # A phrase of the user is a copy of no word of the source.
-    starts = [(translation.find(phrase), phrase) for phrase in given if phrase in translation]
-    fixed = [_Copy(start, start + len(phrase), -1, -1) for start, phrase in starts if phrase]
-    copies: list[_Copy] = []
-    longest_first = sorted(words, key=lambda word: (word[0] - word[1], word))
-    missing = []
-    for word in longest_first:
-        span = _exact(source, word, translation, copies)
-        if span:
-            copies.append(_Copy(*span, *word))
-        else:
-            missing.append(word)
-    for word in sorted(missing):
-        taken = copies + fixed
-        span = _damaged(source[slice(*word)], translation, taken)
-        span = span or _translated(source, word, translation, links, taken)
-        copies.append(
-            _Copy(*span, *word) if span else _inserted(source, word, translation, links, taken, spaces=spaces)
-        )
-    return _written(source, translation, sorted(copies), links, spaces=spaces)
+    if not words:
+        return translation, dict(links)
+    copies = _Copies(source, translation, links, spaces, given)
+    copies.take_exact(words)
+    missing = [word for word in words if word not in copies.spans]
+    is_short = sum(stop - start for start, stop in missing) * len(translation) <= _MOST_COMPARED
+    for word in missing:
+        if span := (copies.damaged(word) if is_short else None) or copies.translated(word):
+            copies.take(word, span)
+    copies.insert_missing(words)
+    return copies.written()
 
 
-def _is_free(start: int, stop: int, copies: Iterable[_Copy]) -> bool:
-    return all(stop <= copy.start or copy.stop <= start for copy in copies)
+class _Copies:
+    """Where a translation has, or gets, the protected words of its source; see `with_protected`.
 
-
-def _exact(source: str, word: Span, translation: str, copies: Sequence[_Copy]) -> Span | None:
-    """Returns where the translation has a word as it is written. Copies that are words of their own go first."""
-    text = source[slice(*word)]
-    starts = [match.start() for match in regex.finditer(regex.escape(text), translation)]
-    spans = [(start, start + len(text)) for start in starts if _is_free(start, start + len(text), copies)]
-    joined = _is_joined(source, word[0], -1), _is_joined(source, word[1], 1)
-
-    def differences(span: Span) -> int:
-        edges = _is_joined(translation, span[0], -1), _is_joined(translation, span[1], 1)
-        return sum(edge != own for edge, own in zip(edges, joined, strict=True))
-
-    span = min(spans, key=differences, default=None)
-    if span and not joined[1] and (longer := _LONGER.match(translation, span[1])):
-        span = span[0], longer.end()  # a copy of an address that goes on
-    return span if span and _is_free(*span, copies) else None
-
-
-# How a translation goes on behind a copy of an address that is too long
-_LONGER = regex.compile(r"(?<=[\w/])[/=&#%@+~?][^\s,;!?)\]]*(?<![.:])")
-# What lengthens an address if letters follow it.
-_JOINING = "/-_=&#%@+~.:"
-
-
-def _is_joined(text: str, edge: int, direction: Literal[-1, 1]) -> bool:
-    """Returns whether what stands before (-1) or behind (1) the edge of a protected word seems to belong to it."""
-    beside = text[max(0, edge - 2) : edge][::-1] if direction < 0 else text[edge : edge + 2]
-    own = text[edge : edge + 1] if direction < 0 else text[edge - 1 : edge]
-    if beside[:1].isalnum() or not beside[1:].isalnum():
-        return beside[:1].isalnum()
-    return beside[0] in _JOINING and (own.isalnum() or own in _JOINING)
-
-
-_CHARACTER = regex.compile(r"\S")
-# A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
-_SIMILAR = 0.7
-# Damaged copies are looked for if the characters of word and translation have at most this product.
-_MOST_COMPARED = 100_000
-
-
-def _damaged(word: str, translation: str, copies: Sequence[_Copy]) -> Span | None:
-    """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
-    wanted = "".join(word.lower().split())
-    if len(wanted) < 2 or len(wanted) * len(translation) > _MOST_COMPARED:
-        return None
-    # A word without the signs of a placeholder is a word of the translation.
-    signs = {sign for sign in wanted if not sign.isalnum() and sign not in ".-'’_"}
-    tokens = [match.span() for match in RAW_WORD.finditer(translation)]
-    matcher = SequenceMatcher(None, "", wanted, autojunk=False)
-    best, most = None, _SIMILAR if signs else 0.999
-    for first, (start, end) in enumerate(tokens):
-        start += len(translation[start:end]) - len(translation[start:end].lstrip(_without("([{\"'«„“", wanted[0])))
-        token = translation[start:end].lower()
-        if not any(token[i : i + 3] in wanted for i in range(max(1, len(token) - 2))):
-            continue
-        for _, stop in tokens[first:]:
-            written = translation[start:stop].rstrip(_without(".,;:!?…)]}\"'»”", wanted[-1]))
-            squeezed = "".join(written.lower().split())
-            if len(squeezed) > 2 * len(wanted) or not _is_free(start, start + len(written), copies):
-                break
-            if signs and not signs & set(squeezed):
-                continue
-            matcher.set_seq1(squeezed)
-            if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most and (ratio := matcher.ratio()) > most:
-                best, most = (start, start + len(written)), ratio
-    return best
-
-
-def _without(signs: str, sign: str) -> str:
-    return signs.replace(sign, "")
-
-
-# Ordinary words, which stay because markup says so, and which a model translates.
-_ORDINARY = regex.compile(r"[^\W\d_][\w'’ -]*")
-
-
-def _translated(
-    source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy]
-) -> Span | None:
-    """Returns where ordinary words are translated: at consecutive words that are linked to them, and not many more."""
-    if not links or not _ORDINARY.fullmatch(source, *word):
-        return None
-    first, last = (len(RAW_WORD.findall(source[: edge + 1])) - 1 for edge in (word[0], word[1] - 1))
-    linked = sorted(target for target, origin in links.items() if first <= origin <= last)
-    spans = [match.span() for match in RAW_WORD.finditer(translation)]
-    if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
-        return None
-    start, stop = spans[linked[0]][0], spans[linked[-1]][1]
-    stop = start + len(translation[start:stop].rstrip(".,;:!?"))
-    return (start, stop) if _is_free(start, stop, copies) else None
-
-
-def _inserted(
-    source: str, word: Span, translation: str, links: Mapping[int, int], copies: Sequence[_Copy], *, spaces: bool
-) -> _Copy:
-    """Returns where a word is inserted: at the edge of a word of the translation.
-
-    A word that only signs separate from another one, such as `{b}` in `{a}/{b}`, is inserted behind it with the signs.
+    Attributes:
+        spans: the part of the translation that is replaced, by the part of the source that replaces it.
     """
-    for copy in copies:
-        between = source[copy.end : word[0]]
-        if 0 <= copy.begin < copy.end <= word[0] and not any(map(str.isalnum, between)):
-            if between and not any(map(str.isspace, between)):
-                is_written = translation.startswith(between, copy.stop) and copy.start < copy.stop
-                position = copy.stop + len(between) * is_written
-                return _Copy(position, position, word[0] if is_written else copy.end, word[1])
-            return _Copy(copy.stop, copy.stop, *word)
-    tokens = [match.span() for match in (RAW_WORD if spaces or links else _CHARACTER).finditer(translation)]
-    is_last = not any(map(str.isalnum, source[word[1] :]))
-    if links:
-        own = len(RAW_WORD.findall(source[: word[0] + 1])) - 1
-        before = {target: linked for target, linked in links.items() if linked < own}
-        nearest = max(before.values(), default=None)
-        last = max((target for target, linked in before.items() if linked == nearest), default=-1)
-    else:
-        share = word[0] / max(1, len(source) - (word[1] - word[0]))
-        last = len(tokens) - 1 if is_last else round(share * len(tokens)) - 1
-    position = tokens[min(last, len(tokens) - 1)][1] if last >= 0 and tokens else 0
-    if source[: word[0]].rstrip()[-1:].isalnum():  # no punctuation stands before the word
-        position = len(translation[:position].rstrip(".,;:!?…。，！？；："))
-    if is_last and last >= len(tokens) - 1:  # it stands before the final punctuation
-        position = len(translation.rstrip(" .!?:;…。！？"))
-    inside = [copy for copy in copies if copy.start < position < copy.stop]
-    position = inside[0].stop if inside else position
-    return _Copy(position, position, *word)
+
+    def __init__(
+        self, source: str, translation: str, links: Mapping[int, int], spaces: bool, given: Iterable[str]
+    ) -> None:
+        self._source, self._translation, self._links, self._spaces = source, translation, links, spaces
+        self.spans: dict[Span, Span] = {}
+        # For each character of the translation, where the copy or the phrase of the user that has it ends; or 0
+        self._taken = [0] * len(translation)
+        for phrase in filter(translation.count, given):
+            start = translation.find(phrase)
+            self._taken[start : start + len(phrase)] = [start + len(phrase)] * len(phrase)
+        self._source_starts = [word.start() for word in RAW_WORD.finditer(source)]
+        self._words = [word.span() for word in RAW_WORD.finditer(translation)]
+
+    def take(self, word: Span, span: Span) -> None:
+        """Has a part of the translation replaced by a word."""
+        self.spans[word] = span
+        self._taken[slice(*span)] = [span[1]] * (span[1] - span[0])
+
+    def take_exact(self, words: Sequence[Span]) -> None:
+        """Takes the words that the translation has as they are written; first those beside letters as in the source."""
+        texts = {self._source[slice(*word)] for word in words}
+        free = defaultdict[tuple[str, int], list[Span]](list)
+        for match in [*regex.finditer(r"\L<texts>", self._translation, texts=texts)][::-1]:
+            free[match[0], _joined_sides(self._translation, *match.span())].append(match.span())
+        for word in words:
+            text, sides = self._source[slice(*word)], _joined_sides(self._source, *word)
+            if spans := next(filter(None, (free[text, sides ^ differences] for differences in range(4))), None):
+                start, stop = spans.pop()
+                longer = None if sides & 2 else _LONGER.match(self._translation, stop)
+                self.take(word, (start, longer.end() if longer else stop))
+
+    def damaged(self, word: Span) -> Span | None:
+        """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
+        wanted = "".join(self._source[slice(*word)].lower().split())
+        if len(wanted) < 2:
+            return None
+        # A word without the signs of a placeholder is a word of the translation.
+        signs = set(re.findall(r"[^\w.'’-]", wanted))
+        opening, closing = re.escape(_OPENING.replace(wanted[0], "")), re.escape(_CLOSING.replace(wanted[-1], ""))
+        inner = regex.compile(f"(?s)[{opening}]*(.*?)[{closing}]*")
+        matcher = SequenceMatcher(None, "", wanted, autojunk=False)
+        damaged, most = None, _SIMILAR
+        for first, (start, _) in enumerate(self._words):
+            for _, stop in islice(self._words, first, None):
+                match = inner.fullmatch(self._translation, start, stop)
+                squeezed = "".join(match[1].lower().split())
+                if len(squeezed) > 2 * len(wanted) or any(self._taken[slice(*match.span(1))]):
+                    break
+                matcher.set_seq1(squeezed)
+                if (squeezed == wanted or signs & set(squeezed)) and (ratio := matcher.ratio()) > most:
+                    damaged, most = match.span(1), ratio
+        return damaged
+
+    def translated(self, word: Span) -> Span | None:
+        """Returns where ordinary words are translated: at consecutive linked words, and not many more of them."""
+        if not self._links or not _ORDINARY.fullmatch(self._source, *word):
+            return None
+        first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (word[0], word[1] - 1))
+        linked = sorted(target for target, origin in self._links.items() if first <= origin <= last)
+        if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
+            return None
+        start, stop = self._words[linked[0]][0], self._words[linked[-1]][1]
+        stop = start + len(self._translation[start:stop].rstrip(".,;:!?"))
+        return None if any(self._taken[start:stop]) else (start, stop)
+
+    def insert_missing(self, words: Sequence[Span]) -> None:
+        """Inserts the words that have no place yet, at edges of words of the translation.
+
+        A word that only signs separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind that one with
+        the signs.
+        """
+        source, translation = self._source, self._translation
+        by_source = sorted((origin, target) for target, origin in self._links.items())
+        is_by_word = self._spaces or self._links
+        ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
+        copy, end = (0, 0), 0  # of the word before
+        for start, stop in words:
+            between = source[end:start]
+            if (start, stop) in self.spans:
+                begin, position = start, self.spans[start, stop][0]
+            elif end and not any(map(str.isalnum, between)):
+                begin, position = start, copy[1]
+                if between and not any(map(str.isspace, between)):
+                    is_written = translation.startswith(between, position) and copy[0] < copy[1]
+                    begin, position = (start, position + len(between)) if is_written else (end, position)
+            else:
+                if self._links:
+                    before = bisect_left(by_source, (bisect_right(self._source_starts, start) - 1, -1))
+                    count = by_source[before - 1][1] + 1 if before else 0
+                else:
+                    count = round(start / max(1, len(source) - (stop - start)) * (len(ends) - 1))
+                begin, position = start, ends[min(count, len(ends) - 1)]
+                if source[:start].rstrip()[-1:].isalnum():  # no punctuation stands before the word
+                    position = len(translation[:position].rstrip(".,;:!?…。，！？；："))
+                if (count >= len(ends) - 1 or not self._links) and not any(map(str.isalnum, source[stop:])):
+                    position = len(translation.rstrip(" .!?:;…。！？"))  # before the final punctuation
+                inside = self._taken[max(0, position - 1) : position + 1]
+                position = inside[0] if len(inside) == 2 and inside[0] == inside[1] != 0 else position
+            copy, end = self.spans.setdefault((begin, stop), (position, position)), stop
+
+    def written(self) -> tuple[str, dict[int, int]]:
+        """Returns the translation with its copies of protected words, and the links of its words."""
+        source, translation = self._source, self._translation
+        # The source word that each character comes from, or -1. Those of copies are larger than all others.
+        linked, numbers, copied = [-1] * len(translation), list[int](), len(source)
+        for target, (start, stop) in enumerate(self._words):
+            linked[start:stop] = [self._links.get(target, -1)] * (stop - start)
+        text, end = "", 0
+        for (start, stop), (begin, last) in sorted((span, word) for word, span in self.spans.items()):
+            word, is_new, left, right = (
+                source[begin:last],
+                start == stop,
+                source[begin - 1 : begin],
+                source[last : last + 1],
+            )
+            # In the source, a bracket or the like touches the word.
+            start -= bool(left.strip() and not left.isalnum() and translation[:start].endswith(f"{left} "))
+            stop += bool(right.strip() and not right.isalnum() and translation.startswith(f" {right}", stop))
+            text += translation[end:start]
+            around = text[-2:], translation[stop : stop + 2]
+            sides = _joined_sides(word.join(around), len(around[0]), len(around[0]) + len(word))
+            before = " " * self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new)
+            behind = " " * self._is_apart(around[1][:1], sides & 2, right, _CLOSING * is_new)
+            text += before + word + behind
+            of_word = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
+            numbers += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
+            end = max(end, stop)
+        text, numbers = text + translation[end:], numbers + linked[end:]
+        origins = ((i, max(numbers[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))
+        return text, {i: origin % copied for i, origin in origins if origin >= 0 and self._links}
+
+    def _is_apart(self, beside: str, is_joined: int, in_source: str, touching: str) -> bool:
+        """Returns whether a space must separate a protected word from what stands beside it in the translation.
+
+        Args:
+            in_source: what stands beside it in the source.
+            touching: marks that an inserted word may touch; empty for other words.
+        """
+        if not beside or beside.isspace() or beside == in_source or in_source.isalnum():
+            return False
+        if touching and self._spaces:
+            return beside not in touching
+        return bool(is_joined) and (self._spaces or beside.isascii())
 
 
-def _written(
-    source: str, translation: str, copies: Sequence[_Copy], links: Mapping[int, int], *, spaces: bool
-) -> tuple[str, dict[int, int]]:
-    """Returns the translation with its copies of protected words, and the links of its words."""
-    text, end = "", 0
-    origins: list[int] = []  # of each character of the text: its place in the translation, or -1 - that in the source
-    for copy in copies:
-        text += translation[end : copy.start]
-        origins += range(end, copy.start)
-        left, right = source[copy.begin - 1 : copy.begin], source[copy.end : copy.end + 1]
-        if not left.isalnum() and left.strip() and text.endswith(f"{left} "):
-            text = text[:-1]  # in the source, a bracket or the like touches the word
-            origins.pop()
-        elif _is_apart(text, len(text), -1, left, copy, spaces=spaces):
-            text += " "
-            origins.append(copy.start)
-        text += source[copy.begin : copy.end]
-        origins += range(-1 - copy.begin, -1 - copy.end, -1)
-        touches = not right.isalnum() and right.strip() and translation.startswith(f" {right}", copy.stop)
-        end = copy.stop + bool(touches)
-        if _is_apart(text + translation[end:], len(text), 1, right, copy, spaces=spaces):
-            text += " "
-            origins.append(end)
-    text += translation[end:]
-    origins += range(end, len(translation))
-    return text, _moved_links(source, translation, text, origins, links) if links else {}
-
-
-def _is_apart(text: str, edge: int, direction: Literal[-1, 1], in_source: str, copy: _Copy, *, spaces: bool) -> bool:
-    """Returns whether a space must separate a protected word from what stands beside it in the translation.
-
-    Args:
-        in_source: what stands beside it in the source.
-    """
-    beside = text[edge - 1 : edge] if direction < 0 else text[edge : edge + 1]
-    if not beside or beside.isspace() or beside == in_source or in_source.isalnum():
-        return False
-    if copy.start == copy.stop and spaces:  # it was inserted
-        return beside not in ("([{\"'«“„" if direction < 0 else ".,;:!?…)]}\"'»”")
-    return _is_joined(text, edge, direction) and (spaces or beside.isascii())
-
-
-def _moved_links(
-    source: str, translation: str, text: str, origins: Sequence[int], links: Mapping[int, int]
-) -> dict[int, int]:
-    """Returns the links of the words of `text`, in which the copies are linked to the protected words."""
-    starts, source_starts = ([match.start() for match in RAW_WORD.finditer(side)] for side in (translation, source))
-    moved: dict[int, int] = {}
-    for word, match in enumerate(RAW_WORD.finditer(text)):
-        for origin in sorted(origins[slice(*match.span())], reverse=True):  # a copy in the word goes last, and counts
-            if origin < 0:
-                moved[word] = bisect_right(source_starts, -1 - origin) - 1
-            elif (target := bisect_right(starts, origin) - 1) in links:
-                moved[word] = links[target]
-    return moved
+def _joined_sides(text: str, start: int, stop: int) -> int:
+    """Returns the sum of 1 if what stands before a word seems to belong to it, and of 2 if what stands behind does."""
+    return bool(_JOINED_BEFORE.match(text, start)) + 2 * bool(_JOINED_BEHIND.match(text, stop))

@@ -26,14 +26,11 @@ def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span
         last = line[position - 1 : position]
         is_edge = last.isspace() or not (has_spaces or last.isascii())
         if position == len(line) or (is_edge and not any(begin < position < end for begin, end in protected)):
-            spans.append((start, position))
+            text = line[start:position]
+            if not is_blank(text):
+                spans.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
             start = position
-    stripped = []
-    for start, stop in spans:
-        text = line[start:stop]
-        if not is_blank(text):
-            stripped.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))
-    return stripped
+    return spans
 
 
 def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]:

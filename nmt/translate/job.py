@@ -114,7 +114,7 @@ class TranslationJob(ModelJob):
     """Which model translates, how it searches, its glossary, and how lines are written.
 
     Attributes:
-        input: `sentence` is a sentence of a document, followed by the places of what stays, such as `4-9`.
+        input: `sentence` is a sentence of a document, followed by the places of what stays as JSON.
         prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
         split_sentences: whether the sentences of lines are translated one by one.
     """
@@ -151,7 +151,7 @@ class TranslationJob(ModelJob):
                 direction = direction_of(fields, self.languages)
             unit = Unit(line, None, prefix, tuple(constraints), name, fields, direction=direction)
         elif self.input == "sentence":
-            kept = tuple((int(start), int(stop)) for start, _, stop in (span.partition("-") for span in row[1:]))
+            kept = tuple((start, stop) for start, stop in json.loads(row[1]))
             unit = Unit(line, place=f"the sentence {line:.80}", direction=direction)
             return unit, [Sentence(0, line, kept)]
         else:
@@ -173,11 +173,7 @@ class TranslationJob(ModelJob):
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedLine` for each unit of a chunk. Only JSON gets the source and the other fields."""
-        translations = {
-            sentence.key: ranked
-            for batch, results in done
-            for sentence, ranked in zip(batch.work, results, strict=True)
-        }
+        translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
         of_units = by_sentence(codec, chunk.units, translations, aligned=self.search.alignments, first=chunk.first)
         lines = []
         for (unit, sentences), of_sentences in zip(chunk.units, of_units, strict=True):

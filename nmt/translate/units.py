@@ -28,7 +28,7 @@ from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Span, with_protected
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.subword import UNK
-from nmt.text.words import NO_WORD, RAW_WORD, AlignedWords, Given, is_blank, pharaoh
+from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank, pharaoh
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
@@ -142,16 +142,18 @@ class Unit:
             codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
         """
         codec = codec and codec.towards(self.direction)
-        kept = [text.kept for text in self.marked_texts] if self.markup else [list[Span]()] * len(self.lines)
+        kept = [text.kept for text in self.marked_texts] if self.markup else [()] * len(self.lines)
         sentences: list[Sentence] = []
         for number, (text, of_text) in enumerate(zip(self.lines, kept, strict=True)):
-            start = 0
-            for line in text.split("\n"):  # a marked text can have several lines
-                of_line = _within(of_text, start, start + len(line))
-                if not is_blank(line):
-                    whole = [Sentence(number, line, tuple(of_line))]
-                    sentences += _cut(number, line, of_line, codec) if codec else whole
-                start += len(line) + 1
+            for line in re.finditer("[^\n]+", text):  # a marked text can have several lines
+                tags, plain = codec.config.split_tags(line[0]) if codec else ([], line[0])
+                of_line = _within(of_text, line.end() - len(plain), line.end())
+                spans = [] if is_blank(line[0]) else [(0, len(plain))]
+                if codec:
+                    spans = sentence_spans(plain, codec.config.source_lang, codec.protected.spans(plain, of_line))
+                for span in spans:  # each sentence has the tags of the line
+                    sentence = " ".join([*tags, plain[slice(*span)]])
+                    sentences.append(Sentence(number, sentence, _within(of_line, *span)))
         return sentences
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
@@ -161,8 +163,9 @@ class Unit:
         for sentence, translation in zip(sentences, translations, strict=True):
             of_lines[sentence.line].append((sentence.text, translation))
         lines = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
-        if self.markup is None:
-            return "\n".join(starmap(_with_edges, zip(self.lines, lines, strict=True)))
+        if self.markup is None:  # the spaces around a line stay
+            pairs = zip(self.lines, lines, strict=True)
+            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in pairs)
         texts = iter([(line.text, list(line.alignment or ())) for line in lines])
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
 
@@ -181,24 +184,9 @@ class Unit:
 Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 
-def _within(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
+def _within(spans: Iterable[Span], start: int, stop: int) -> tuple[Span, ...]:
     """Returns the spans in a part of a text, as places in this part."""
-    return [(begin - start, end - start) for begin, end in spans if start <= begin and end <= stop]
-
-
-def _cut(number: int, line: str, kept: Sequence[Span], codec: TextCodec) -> Iterator[Sentence]:
-    """Yields the sentences of a line of plain text. Each has the tags of the line."""
-    tags, text = codec.config.split_tags(line)
-    kept = _within(kept, len(line) - len(text), len(line))
-    for start, stop in sentence_spans(text, codec.config.source_lang, codec.protected.spans(text, kept)):
-        yield Sentence(number, " ".join([*tags, text[start:stop]]), tuple(_within(kept, start, stop)))
-
-
-def _with_edges(line: str, translation: Translation) -> str:
-    """Returns the translation of a line of plain text with the spaces around the line."""
-    if is_blank(line):
-        return line
-    return line[: len(line) - len(line.lstrip())] + translation.text + line[len(line.rstrip()) :]
+    return tuple((begin - start, end - start) for begin, end in spans if start <= begin and end <= stop)
 
 
 def _joined_line(line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec) -> Translation:
@@ -258,6 +246,7 @@ class EncodedSentence:
         required: what the translation must have, as ids.
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
             decoded pieces.
+        kept: where the sentence without its tags has what stays.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
         direction: see `Unit`.
     """
@@ -267,6 +256,7 @@ class EncodedSentence:
     ids: np.ndarray
     required: Required
     given: Given
+    kept: Sequence[Span] = ()
     words: Sequence[int] = ()
     direction: Direction | None = None
 
@@ -288,70 +278,33 @@ def encode(
     Raises:
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
-    keyed = [
-        (Key(n, i), unit, sentence, kept)
-        for n, (unit, sentences) in enumerate(units, first)
-        for i, sentence in enumerate(sentences)
-        for kept in [_kept_words(codec, sentence)]
-        if unit.prefix or unit.constraints or not kept.cover_sentence
-    ]
-    texts = [sentence.text for _, _, sentence, _ in keyed]
+    keyed = []
+    for n, (unit, sentences) in enumerate(units, first):
+        for i, sentence in enumerate(sentences):
+            _, text = codec.config.split_tags(sentence.text)
+            kept = codec.protected.spans(text, sentence.kept)
+            edges = [0, *chain.from_iterable(kept), len(text)]
+            others = "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
+            if unit.prefix or unit.constraints or any(map(str.isalpha, others)):
+                keyed.append((Key(n, i), unit, sentence, kept))
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    for (key, unit, sentence, kept), ids in zip(keyed, codec.encode_source(texts), strict=True):
+    all_ids = codec.encode_source([sentence.text for _, _, sentence, _ in keyed])
+    for (key, unit, sentence, kept), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         with naming(place):
             of_direction = codec.towards(unit.direction)
         required, given = _required(of_direction, unit, sentence, glossary, is_long=len(ids) > longest)
         parts = _parts(of_direction, ids, longest, required)
         _check(parts, required, place, search)
-        all_ids = list(chain.from_iterable(parts))
-        is_aligned = search.alignments or kept.spans
-        words = iter(codec.words("source", sentence.text, all_ids) if is_aligned else ())
-        before, behind = of_direction.around
+        is_aligned = search.alignments or kept
+        words = iter(codec.words("source", sentence.text, chain.from_iterable(parts)) if is_aligned else ())
+        direction = of_direction.direction
         for n, part in enumerate(parts):
-            around = [*before, *part, *behind]
-            of_part = [NO_WORD] * len(before) + list(islice(words, len(part))) + [NO_WORD] * len(behind)
-            encoded.append(
-                EncodedSentence(
-                    key._replace(part=n),
-                    place,
-                    np.array(around, np.int64),
-                    required,
-                    given,
-                    of_part if is_aligned else (),
-                    of_direction.direction,
-                )
-            )
+            of_part = list(islice(words, len(part)))
+            of_key = key._replace(part=n)
+            encoded.append(EncodedSentence(of_key, place, part, required, given, kept, of_part, direction))
     return encoded
-
-
-class _KeptWords(NamedTuple):
-    """The words of a sentence that stay as they are.
-
-    Attributes:
-        tags: the number of tags before the text.
-        text: the sentence without its tags.
-        spans: where the words are in the text.
-    """
-
-    tags: int
-    text: str
-    spans: list[Span]
-
-    @property
-    def cover_sentence(self) -> bool:
-        """Whether nothing of the sentence is translated: it has no letters outside these words."""
-        start, others = 0, ""
-        for begin, stop in [*self.spans, (len(self.text), len(self.text))]:
-            others += self.text[start:begin]
-            start = stop
-        return not any(map(str.isalpha, others))
-
-
-def _kept_words(codec: TextCodec, sentence: Sentence) -> _KeptWords:
-    tags, text = codec.config.split_tags(sentence.text)
-    return _KeptWords(len(tags), text, codec.protected.spans(text, sentence.kept))
 
 
 # How a part of a long sentence ends, if possible.
@@ -362,12 +315,12 @@ def _parts(codec: TextCodec, ids: Sequence[int], longest: int, required: Require
     """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
 
     A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
-    single word that is longer is cut anywhere. Each part gets the tags. A blank sentence has no parts, unless its
-    translation must have something.
+    single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages. A blank sentence
+    has no parts, unless its translation must have something.
     """
     tags = codec.tags_before(ids)
-    if len(ids) == tags:
-        return [np.array(ids, np.int64)] if required != Required() else []
+    if len(ids) == tags and required == Required():
+        return []
     room = max(1, longest - tags)
     pieces = codec.source.pieces(ids) if len(ids) > longest else []
     cuts = [tags]
@@ -377,7 +330,8 @@ def _parts(codec: TextCodec, ids: Sequence[int], longest: int, required: Require
         of_sentences = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
         goal = start + math.ceil(left / math.ceil(left / room))
         cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
-    return [np.array([*ids[:tags], *ids[a:b]], np.int64) for a, b in pairwise([*cuts, len(ids)])]
+    before, behind = codec.around
+    return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 
 
 def _required(
@@ -463,47 +417,42 @@ def in_batches(
 
 
 def by_sentence(
-    codec: TextCodec, units: Units, translations: Mapping[Key, Sequence[Translation]], *, aligned: bool, first: int = 1
+    codec: TextCodec,
+    units: Units,
+    translations: Iterable[tuple[EncodedSentence, Sequence[Translation]]],
+    *,
+    aligned: bool,
+    first: int = 1,
 ) -> list[list[list[Translation]]]:
-    """Returns the translations of each sentence of each unit, best first.
+    """Returns the translations of each sentence of each unit, best first, with the words that stay as they are.
 
     Args:
         translations: those of each encoded sentence.
         aligned: whether alignments were asked for.
         first: the number of the first unit.
     """
-    parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
-    for key in sorted(translations):
-        parts[key[:2]].append(translations[key])
+    parts = defaultdict[tuple[int, ...], list[tuple[EncodedSentence, Sequence[Translation]]]](list)
+    for encoded, ranked in sorted(translations, key=lambda pair: pair[0].key):
+        parts[encoded.key[:2]].append((encoded, ranked))
 
-    def joined(unit: Unit, sentence: Sentence, of_parts: Sequence[Sequence[Translation]]) -> list[Translation]:
-        of_direction = codec.towards(unit.direction)
-        if len(of_parts) == 1:
-            ranked: Iterable[Translation] = of_parts[0]
-        elif of_parts:  # the n-th translation joins the n-th translation of every part
-            ranked = [_joined(of_direction, translations) for translations in zip(*of_parts, strict=False)]
-        else:  # nothing of the sentence is translated
-            tags, text = codec.config.split_tags(sentence.text)
-            words = range(len(RAW_WORD.findall(text)))
-            text = "" if is_blank(text) else text.strip()
-            ranked = [Translation(text, 0.0, [], [], alignment=[(i + len(tags), i) for i in words])]
-        given = [unit.prefix, *chain.from_iterable(unit.alternatives)]
-        return [_with_kept_words(of_direction, sentence, each, given, aligned=aligned) for each in ranked]
+    def joined(key: tuple[int, ...], unit: Unit, sentence: Sentence) -> Iterator[Translation]:
+        tags, source = codec.config.split_tags(sentence.text)
+        if key not in parts:  # nothing of the sentence is translated
+            words = [(i + len(tags), i) for i in range(len(RAW_WORD.findall(source)))]
+            text = "" if is_blank(source) else source.strip()
+            yield Translation(text, 0.0, [], [], alignment=words if aligned else None)
+        of_direction, given = codec.towards(unit.direction), [unit.prefix, *chain.from_iterable(unit.alternatives)]
+        # The n-th translation joins the n-th translation of every part.
+        for of_parts in zip(*(ranked for _, ranked in parts[key]), strict=False):
+            text, *_, alignment = translation = _joined(of_direction, of_parts)
+            if kept := parts[key][0][0].kept:
+                links = {j: i - len(tags) for i, j in alignment or () if i >= len(tags)}
+                spaces = of_direction.has_spaces("target")
+                text, links = with_protected(source, kept, text, links, spaces=spaces, given=given)
+                alignment = [(i + len(tags), j) for j, i in links.items()]
+            yield translation._replace(text=text, alignment=tuple(sorted(alignment or ())) if aligned else None)
 
     return [
-        [joined(unit, sentence, parts[n, i]) for i, sentence in enumerate(sentences)]
+        [list(joined((n, i), unit, sentence)) for i, sentence in enumerate(sentences)]
         for n, (unit, sentences) in enumerate(units, first)
     ]
-
-
-def _with_kept_words(
-    codec: TextCodec, sentence: Sentence, translation: Translation, given: Sequence[str], *, aligned: bool
-) -> Translation:
-    """Returns a translation of a sentence with the words that stay as they are, and without an unwanted alignment."""
-    kept, text, alignment = _kept_words(codec, sentence), translation.text, translation.alignment or ()
-    if kept.spans:
-        links = {target: source - kept.tags for source, target in alignment if source >= kept.tags}
-        spaces = codec.has_spaces("target")
-        text, links = with_protected(kept.text, kept.spans, text, links, spaces=spaces, given=given)
-        alignment = [(source + kept.tags, target) for target, source in links.items()]
-    return translation._replace(text=text, alignment=tuple(sorted(alignment)) if aligned else None)

@@ -391,6 +391,7 @@ def test_entries_keep_their_form_and_writing_is_repeatable() -> None:
     ("en", "de", 'w:val="fr-FR"', 'w:val="fr-FR"'),
     ("en", "ja", 'w:val="en-US"', 'w:val="en-US" w:eastAsia="ja"'),
     ("en", "ar", 'w:val="en-US"', 'w:val="en-US" w:bidi="ar"'),
+    ("en", "ps", 'w:val="en-US"', 'w:val="en-US" w:bidi="ps"'),
     ("ja", "en", 'w:val="fr-FR" w:eastAsia="ja-JP"', 'w:val="en" w:eastAsia="ja-JP"'),
 ])  # fmt: skip
 def test_the_language_of_runs_becomes_that_of_the_translation(

@@ -32,7 +32,7 @@ def translated(
      "{n, plural, one {# <b>DOG</b>} other {DOGS &amp; IT''S}} A"),
     ("{n, select, a {<a href=\"{url}\">it''s</a>} other {b}}",
      "{n, select, a {<a href=\"{url}\">IT''S</a>} other {B}}"),
-    ("  {a}  two  spaces ", "  {a}  TWO  SPACES "),
+    ("  {a}  two  spaces ", "  {a}  TWO  SPACES "), ("a || b", "A || B"),
 ])  # fmt: skip
 def test_what_a_program_needs_stays(text: str, expected: str) -> None:
     assert translated({"a": text}) == {"a": expected}
@@ -43,6 +43,24 @@ def test_plurals_of_messages() -> None:
     message = "{n, plural, one {# dog} other {# dogs}}"
     expected = "{n, plural, one {# DOG} few {# DOGS} many {# DOGS} other {# DOGS}}"
     assert translated([message], OPTIONS._replace(target_lang="uk")) == [expected]
+
+
+def test_each_plural_form_between_bars_is_a_text() -> None:
+    data = json.dumps(["car | cars", "no dogs|one dog|{count} dogs"]).encode()
+    document = read_document(data, "json", OPTIONS)
+    texts = translations.texts(document)
+    assert texts == ["car", "cars", "no dogs", "one dog", '<x0 translate="no">{count}</x0> dogs']
+    output = json.loads(translations.translated(document, translations.backwards))
+    assert output == ["car | cars", "dogs no|dog one|dogs {count}"]
+
+
+def test_a_translation_has_no_more_arguments_of_printf_than_its_source() -> None:
+    for text, expected in {
+        "%d dogs": "%d dogs dogs",
+        "{n, plural, other {%s a}}": "{n, plural, other {%s a a}}",
+    }.items():
+        assert translated([text], translate=lambda unit: (f"{unit.source} {unit.source}", [])) == [expected]
+    assert translated(["half"], translate=lambda _: ("50 % der", [])) == ["50 % der"]
 
 
 def test_what_a_user_keeps_stays() -> None:
