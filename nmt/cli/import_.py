@@ -29,10 +29,10 @@ def huggingface(
         str | None, Option(help="Target language of a MarianMT model, if the folder does not say it.")
     ] = None,
     language_tokens: Annotated[
-        Literal["both-sides", "behind-source", "target-on-source"] | None,
+        Literal["both_sides", "behind_source", "target_on_source"] | None,
         Option(
-            help="Where a model of many languages has their tokens: both-sides, as M2M-100 and NLLB-200; "
-            "behind-source, as NLLB-200 with legacy_behaviour; or target-on-source, as SMaLL-100. By default, what the "
+            help="Where a model of many languages has their tokens: both_sides, as M2M-100 and NLLB-200; "
+            "behind_source, as NLLB-200 with legacy_behaviour; or target_on_source, as SMaLL-100. By default, what the "
             "folder says."
         ),
     ] = None,
@@ -73,11 +73,10 @@ def huggingface(
     from nmt.interop.huggingface import import_huggingface
     from nmt.interop.multilingual import Selection
 
-    placement: Any = language_tokens and language_tokens.replace("-", "_")
     if unchanged and not add_pieces:
         raise NmtError("--unchanged was given, but there are no new pieces; also give --add-pieces")
     selection = Selection(
-        placement,
+        language_tokens,
         tuple(languages.split(",") if languages else ()),
         tuple(pieces_of or ()),
         tuple(add_language or ()),

@@ -323,8 +323,8 @@ def test_an_adapter_is_merged(imported: Callable[[str], Imported], rslora: bool,
 
 @pytest.mark.parametrize(("settings", "options", "source"), [
     ({"legacy_behaviour": True}, [], ["▁a", "</s>", "eng_Latn"]),
-    ({}, ["--language-tokens=behind-source"], ["▁a", "</s>", "eng_Latn"]),
-    ({"legacy_behaviour": True}, ["--language-tokens=target-on-source"], ["fra_Latn", "▁a", "</s>"]),
+    ({}, ["--language-tokens=behind_source"], ["▁a", "</s>", "eng_Latn"]),
+    ({"legacy_behaviour": True}, ["--language-tokens=target_on_source"], ["fra_Latn", "▁a", "</s>"]),
 ])  # fmt: skip
 def test_the_place_of_language_tokens_is_in_the_folder_or_given(
     imported: Callable[[str], Imported], settings: dict[str, Any], options: list[str], source: list[str], tmp_path: Path
