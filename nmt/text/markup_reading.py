@@ -104,8 +104,9 @@ def parse(
     Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own, and
     elements of HTML that only touch each other, such as the links of a menu.
 
-    Elements with translate="no" and those in another language stay as they are. So do CDATA sections of XML, and in
-    HTML the class notranslate and code, kbd, math, pre, samp, script, style, svg and var.
+    Elements with translate="no" and those in another language stay as they are, except for what an element inside says
+    the opposite of. So do CDATA sections of XML, and in HTML the class notranslate and code, kbd, math, pre, samp,
+    script, style, svg and var. In a translation, end tags of HTML that are misnested change places.
 
     Args:
         lang: the language code of the text; empty if elements of all languages are translated.
@@ -247,9 +248,13 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
             tokens.extend([end] if end and has_end else [])
             if opening.is_kept and any(token.kind == "text" and not token.is_kept for token in tokens[start:]):
                 tokens[start] = opening._replace(kind="start" if has_end else "leaf")
-                for i, token in enumerate(tokens[start:], start):
+                for i, token in reversed(list(enumerate(tokens[start:], start))):
                     if token.kind == "text" and token.is_kept:
-                        tokens[i] = token._replace(kind="leaf", text=_line(token.words))
+                        pieces = (token._replace(raw=raw) for raw in _EDGES.split(token.raw) if raw)
+                        tokens[i : i + 1] = [
+                            piece._replace(kind="leaf", text=_line(piece.words)) if _has_text(piece) else piece
+                            for piece in pieces
+                        ]
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
                 words = "".join(token.words for token in tokens[start:])

@@ -47,12 +47,10 @@ _PATTERNS = (
     (
         r"\{",
         r"\{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
-        r"|[$#]\{[^{}\n]{1,200}+\}"
-        r"|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
+        r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     ),
     (r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
     (r"\[\[", r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])"),
-    ("##|@@", r"(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
     # Neither money, such as `$million`, nor the beginning of a formula
     (
         r"\$",
@@ -62,7 +60,7 @@ _PATTERNS = (
     ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
     (r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
     (r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
-    ("__", r"(?<!\w)__\w+?__(?!\w)"),
+    ("__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
     (
         "%",
         r"(?<![\w%])(%%?)[A-Za-z_]\w++\1(?![\w%])|(?<![\w%])%\d{1,2}%(?!\w)"
@@ -301,13 +299,12 @@ class _Copies:
     def nest_tags(self) -> None:
         """Has tags and blocks follow each other as in the source, unless all of them are nested as there."""
         words = sorted(word for word in self.spans if _ORDERED.search(self._source, *word))
-        spans = sorted((self.spans[word], word) for word in words)
-        orders = words, [word for _, word in spans]
-        tags = ["".join(self._source[slice(*word)] for word in order) for order in orders]
+        in_order = sorted(words, key=lambda word: (self.spans[word], word))
+        tags = ["".join(self._source[slice(*word)] for word in each) for each in (words, in_order)]
         while (fewer := [_PAIR.sub("", each) for each in tags]) != tags:
             tags = fewer
         if tags[0] != tags[1]:
-            self.spans |= zip(words, (span for span, _ in spans), strict=True)
+            self.spans |= zip(words, [self.spans[word] for word in in_order], strict=True)
 
     def insert_missing(self, words: Sequence[Span]) -> None:
         """Inserts the words that have no place yet, at edges of words of the translation.
@@ -355,9 +352,6 @@ class _Copies:
         text, end = "", 0
         edits = sorted((span, word) for word, span in self.spans.items())
         for ((start, stop), (begin, last)), (following, _) in pairwise([*edits, ((-1, -1), (0, 0))]):
-            if begin == last:  # a surplus placeholder
-                text, numbers, end = text + translation[end:start], numbers + linked[end:start], max(end, stop)
-                continue
             word, is_new = source[begin:last], start == stop
             left, right = source[begin - 1 : begin], source[last : last + 1]
             # In the source, a bracket or the like touches the word.
@@ -369,8 +363,9 @@ class _Copies:
             beside = "" if following == (stop, stop) else around[1][:1]
             unit = self._spaces and _COUNT.match(source, begin) and _UNIT.match(source, last)
             has_unit = not unit or re.match(rf"(?i){unit[0]}(?![^\W_])", translation[stop:])
-            before = " " * self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new)
-            behind = " " * self._is_apart(beside, sides & 2, right if has_unit else "", _CLOSING * is_new)
+            right = right if has_unit else ""
+            before = " " * bool(word and self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new))
+            behind = " " * bool(word and self._is_apart(beside, sides & 2, right, _CLOSING * is_new))
             text += before + word + behind
             of_word = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
             numbers += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
