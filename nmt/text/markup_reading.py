@@ -106,7 +106,7 @@ def parse(
 
     Elements with translate="no" and those in another language stay as they are, except for what an element inside says
     the opposite of. So do CDATA sections of XML, and in HTML the class notranslate and code, kbd, math, pre, samp,
-    script, style, svg and var. In a translation, end tags of HTML that are misnested change places.
+    script, style, svg and var. Misnested end tags of HTML stay in their order.
 
     Args:
         lang: the language code of the text; empty if elements of all languages are translated.
@@ -267,7 +267,7 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
         name = token.name
         if token.kind == "end" and depths[name]:
             inner = tokens[unclosed[-1]].name
-            if inner != name and inner not in BLOCKS:  # misnested end tags change places
+            if inner != name and inner not in BLOCKS:  # misnested end tags close each other's elements
                 following = takewhile(lambda i: scanned[i].name not in BLOCKS, range(n + 1, min(n + 50, len(scanned))))
                 later = next((i for i in following if scanned[i].name == inner), n)
                 if later > n and scanned[later].kind == "end":

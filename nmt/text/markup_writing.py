@@ -155,8 +155,7 @@ class _Projection:
             if token.kind in ("end", "leaf"):
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
-                is_own = token.raw[2:].lower().startswith(token.name.lower())
-                node.end_tag = "" if token.kind == "leaf" else token.raw if is_own else f"</{token.name}>"
+                node.end_tag = token.raw if token.kind == "end" else ""
         sides = (RAW_WORD.finditer(side, left, len(side) - right) for side in (self.source, self.target))
         self.words = [[match.span() for match in side] for side in sides]
         # The source character of each character of the translation; None if it has none.

@@ -68,7 +68,7 @@ _PATTERNS = (
         # With an index or a precision before any letters, and others unless they may be a percentage, such as `50%der`
         rf"|(?<!%)%(?:{_INDEX}[-+#0'_^\d*]*+(?:\.[\d*]++)?|[-+#0\d*]*+\.[\d*]++){_LENGTH}[@a-zA-Z]"
         r"|(?:(?<![\w%])(?<!\d\s)|(?<=%[a-z]{2,4}))%(?:[-+#0]*+\d++|\+)?(?:ll?|I64|z)?"
-        r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])|(?<=\d)%[ds](?!\w)"
+        r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
         rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
     (":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
