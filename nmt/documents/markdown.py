@@ -173,7 +173,7 @@ class _Block:
             return [line]
         lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
         lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
-        return lines
+        return re.sub(rf"\n(?={_BLOCK.pattern})", " ", "\n".join(lines), flags=re.MULTILINE).split("\n")
 
 
 def _letters(text: str) -> str:

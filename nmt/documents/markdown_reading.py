@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from nmt.documents.content import is_untranslated
 from nmt.errors import importing
 from nmt.text.protected import Protected, Span
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
-_UNTRANSLATED = re.compile(
-    r"""<(?:(?:code|kbd|pre|samp|script|style|var)[\s>]|.*\s(?:translate=["']?no\b|class=["']?[^"'>]*\bnotranslate\b))""",
-    re.IGNORECASE | re.DOTALL,
-)
 # The attributes of a tag of JSX, with expressions.
 _JSX = r"""(?:[^<>{}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
@@ -109,7 +106,7 @@ class MarkdownReader:
         while position < len(pieces):
             piece = pieces[position]
             position += 1
-            if piece.kind == "open" and piece.shown not in unclosed and _UNTRANSLATED.match(piece.raw):
+            if piece.kind == "open" and piece.shown not in unclosed and is_untranslated(piece.raw):
                 depths = accumulate(
                     _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
                 )

@@ -6,12 +6,13 @@ sentence unless a lower-case letter follows it.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from html import escape, unescape
 from itertools import count
 from operator import itemgetter
 
-from nmt.documents.content import Content, Group, Inline, Leaf, flattened, paired, plain
+from nmt.documents.content import Content, Group, Inline, Leaf, flattened, is_untranslated, paired, plain
 from nmt.documents.document import Passage, ReadOptions
 from nmt.text.icu import IcuText, as_html, parse_icu
 from nmt.text.markup_reading import BLOCKS
@@ -60,7 +61,7 @@ class Message:
         for begin, stop, leaf in leaves:
             content += [*filter(None, [to_html(text[start:begin])]), leaf]
             start = stop
-        self._content = Content(grouped([*content, to_html(text[start:])]))
+        self._content = Content(grouped([*content, to_html(text[start:])], self._raw_of))
 
     @property
     def passages(self) -> list[Passage]:
@@ -126,10 +127,13 @@ def with_categories(text: str, options: ReadOptions) -> str:
     return "".join(written).translate(dict(enumerate(tags, 0xF0000)))
 
 
-def grouped(content: Iterable[Inline]) -> list[Inline]:
-    """Returns content with groups, whose items are strings. One without words is a leaf.
+def grouped(content: Iterable[Inline], raw_of: Callable[[str], str] = str) -> list[Inline]:
+    """Returns content with groups, whose items are strings. One that stays, or has no words, is a leaf.
 
     An empty leaf separates adjacent elements, except for those that may stand in a word.
+
+    Args:
+        raw_of: returns how the format writes text.
     """
     separated, ended = list[Inline](), ""  # the element that the last leaf ends
     for inline in content:
@@ -138,17 +142,19 @@ def grouped(content: Iterable[Inline]) -> list[Inline]:
             separated.append(Leaf("", kind="end"))
         separated.append(inline)
         ended = name if kind == "close" and isinstance(name, str) else ""
-    return list(map(_solid, paired(separated)))
+    return [_solid(inline, raw_of) for inline in paired(separated)]
 
 
-def _solid(inline: Inline) -> Inline:
-    if not isinstance(inline, Group):
-        return inline
-    inner = list(map(_solid, inline.content))
+def _solid(inline: Inline, raw_of: Callable[[str], str]) -> Inline:
+    if not isinstance(inline, Group):  # the end of a block that does not stay separates texts
+        return replace(inline, kind="end") if isinstance(inline, Leaf) and inline.key in _BLOCKS else inline
+    leaf = Leaf("".join(raw_of(each) if isinstance(each, str) else each.item for each in flattened([inline])))
+    if is_untranslated(inline.item.start.item):
+        words = "".join(each if isinstance(each, str) else each.words for each in flattened(inline.content))
+        return replace(leaf, words=" ".join(words.split()))
+    inner = [_solid(each, raw_of) for each in inline.content]
     is_kept = any(isinstance(i, Group) or (isinstance(i, Leaf) and (i.words or i.separates)) for i in inner)
-    if is_kept or not is_blank(plain(inner)):
-        return Group(inline.item, inner)
-    return Leaf("".join(part if isinstance(part, str) else part.item for part in flattened([inline])))
+    return Group(inline.item, inner) if is_kept or not is_blank(plain(inner)) else leaf
 
 
 def _leaf(match: re.Match[str]) -> Leaf:
@@ -157,7 +163,8 @@ def _leaf(match: re.Match[str]) -> Leaf:
         return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
     if match["spaces"] or name == "input":
         return Leaf(raw, kind="space")
-    if name in _BLOCKS or match["bar"] or raw == "\t":
+    is_block = name in _BLOCKS and not match["end"] and not is_untranslated(raw)
+    if is_block or match["bar"] or raw == "\t":
         return Leaf(raw, kind="end")
     if match["end"] or (match["tag"] and match["rest"]):
         return Leaf(raw, kind="close" if match["end"] else "open", key=name)
