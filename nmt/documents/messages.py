@@ -13,24 +13,28 @@ from itertools import count
 from operator import itemgetter
 
 from nmt.documents.content import Content, Group, Inline, Leaf, flattened, is_untranslated, paired, plain
-from nmt.documents.document import Passage, ReadOptions
+from nmt.documents.document import Passage, ReadOptions, spliced
 from nmt.text.icu import IcuText, as_html, parse_icu
 from nmt.text.markup_reading import BLOCKS
 from nmt.text.protected import Protected
 from nmt.text.words import is_blank
 
-_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 # Placeholders that may have a space, or letters behind them, and those without braces.
 _PERCENT = (
-    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
-    r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
+    r"%(?:\(\w+\)|\d+[$:]|\[\d+\])?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzvt])?[a-zA-Z@%]"
+    r"|%<\w+>|%L?\d+%?|\$\{?\w+\}?"
 )
+_BRACES, _WITH_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}", "brace|csharp|java-|javascript|rust"
+_OF_FORMATS = {"qt": r"%L?\d{1,2}", "lisp|scheme": r"~[\d,:@']*[a-zA-Z%&~^]", _WITH_BRACES: _BRACES}
+_OF_FORMATS[f"^(?!.*(?:{_WITH_BRACES}))"] = _PERCENT
+# Formats in which `%%` stands for a sign that is no placeholder.
+_PRINTF = re.compile("(?:awk|c|gcc-internal|go|lua|objc|object-pascal|perl|php|python|ruby|tcl)-format")
 _OTHERS = (
     r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+|\d++(?=/?>))(?P<rest>(?:\"[^\"<]*\"|'[^'<]*'|[^<>])*+)>)"
     r"|(?P<line>(?<![ \t\r])[ \t\r]*\n\s*)|(?P<spaces>[ ]{2,})"
     r"|(?P<reference>&(?:[a-zA-Z]\w*|\#\d+|\#[xX][\da-fA-F]+);)"
-    # The forms of plurals stand between bars, those of Symfony behind the numbers that they are for.
-    r"|(?P<bar>(?<![\s|])[ ]?\|[ ]?(?![\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+)[\[\]]"
+    # The forms of plurals stand between bars, and may stand behind the numbers that they are for.
+    r"|(?P<bar>(?<![\s|])[ ]?\|[ ]?(?![\s|]))|[\[\]](?:-Inf|\d+),\s*(?:Inf|\d+|\*)[\[\]]"
     r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
     "|(?P<hidden><!--(?:[^<>-]|-(?!->))*+-->|[\0-\t\x0b-\x1f\x7f\ufffe\uffff])"
 )
@@ -47,19 +51,22 @@ class Message:
     """A text that a program shows.
 
     Args:
-        flags: of a PO message; they may name formats.
+        flags: of a PO message; they may name formats. Without them, bars may separate the forms of plurals.
     """
 
-    def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] = ()) -> None:
+    def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] | None = None) -> None:
         self._text, self._options = text, options
         of_icu = [part for part in parse_icu(text) or () if isinstance(part, IcuText)]
         self._raw_of: Callable[[str], str] = of_icu[0].written if of_icu else unescape
         to_html = as_html if of_icu else partial(escape, quote=False)
         leaves = parts(text, options.protected, flags)
+        has_others = re.search(r"%%\w", text) or "%" in spliced(text, {leaf[:2]: "" for leaf in leaves})
+        self._is_printf = not has_others and any(map(_PRINTF.fullmatch, flags or ()))
         self.kept = sorted(leaf.words for _, _, leaf in leaves)
         content, start = list[Inline](), 0
         for begin, stop, leaf in leaves:
-            content += [*filter(None, [to_html(text[start:begin])]), leaf]
+            is_sign = self._is_printf and leaf.item == "%%"
+            content += [*filter(None, [to_html(text[start:begin])]), "%" if is_sign else leaf]
             start = stop
         self._content = Content(grouped([*content, to_html(text[start:])], self._raw_of))
 
@@ -91,30 +98,40 @@ class Message:
         """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
         for start, stop in reversed(self._options.protected.spans(raw)):
             raw = raw if not _NEXT.fullmatch(raw[start:stop]) else raw[:start].rstrip(" ") + raw[stop:]
-        return raw
+        return re.sub("%+", "%%", raw) if self._is_printf else raw
 
 
 # A placeholder without a name or a number, which a program fills in by the order of placeholders.
-_NEXT = re.compile(r"%[^%($]*[a-zA-Z@>]")
+_NEXT = re.compile(r"%[^%($\[:]*[a-zA-Z@>]|~.*[a-zA-Z]")
+# A placeholder of strftime that is none of printf. Those of strftime are names, and their order is free.
+_DATE = re.compile(r"%[-_^#0]?[aAbBHIMmYy](?![a-zA-Z])")
+# A few short forms of a plural: for certain numbers, the last one with the number, or all with the stem of a word.
+_FORMS = re.compile(
+    r"(?!.*(?:[`<$/\\]|\s-|\|\||[^|]{99}))(?:(?:\{\d+\}|[\[\]](?:-Inf|\d+),).*|[^|]*(?:\|[^|]*)?\|[^|]*[{:%](?:n|count)\b[^|]*"
+    r"|[^|]*?\b([^\W\d_]{3})[^|]*(?:\|[^|]*\b\1[^|]*){1,2})",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
-def parts(text: str, protected: Protected, flags: Iterable[str] = ()) -> list[tuple[int, int, Leaf]]:
+def parts(text: str, protected: Protected, flags: Iterable[str] | None = ()) -> list[tuple[int, int, Leaf]]:
     """Returns what of a text is not translated and where it begins and ends, in order."""
-    formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
-    with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
-    patterns = [_OTHERS, *[_BRACES] * bool(with_braces), *[_PERCENT] * bool(formats - with_braces)]
+    has_forms = flags is None and _FORMS.fullmatch(text)
+    formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
+    patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
     leaves, start = list[tuple[int, int, Leaf]](), 0
     for part in parse_icu(text) or ():
         for kind, raw in [("", part)] if isinstance(part, str) else [(token.kind, token.text) for token in part.tokens]:
             if kind != "text":
                 leaves.append((start, start + len(raw), _kept(raw) if kind else Leaf(raw, kind="end")))
             start += len(raw)
-    leaves += [(*match.span(), _leaf(match)) for match in re.finditer("|".join(patterns), text)]
+    matches = re.finditer("|".join([_OTHERS, *patterns]), text)
+    leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]
     leaves += [(start, stop, _kept(text[start:stop])) for start, stop in protected.spans(text)]
     apart: list[tuple[int, int, Leaf]] = []
-    for leaf in sorted(leaves, key=itemgetter(0)):  # of those that begin together, the first
-        if not apart or leaf[0] >= apart[-1][1]:
-            apart.append(leaf)
+    is_date = _DATE.search(text)
+    for start, stop, leaf in sorted(leaves, key=itemgetter(0)):  # of those that begin together, the first
+        if not apart or start >= apart[-1][1]:
+            apart.append((start, stop, replace(leaf, key=None) if is_date and leaf.key == "next" else leaf))
     return apart
 
 
@@ -130,10 +147,7 @@ def with_categories(text: str, options: ReadOptions) -> str:
 def grouped(content: Iterable[Inline], raw_of: Callable[[str], str] = str) -> list[Inline]:
     """Returns content with groups, whose items are strings. One that stays, or has no words, is a leaf.
 
-    An empty leaf separates adjacent elements, except for those that may stand in a word.
-
-    Args:
-        raw_of: returns how the format writes text.
+    An empty leaf separates adjacent elements, except for those that may stand in a word. `raw_of` writes text.
     """
     separated, ended = list[Inline](), ""  # the element that the last leaf ends
     for inline in content:
@@ -149,7 +163,8 @@ def _solid(inline: Inline, raw_of: Callable[[str], str]) -> Inline:
     if not isinstance(inline, Group):  # the end of a block that does not stay separates texts
         return replace(inline, kind="end") if isinstance(inline, Leaf) and inline.key in _BLOCKS else inline
     leaf = Leaf("".join(raw_of(each) if isinstance(each, str) else each.item for each in flattened([inline])))
-    if is_untranslated(inline.item.start.item):
+    tag = inline.item.start.item  # of XLIFF, it may have a tag of HTML inside
+    if any(map(is_untranslated, [tag, *re.findall(r"<\w[^<>]*>", unescape(tag))])):
         words = "".join(each if isinstance(each, str) else each.words for each in flattened(inline.content))
         return replace(leaf, words=" ".join(words.split()))
     inner = [_solid(each, raw_of) for each in inline.content]
