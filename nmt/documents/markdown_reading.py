@@ -26,7 +26,7 @@ _EXPRESSION = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _CODE = rf"(?=\{{[^{{}}\n]*(?:[|&?=>]\s|[\w.]\()){_EXPRESSION}"
 _JSX = rf"""(?:[^<>{{}}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|{_EXPRESSION})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
-_ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+(?:{_ATTRIBUTE}|[\w-]+))*+[ \t]*\}}"
+_ATTRIBUTES = rf"\{{:?[ \t]*(?:[\w-]+[ \t]+)*+{_ATTRIBUTE}(?:[ \t]+(?:{_ATTRIBUTE}|[\w-]+))*+[ \t]*\}}"
 # What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
 _KEPT = re.compile(
     rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"

@@ -176,7 +176,7 @@ here */}
         "<p>‹A› [‹note›] `‹and one›</p>\n"
     ),
     "components of Nuxt": (
-        "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n"
+        "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n:video{controls src=\"a b\"}\n\n"
         "::u-button{to=\"/x\" block}\n‹Go there›\n::\n\n::card\n---\ntitle: stays here\n---\n‹text›\n::\n\n"
         "‹A› :badge[‹New one›]{type=\"x\" outline} ‹and› :icon[‹more›] ‹here›\n"
     ),
