@@ -38,7 +38,8 @@ _PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 # What Markdown has in an HTML block besides tags: code, and the ends of links and images
 _IN_HTML = re.compile(
-    r"""(<[^<>]*>|`[^`\n]+`|!?\[(?=[^\[\]\n<]*\]\()|\]\([^()\s]*(?: "[^"\n]*")?\)(?:\{[^{}\n]*\})?)"""
+    r"""(<[^<>]*>|`[^`\n]+`|!?\[(?=[^\[\]\n<]*\][(\[])"""
+    r"""|\](?:\([^()\s]*(?: "[^"\n]*")?\)|\[[^\[\]\n]+\])(?:\{[^{}\n]*\})?)"""
 )
 _TASK = re.compile(r"\[[ xX]\]\s+|")
 # What may need another spelling in Markdown than in HTML.

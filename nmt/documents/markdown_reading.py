@@ -57,9 +57,9 @@ _REGION = re.compile(
     r"|\\\[(?=[ \t]*\n|.*[=^_{}<>+])(?:(?!\\\[)[\s\S])*?\\\]"
     rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
     rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+|{_CODE}"
-    r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|mermaid|verbatim)\b(?:(?!(?P=begin)(?P=tag))[\s\S])*?"
-    r"\{[%{][-<%]?[ \t]*(?:end|/[ \t]*)(?P=tag)[^{}\n]*\}+|:{2,}[\w-]+[ \t]*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---"
-    r"|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
+    r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|verbatim|code\w*|mermaid|math|katex)\b"
+    r"(?:(?!(?P=begin)(?P=tag))[\s\S])*?\{[%{][-<%]?[ \t]*(?:end|/[ \t]*)(?P=tag)[^{}\n]*\}+"
+    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
     r"|(?:import[ \t]+(?:.*\sfrom[ \t]+)?['\"]|import[ \t]*\{"
     r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )

@@ -22,10 +22,10 @@ from nmt.text.words import is_blank
 # Placeholders that may have a space, or letters behind them, and those without braces.
 _PERCENT = (
     r"%(?:\(\w+\)|\d+[$:]|\[\d+\])?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzvt])?[a-zA-Z@%]"
-    r"|%<\w+>|%L?\d+%?|\$\{?\w+\}?"
+    r"|%<\w+>(?:[-+0]*\d*(?:\.\d+)?[a-zA-Z](?![a-zA-Z]))?|%\|[^|]*\||%L?\d+%?|\$\{?\w+\}?"
 )
 _BRACES, _WITH_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}", "brace|csharp|java-|javascript|rust"
-_OF_FORMATS = {"qt": r"%L?\d{1,2}", "lisp|scheme": r"~[\d,:@']*[a-zA-Z%&~^]", _WITH_BRACES: _BRACES}
+_OF_FORMATS = {"qt": r"%L?\d{1,2}", "lisp|scheme": r"~[\d,:@']*[a-zA-Z%&~^{}()\[\];]", _WITH_BRACES: _BRACES}
 _OF_FORMATS[f"^(?!.*(?:{_WITH_BRACES}))"] = _PERCENT
 # Formats in which `%%` stands for a sign that is no placeholder.
 _PRINTF = re.compile("(?:awk|c|gcc-internal|go|lua|objc|object-pascal|perl|php|python|ruby|tcl)-format")
@@ -104,7 +104,7 @@ class Message:
 # A placeholder without a name or a number, which a program fills in by the order of placeholders.
 _NEXT = re.compile(r"%[^%($\[:]*[a-zA-Z@>]|~.*[a-zA-Z]")
 # A placeholder of strftime that is none of printf. Those of strftime are names, and their order is free.
-_DATE = re.compile(r"%[-_^#0]?[aAbBHIMmYy](?![a-zA-Z])")
+_DATE = re.compile(r"%[-_^#0]?[aAbBHIjMmUWwYyZ](?![a-zA-Z])")
 # A few short forms of a plural: for certain numbers, the last one with the number, or all with the stem of a word.
 _FORMS = re.compile(
     r"(?!.*(?:[`<$/\\]|\s-|\|\||[^|]{99}))(?:(?:\{\d+\}|[\[\]](?:-Inf|\d+),).*|[^|]*(?:\|[^|]*)?\|[^|]*[{:%](?:n|count)\b[^|]*"

@@ -173,10 +173,11 @@ here */}
         "<div markdown>\n- [‹Link it›](a/b.md) ‹and› `code x`\n</div>\n\n"
         '<figure markdown="span">\n  ![‹Image title›](x){ width="300" }\n</figure>\n\n'
         "<p>\n**‹Type:›** `boolean`<br/>\n</p>\n\n<summary>`code x` ‹and› [‹l›](u/v \"t\")</summary>\n\n"
-        "<p>‹A› [‹note›] `‹and one›</p>\n"
+        "<p>‹A› [‹note›] `‹and one,› [‹x›][my ref]</p>\n"
     ),
     "components of Nuxt": (
-        "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n:video{controls src=\"a b\"}\n\n"
+        "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n"
+        ":video{controls src=\"a b\"}\n\n"
         "::u-button{to=\"/x\" block}\n‹Go there›\n::\n\n::card\n---\ntitle: stays here\n---\n‹text›\n::\n\n"
         "‹A› :badge[‹New one›]{type=\"x\" outline} ‹and› :icon[‹more›] ‹here›\n"
     ),
@@ -186,7 +187,8 @@ here */}
     ),
     "code in templates": (
         "{% highlight ruby %}\nputs x y\n\nputs z\n{% endhighlight %}\n‹text›\n\n{{< highlight go >}}\nputs x y\n"
-        "{{< /highlight >}}\n\n{{< mermaid >}}\na --> b\n{{< /mermaid >}}\n\n{% raw %}\na b\n{% endraw %}\n\n"
+        "{{< /highlight >}}\n\n{% codeblock a %}\na b\n{% endcodeblock %}\n\n"
+        "{{< mermaid >}}\na --> b\n{{< /mermaid >}}\n\n{% raw %}\na b\n{% endraw %}\n\n"
         "{%- comment -%}\na b\n{%- endcomment -%}\n‹text›\n"
     ),
     "math with labels": (

@@ -273,6 +273,7 @@ def test_the_encoding_stays_if_it_has_the_characters(translation: str, encoding:
     ("a | b", "", ["a | b"]),
     ("Use <code>a b</code> now", "", ['Use <x0 translate="no">a b</x0> now']),
     ("~A of ~%", "lisp-format", ['<x0 translate="no">~A</x0> of <x1 translate="no">~%</x1>']),
+    ("%<n>d of %|1$s|", "ruby-format", ['<x0 translate="no">%&lt;n&gt;d</x0> of <x1 translate="no">%|1$s|</x1>']),
     ("%[1]s of %v", "go-format", ['<x0 translate="no">%[1]s</x0> of <x1 translate="no">%v</x1>']),
     ("%0:s of %vd", "object-pascal-format", ['<x0 translate="no">%0:s</x0> of <x1 translate="no">%vd</x1>']),
     ("{n:{w}} 5%d", "python-brace-format", ['<x0 translate="no">{n:{w}}</x0> 5%d']),
