@@ -10,11 +10,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import unescape
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from nmt.documents.document import Document, Passage, has_letters
+from nmt.text.markup_reading import parse
 from nmt.text.words import is_blank
 
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
@@ -79,6 +81,12 @@ def plain(content: Iterable[Inline]) -> str:
 
 def _has_words(inline: Inline) -> bool:
     return bool(getattr(inline, "words", "")) or not is_blank(unescape(plain([inline])))
+
+
+@cache
+def is_untranslated(tag: str) -> bool:
+    """Returns whether an element of HTML with this start tag stays as it is."""
+    return tag[1:2].isalpha() and all(isinstance(part, str) for part in parse(f"{tag}x", "html"))
 
 
 def paired(content: Iterable[Inline]) -> list[Inline]:

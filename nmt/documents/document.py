@@ -114,8 +114,9 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
             advice = advice.replace("iconv", "iconv -c")  # which leaves out what is damaged
         raise NmtError(f"{options.name} is not {name} at byte {error.start:,}; convert it{advice}") from error
     if "\0" in text and not may_have_nul:
-        utf_16 = {0: "UTF-16BE", 1: "UTF-16LE"}.get(data[:2].find(0))  # letters of Europe have a NUL byte in UTF-16
-        advice = f"convert it, such as with iconv -f {utf_16} -t UTF-8" if utf_16 else "is it a text file?"
+        # Letters of Europe have a NUL byte in UTF-16, and several together in UTF-32.
+        utf = "UTF-32" if b"\0\0" in data[:4] else {0: "UTF-16BE", 1: "UTF-16LE"}.get(data[:2].find(0))
+        advice = f"convert it, such as with iconv -f {utf} -t UTF-8" if utf else "is it a text file?"
         raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; {advice}")
     return text
 

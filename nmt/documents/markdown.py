@@ -15,7 +15,7 @@ from itertools import count
 from textwrap import wrap
 from urllib.parse import unquote
 
-from nmt.documents.content import Content, Inline, Leaf, flattened, paired
+from nmt.documents.content import Content, Fragment, Inline, Leaf, LeafKind, flattened, paired
 from nmt.documents.document import (
     Document,
     Passage,
@@ -36,6 +36,11 @@ _VALUE = re.compile(
 )
 _PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
+# What Markdown has in an HTML block besides tags: code, and the ends of links and images
+_IN_HTML = re.compile(
+    r"""(<[^<>]*>|`[^`\n]+`|!?\[(?=[^\[\]\n<]*\][(\[])"""
+    r"""|\](?:\([^()\s]*(?: "[^"\n]*")?\)|\[[^\[\]\n]+\])(?:\{[^{}\n]*\})?)"""
+)
 _TASK = re.compile(r"\[[ xX]\]\s+|")
 # What may need another spelling in Markdown than in HTML.
 _WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
@@ -97,28 +102,17 @@ def _slug(heading: str) -> str:
 
 @dataclass
 class _Block:
-    """A block whose text is replaced.
-
-    Attributes:
-        reader: reads inline content.
-        source: the lines of the block without what they begin with.
-        first: the number of its first line, from 0.
-        kind: the token around it, html_block, or value, of front matter.
-        cells: the end of the last cell that was located in each line.
-        anchor: by what links in the file name a heading.
-        start, stop: where its content is in the file, once it was located.
-        prefixes: what its lines begin with.
-    """
+    """A block whose text is replaced."""
 
     reader: MarkdownReader
-    source: list[str]
-    first: int
-    kind: str
-    cells: dict[int, int]
-    anchor: str = ""
-    start: int = 0
+    source: list[str]  # its lines without what they begin with
+    first: int  # the number of its first line, from 0
+    kind: str  # the token around it, html_block, or value, of front matter
+    cells: dict[int, int]  # the end of the last cell that was located in each line
+    anchor: str = ""  # by what links in the file name a heading
+    start: int = 0  # where its content is in the file, once it was located
     stop: int = 0
-    prefixes: list[str] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)  # what its lines begin with
     line_end: str = "\n"
 
     @property
@@ -173,7 +167,7 @@ class _Block:
             return [line]
         lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
         lines[-1] += line[len(line.rstrip()) :]  # spaces that break a line
-        return lines
+        return re.sub(rf"\n(?={_BLOCK.pattern})", " ", "\n".join(lines), flags=re.MULTILINE).split("\n")
 
 
 def _letters(text: str) -> str:
@@ -209,15 +203,24 @@ class _Value:
 
 
 class _Html:
-    """An HTML block. Code stays, and so does markup with expressions."""
+    """An HTML block. Code stays, and so does markup with expressions. Some programs read Markdown in it."""
 
     def __init__(self, source: str) -> None:
-        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)", source)
-        self._source, self.passages = source, [] if is_code else [Passage(source, "html")]
+        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)|<[gx]\d", source)
+        kinds: dict[str, LeafKind] = {"!": "open", "[": "open", "]": "close"}
+        content = [
+            Leaf(raw, escape(raw) * (raw[0] == "`"), kinds.get(raw[0], "mark"), kinds.get(raw[0]) and "link")
+            if i % 2 and raw[0] != "<"
+            else raw
+            for i, raw in enumerate(_IN_HTML.split(source))
+        ]
+        self._source, self._fragment = source, Fragment(paired(content))
+        self.passages = [] if is_code else self._fragment.passages
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the block with the next translation."""
-        return next(translations) if self.passages else self._source
+        content = flattened(self._fragment.translated(translations)) if self.passages else [self._source]
+        return "".join(inline if isinstance(inline, str) else inline.item for inline in content)
 
 
 class _Content:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from nmt.documents.content import is_untranslated
 from nmt.errors import importing
 from nmt.text.protected import Protected, Span
 
@@ -20,42 +21,50 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
-_UNTRANSLATED = re.compile(
-    r"""<(?:(?:code|kbd|pre|samp|script|style|var)[\s>]|.*\s(?:translate=["']?no\b|class=["']?[^"'>]*\bnotranslate\b))""",
-    re.IGNORECASE | re.DOTALL,
-)
-# The attributes of a tag of JSX, with expressions.
-_JSX = r"""(?:[^<>{}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*+"""
+# An expression of JSX, and the attributes of a tag, with expressions.
+_EXPRESSION = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_CODE = rf"(?=\{{[^{{}}\n]*(?:[|&?=>]\s|[\w.]\()){_EXPRESSION}"
+_JSX = rf"""(?:[^<>{{}}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|{_EXPRESSION})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
-_ATTRIBUTES = rf"\{{:?[ \t]*{_ATTRIBUTE}(?:[ \t]+{_ATTRIBUTE})*+[ \t]*\}}"
+_ATTRIBUTES = rf"\{{:?[ \t]*(?:[\w-]+[ \t]+)*+{_ATTRIBUTE}(?:[ \t]+(?:{_ATTRIBUTE}|[\w-]+))*+[ \t]*\}}"
 # What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
 _KEPT = re.compile(
     rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
-    r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`\n]+)\$\$)"
-    r"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)"
+    r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`]+)\$\$)"
+    rf"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)|{_CODE}"
+    # Embedded files and links of Obsidian, citations, comments, keys, references to blocks, and commands of TeX
+    r"|!?\[\[[^\[\]\n]+\]\]|\[-?@[^\[\]\n]+\](?![\[(])|%%[^%\n]+%%|\+\+\w[\w+-]*\+\+|(?<=\s)\^[\w-]+$|\\[a-zA-Z]{2,}\*?(?=\{)",
+    re.MULTILINE,
 )
-_MATH = re.compile(r"[a-zA-Z]|(?!\d[\d.,]*\s)(?=.*[\\^_={}<>+]).*")
+_MATH = re.compile(r"[a-zA-Z]|(?!\d[\d.,]*\s)(?=.*[\\^_={}<>+]).*", re.DOTALL)
 SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
 # Protected words like this are left to the parser.
 _PARSED = re.compile(r"[`*_~&\[]|<[a-zA-Z/!?]|.*(?:`|\]\()", re.DOTALL)
 # Lines that are marks of extensions, and the titles in them. The text that belongs to a mark may be indented.
 _MARK = re.compile(
-    r":{3,}[ \t]*(?:\{[^{}]*\}|[\w./-]+)?[ \t\[]*(?P<a>[^\[\]{}]*).*|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
+    r":{2,}[ \t]*(?:\{[^{}]*\}|[\w./-]+)?[ \t\[]*(?P<a>[^\[\]{}]*).*|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
     r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?|\*\[[^\]]+\]:[ \t]*(?P<d>.*)"
     r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
+    # Slots of Nuxt, targets and breaks of MyST, snippets of VitePress, fragments of JSX, and tabs of VuePress
+    r"|#[a-z][\w-]*[ \t]*|\([\w:.-]+\)=[ \t]*|\+{3}(?:[ \t].*)?|<<<[ \t]*\S.*|</?>[ \t]*|@tab(?::\w+)?[ \t]+(?P<g>.*)"
 )
+_OPTION = re.compile(r"[ \t]*:[\w-]+:(?!\S)")  # of a directive of MyST, directly below its mark
 # Several lines that stay: math, comments and code of MDX, and tags of components. None reaches over another beginning,
 # so that the time is linear.
 _REGION = re.compile(
-    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$|\\\[[ \t]*\n(?:(?!\\\[)[\s\S])*?\\\]"
+    r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$(?:[ \t]*(?:\{\#[^{}\n]*\}|\([\w:.-]+\)))?"
+    r"|\\\[(?=[ \t]*\n|.*[=^_{}<>+])(?:(?!\\\[)[\s\S])*?\\\]"
     rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
-    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+)[ \t]*(?=\n|\Z)"
+    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+|{_CODE}"
+    r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|verbatim|code\w*|mermaid|math|katex)\b"
+    r"(?:(?!(?P=begin)(?P=tag))[\s\S])*?\{[%{][-<%]?[ \t]*(?:end|/[ \t]*)(?P=tag)[^{}\n]*\}+"
+    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
     r"|(?:import[ \t]+(?:.*\sfrom[ \t]+)?['\"]|import[ \t]*\{"
     r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )
 # What the text behind it is indented to: a definition, and a footnote.
-_ITEM = re.compile(r":[ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
+_ITEM = re.compile(r"[:~][ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 
 
 class Piece(NamedTuple):
@@ -109,7 +118,7 @@ class MarkdownReader:
         while position < len(pieces):
             piece = pieces[position]
             position += 1
-            if piece.kind == "open" and piece.shown not in unclosed and _UNTRANSLATED.match(piece.raw):
+            if piece.kind == "open" and piece.shown not in unclosed and is_untranslated(piece.raw):
                 depths = accumulate(
                     _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
                 )
@@ -129,8 +138,10 @@ class MarkdownReader:
     def _all_pieces(self, content: str) -> Iterator[Piece]:
         spans = self._kept_spans(content)
         masked = content
-        for start, stop in spans:  # so that the parser sees text
-            masked = masked[:start] + SPECIAL.sub("x", content[start:stop]) + masked[stop:]
+        for start, stop in spans:  # so that the parser sees text, or a link instead of text with attributes
+            is_link = re.fullmatch(rf"\]{_ATTRIBUTES}", content[start - 1 : stop])
+            mask = f"({'x' * (stop - start - 2)})" if is_link else SPECIAL.sub("x", content[start:stop])
+            masked = masked[:start] + mask + masked[stop:]
         tokens: list[Token] = []
         self._parser.inline.parse(masked, self._parser, self._definitions, tokens)
         end, labels = 0, list[int]()
@@ -140,6 +151,8 @@ class MarkdownReader:
             stop += token.type == "strong_close"
             if stop <= end or token.type in ("text", "softbreak"):
                 continue
+            if token.type == "link_open" and (name := re.search(r"(?<![\w:]):[a-z][\w-]*$", content[end:start])):
+                start = end + name.start()  # of a component of Nuxt
             if token.type == "hardbreak":
                 start = end + len(content[end:start].rstrip(" "))
             yield from _text_pieces(content, end, start, spans)
@@ -241,10 +254,12 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         while state.line < last and state.bMarks[state.line] < region.end():
             state.line += 1
     elif mark:
-        title = next(filter(None, (mark[name] for name in "abcdef")), "").strip()
+        title = next(filter(None, (mark[name] for name in "abcdefg")), "").strip()
         state.push("title_open", "", 1)
         token = state.push("inline", "", 0)
         token.content, token.map, token.children = title, [line, line + 1], []
+        while text.startswith(":::") and _OPTION.match(state.src, state.bMarks[state.line], state.eMarks[last - 1]):
+            state.line += 1
         if mark["indents"]:
             _read_indented(state, line + 1, last, state.sCount[line] + 4)
     return True
@@ -257,7 +272,7 @@ def _item(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
     if not item:
         return False
     if not silent:
-        indent = state.sCount[line] + (2 if item[0].startswith(": ") else 4)
+        indent = state.sCount[line] + (2 if item[0].startswith((": ", "~ ")) else 4)
         # The line begins behind the label.
         state.bMarks[line], state.tShift[line], state.sCount[line] = item.end(), 0, indent
         _read_indented(state, line, last, indent)

@@ -41,10 +41,11 @@ _SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
 _CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
 # What may stand before the mark of a speaker in a line.
 _BEFORE = r"^(?:[^\S\n]|\{\\[^{}]*\}|<(?!v[\s.])[^<>]*>)*+"
-# A name in capitals, such as `JOHN:`, `Dr. O'NEIL:` or `MAN #2 (V.O.):`.
+# A name in capitals or brackets, such as `JOHN:`, `Dr. O'NEIL:`, `MAN #2 (on phone):` or `[Narrator]:`.
 _NAME = (
-    r"[\[(（［]?(?:\p{Lu}\p{Ll}{1,3}\.? ?)?\p{Lu}[\p{Lu}\d.'’&/-]*+(?: [\p{Lu}\d#&][\p{Lu}\d.'’&/-]*+){0,3}"
-    r"(?: ?\([\p{Lu}. ]+\))?[\])）］]?(?::(?=\s|$)|：)\s*"
+    r"(?:<(?!v[\s.])\w[^<>]*>)*(?:[\[(（［]?(?:\p{Lu}\p{Ll}{1,3}\.? ?)?\p{Lu}[\p{Lu}\d.'’&/-]*+"
+    r"(?: [\p{Lu}\d#&][\p{Lu}\d.'’&/-]*+){0,3}(?: ?[\[(][^\[\]()\n]{1,30}[\])])?[\])）］]?"
+    r"|[\[(]\p{Lu}[\p{L}\d.'’ -]{1,30}[\])])(?::(?=\s|$|</)|：)(?:</\w+>)*\s*"
 )
 _CHEVRONS = r"(?:>{2,}|(?:&gt;){2,})\s*"
 # A name such as `John:` may be another word. It begins a text, and is translated.
@@ -69,27 +70,16 @@ _LINE_BREAKS = re.compile(r"[ \t\r\n]+")
 
 
 class _Text(NamedTuple):
-    """What a speaker says in a cue, or the description of a sound.
+    """What a speaker says in a cue, or the description of a sound."""
 
-    Attributes:
-        start: where it begins in the file.
-        raw: how the file writes it.
-        visible: its text on one line, without tags.
-        begins: whether another speaker or place begins here, so that no sentence goes on.
-        ends: whether a sentence ends here.
-        is_sound: whether it is the description of a sound.
-        is_alone: whether it is the whole cue.
-        original: the number of the text that it repeats, or its own.
-    """
-
-    start: int
-    raw: str
-    visible: str
-    begins: bool
-    ends: bool
+    start: int  # where it begins in the file
+    raw: str  # how the file writes it
+    visible: str  # its text on one line, without tags
+    begins: bool  # whether another speaker or place begins here, so that no sentence goes on
+    ends: bool  # whether a sentence ends here
     is_sound: bool
-    is_alone: bool = False
-    original: int = 0
+    is_alone: bool = False  # whether it is the whole cue
+    original: int = 0  # the number of the text that it repeats, or its own
 
     @property
     def line(self) -> str:
@@ -111,7 +101,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     lines, starts = lines_of(file)
     if not (is_vtt or is_blank(file) or any(_TIMES.match(line) for line, _ in lines)):
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    cues = [[(starts[i], starts[i] + len(lines[i][0])) for i in cue] for cue in _cues([line for line, _ in lines])]
+    spans = [(start, start + len(line)) for start, (line, _) in zip(starts, lines, strict=False)]
+    cues = [[spans[i] for i in cue] for cue in _cues([line for line, _ in lines], is_vtt)]
     texts = list(_texts(file, cues, tag))
     groups = _groups(texts)
 
@@ -135,18 +126,17 @@ def read(data: bytes, options: ReadOptions) -> Document:
     return Document([passage for fragment in fragments for passage in fragment.passages], write)
 
 
-def _cues(lines: Sequence[str]) -> Iterator[range]:
-    """Yields the lines of text of each cue, without blank lines around them. An empty line ends a cue."""
+def _cues(lines: Sequence[str], is_vtt: bool) -> Iterator[list[int]]:
+    """Yields the lines of text of each cue, without blank lines. In WebVTT, an empty line ends a cue."""
     times = [i for i, line in enumerate(lines) if _TIMES.match(line)]
     for time, following in pairwise([*times, len(lines) + 1]):
-        last = time + 1
-        while last < min(following, len(lines)) and lines[last]:
-            last += 1
+        ends = (i for i in range(time + 1, len(lines)) if i == following or (is_vtt and not lines[i]))
+        last = next(ends, len(lines))
         if last == following and lines[last - 1].strip().isdecimal():  # the number of the next cue
             last -= 1
         shown = [i for i in range(time + 1, last) if not is_blank(lines[i])]
         if shown and not any("\0" in lines[i] for i in shown):
-            yield range(shown[0], shown[-1] + 1)
+            yield shown
 
 
 def _texts(file: str, cues: Sequence[Sequence[tuple[int, int]]], tag: re.Pattern[str]) -> Iterator[_Text]:

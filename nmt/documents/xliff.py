@@ -176,7 +176,7 @@ def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
             levels.append([leaf])
         elif step < 0:
             opening, *inner = levels.pop()
-            levels[-1].append(Group(Ends(opening, leaf), grouped(inner)))
+            levels[-1].append(Group(Ends(opening, leaf), grouped(inner, unescape if opening.item == _CDATA else str)))
         else:
             levels[-1] += filter(None, [leaf])
     return Content(grouped(levels[0]))

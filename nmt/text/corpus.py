@@ -44,9 +44,10 @@ def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
                 raise NmtError(
                     f"{name} is compressed; decompress it with {program} -dc, into a pipe or another file"
                 ) from error
+            likely = "UTF-16" if line_number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "CP1252"
             raise NmtError(
                 f"{name}, line {line_number}: byte {error.start + 1} ({raw[error.start]:#04x}) is not UTF-8; "
-                f"convert the file, for example with iconv -t UTF-8"
+                f"convert the file from its encoding, such as with iconv -f {likely} -t UTF-8"
             ) from error
         yield line
 

@@ -32,6 +32,13 @@ def translated(
      "{n, plural, one {# <b>DOG</b>} other {DOGS &amp; IT''S}} A"),
     ("{n, select, a {<a href=\"{url}\">it''s</a>} other {b}}",
      "{n, select, a {<a href=\"{url}\">IT''S</a>} other {B}}"),
+    ("Use <code>a b</code> and <span translate=\"no\">Brand it</span>",
+     "USE <code>a b</code> AND <span translate=\"no\">Brand it</span>"),
+    ("<kbd>ctrl x</kbd> or <pre>a\n\n  b &amp; c</pre> or", "<kbd>ctrl x</kbd> OR <pre>a\n\n  b &amp; c</pre> OR"),
+    ("<script>if (a < b) { x('<b>hi</b>') }</script> hello", "<script>if (a < b) { x('<b>hi</b>') }</script> HELLO"),
+    ("<p class='notranslate'>Keep <b>it</b></p><p>or</p>", "<p class='notranslate'>Keep <b>it</b></p><p>OR</p>"),
+    ("{n, plural, one {# <code>it''s</code> a} other {b}}", "{n, plural, one {# <code>it''s</code> A} other {B}}"),
+    ("an open <code>a b", "AN OPEN <code>A B"),
     ("  {a}  two  spaces ", "  {a}  TWO  SPACES "), ("a || b", "A || B"),
 ])  # fmt: skip
 def test_what_a_program_needs_stays(text: str, expected: str) -> None:
@@ -52,6 +59,17 @@ def test_each_plural_form_between_bars_is_a_text() -> None:
     assert texts == ["car", "cars", "no dogs", "one dog", '<x0 translate="no">{count}</x0> dogs']
     output = json.loads(translations.translated(document, translations.backwards))
     assert output == ["car | cars", "dogs no|dog one|dogs {count}"]
+
+
+@pytest.mark.parametrize("text, forms", [
+    ("one mouse | {n} mice", 2), ("{0} none|[1,5] some|[6,*] many", 3), ("a dog|%count% animals", 2),
+    ("Home | About", 1), ("ls -l | grep ls", 1), ("cat `x` | cat y", 1), ("I like it | you do not", 1), ("a || ab", 1),
+    ("car | cars | cars | cars", 1), ("a car, " * 20 + "| a car", 1),
+])  # fmt: skip
+def test_bars_separate_only_forms_of_plurals(text: str, forms: int) -> None:
+    document = read_document(json.dumps({"a": text}).encode(), "json", OPTIONS)
+    assert len(document.passages) == forms
+    assert translated([text], translate=translations.word_by_word(str)) == [text]
 
 
 def test_a_translation_has_no_more_arguments_of_printf_than_its_source() -> None:

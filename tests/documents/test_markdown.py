@@ -169,6 +169,46 @@ here */}
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
     "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n"
     "--8<-- \"file.md\"\n\n[TOC]\n",
+    "Markdown in HTML": (
+        "<div markdown>\n- [‹Link it›](a/b.md) ‹and› `code x`\n</div>\n\n"
+        '<figure markdown="span">\n  ![‹Image title›](x){ width="300" }\n</figure>\n\n'
+        "<p>\n**‹Type:›** `boolean`<br/>\n</p>\n\n<summary>`code x` ‹and› [‹l›](u/v \"t\")</summary>\n\n"
+        "<p>‹A› [‹note›] `‹and one,› [‹x›][my ref]</p>\n"
+    ),
+    "components of Nuxt": (
+        "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n"
+        ":video{controls src=\"a b\"}\n\n"
+        "::u-button{to=\"/x\" block}\n‹Go there›\n::\n\n::card\n---\ntitle: stays here\n---\n‹text›\n::\n\n"
+        "‹A› :badge[‹New one›]{type=\"x\" outline} ‹and› :icon[‹more›] ‹here›\n"
+    ),
+    "MyST": (
+        ":::{table} ‹Caption it›\n:align: center\n:header-rows: 1\n\n| ‹a› | ‹b› |\n|---|---|\n:::\n\n(my-target)=\n"
+        "# ‹Head›\n\n+++ {\"a\": 1}\n\n:smile: ‹hello there›\n"
+    ),
+    "code in templates": (
+        "{% highlight ruby %}\nputs x y\n\nputs z\n{% endhighlight %}\n‹text›\n\n{{< highlight go >}}\nputs x y\n"
+        "{{< /highlight >}}\n\n{% codeblock a %}\na b\n{% endcodeblock %}\n\n"
+        "{{< mermaid >}}\na --> b\n{{< /mermaid >}}\n\n{% raw %}\na b\n{% endraw %}\n\n"
+        "{%- comment -%}\na b\n{%- endcomment -%}\n‹text›\n"
+    ),
+    "math with labels": (
+        "$$\nx+y\n$$ {#eq-x}\n\n$$ x $$ (eq1)\n\n‹A› $$a\nb+c$$ ‹text›\n\n$$a\nb=c$$ ‹text›\n\n\\[ x = y \\]\n\n"
+        "\\[ ‹optional› \\]\n"
+    ),
+    "spans of pandoc": (
+        "[‹Text›]{.class} ‹here and› [‹small› *‹caps›*]{.smallcaps #id a=\"b c\"} ‹in› [‹no span›] {‹in braces›}\n"
+    ),
+    "expressions of JSX": (
+        "‹is› {x ? \"a\" : \"b\"} ‹or› {cond && <b>Bold it</b>} ‹and› {t(\"key x\")} {‹in braces›}\n\n"
+        "<>\n‹text here›\n</>\n\n"
+        "{items.map(i => (\n  <li>{i.name} x</li>\n))}\n"
+    ),
+    "marks of other programs": (
+        "<<< @/a.js{1}\n\n@tab ‹My title›\n\n‹press› ++ctrl+alt+del++ ‹now› ![[embed it.png]] [[page|label]] "
+        "%%a note%% ‹x› ^block1\n\n‹as› [@smith2020, p. 3] [@‹user›](u) ‹or› \\textbf{‹bold it›} ‹x›\n\n"
+        "‹Term›\n~ ‹Text it›\n\n"
+        "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"
+    ),
     "abbreviations": "*[HTML]: ‹Hyper Text›\n\n‹HTML text›\n",
     "emphasis in words": "‹foo›**‹bar›**‹baz› *‹a›*‹b›\n",
     "references to spaces": "‹Ten›&nbsp;‹Mbit and›&#10;‹more› &nbsp; **‹x›**\n",
@@ -188,6 +228,15 @@ def test_links_that_are_found_by_their_text() -> None:
     source = "See [the\npath], [a.b][] and ![an *im*\nage]\n\n[the path]: /u\n[a.b]: /v\n[an *im* age]: /w\n"
     assert translated(source, translations.word_by_word(str)) == source
     assert "SEE [THE PATH][the path],\n[A.B][a.b] AND" in translated(source)
+
+
+def test_what_is_around_text_moves_with_it() -> None:
+    for source, expected in {
+        "[a text]{.c} here\n": "here [text a]{.c}\n",
+        "a :badge[b c]{.d} here\n": "here :badge[c b]{.d} a\n",
+        "<p>[a b](c) and `d`</p>\n": "<p>`d` and [b a](c)</p>\n",
+    }.items():
+        assert translated(source, translations.backwards) == expected
 
 
 def test_what_a_user_keeps_stays() -> None:

@@ -267,7 +267,15 @@ def test_the_encoding_stays_if_it_has_the_characters(translation: str, encoding:
     ("Read %(n)s of {m} at 5 %", "", [
         'Read <x0 translate="no">%(n)s</x0> of <x1 translate="no">{m}</x1> at 5 %'
     ]),
-    ("%ld of 100%%", "c-format", ['<x0 translate="no">%ld</x0> of 100<x1 translate="no">%%</x1>']),
+    ("%ld of 100%%", "c-format", ['<x0 translate="no">%ld</x0> of 100%']),
+    ("%ld of 100%%d", "c-format", ['<x0 translate="no">%ld</x0> of 100<x1 translate="no">%%</x1>d']),
+    ("a 100%%", "", ["a 100%%"]),
+    ("a | b", "", ["a | b"]),
+    ("Use <code>a b</code> now", "", ['Use <x0 translate="no">a b</x0> now']),
+    ("~A of ~%", "lisp-format", ['<x0 translate="no">~A</x0> of <x1 translate="no">~%</x1>']),
+    ("%<n>d of %|1$s|", "ruby-format", ['<x0 translate="no">%&lt;n&gt;d</x0> of <x1 translate="no">%|1$s|</x1>']),
+    ("%[1]s of %v", "go-format", ['<x0 translate="no">%[1]s</x0> of <x1 translate="no">%v</x1>']),
+    ("%0:s of %vd", "object-pascal-format", ['<x0 translate="no">%0:s</x0> of <x1 translate="no">%vd</x1>']),
     ("{n:{w}} 5%d", "python-brace-format", ['<x0 translate="no">{n:{w}}</x0> 5%d']),
     ("%-5d of %ld", "no-c-format", ['<x0 translate="no">%-5d</x0> of <x1 translate="no">%ld</x1>']),
     ("Copy %1 to %n", "qt-format", ['Copy <x0 translate="no">%1</x0> to <x1 translate="no">%n</x1>']),
@@ -402,3 +410,28 @@ def test_gettext_accepts_the_file(target: str, tmp_path: Path) -> None:
     command = ["msgfmt", "--check-format", "--check-domain", "--use-fuzzy", "--output-file=/dev/null", "x.po"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("msgid, flags, expected", [
+    ("%n of %L1 and %L2", "qt-format", "%L2 and %L1 of %n"), ("%1s of %2s", "qt-format", "%2s of %1s"),
+    ("%s of %vd", "perl-format", "%s of %vd"), ("%s of %d", "c-format", "%s of %d"),
+    ("on %B %d, %Y at %H", "python-format", "%H at %Y %d, %B on"), ("%H:%M on %A", "", "%A on %H:%M"),
+    ("%Y and %m", "no-c-format", "%m and %Y"), ("%0:s of %1:d", "object-pascal-format", "%1:d of %0:s"),
+    ("~A of ~D", "lisp-format", "~A of ~D"),
+])  # fmt: skip
+def test_only_placeholders_without_a_name_keep_their_order(msgid: str, flags: str, expected: str) -> None:
+    assert result(msgid, flags, backwards) == expected
+
+
+@pytest.mark.parametrize("msgid, flags, translation, expected", [
+    ("Open it 100%% now", "c-format", "Öffne zu 100 % jetzt", "Öffne zu 100 %% jetzt"),
+    ("It is 100%%", "python-format", "Es ist %% und 5%", "Es ist %% und 5%%"),
+    ("It is half", "php-format", "Es sind 50 %", "Es sind 50 %%"),
+    ("It is half", "", "Es sind 50 %", "Es sind 50 %"),
+    ("It is half", "qt-format", "Es sind 50 %", "Es sind 50 %"),
+    ("It is half", "python-brace-format", "Es sind 50 %", "Es sind 50 %"),
+])  # fmt: skip
+def test_a_percent_sign_of_a_translation_is_no_placeholder(
+    msgid: str, flags: str, translation: str, expected: str
+) -> None:
+    assert result(msgid, flags, lambda _: (translation, [])) == expected

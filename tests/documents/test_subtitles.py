@@ -24,6 +24,13 @@ def read(text: str | bytes, form: str = "srt", source: str = "en") -> Document:
     ("JOHN: Hi.\nDr. O'NEIL: Hello.", ["Hi.", "Hello."], "JOHN: HI.\nDr. O'NEIL: HELLO."),
     ("MAN #2 (V.O.): Hi", ["Hi"], "MAN #2 (V.O.): HI"),
     ("[JOHN]: Hi", ["Hi"], "[JOHN]: HI"),
+    ("[Narrator]: Hi\n(Man on radio): Go", ["Hi", "Go"], "[Narrator]: HI\n(Man on radio): GO"),
+    ("JOHN [off]: Hi\nDR. JONES (on phone): Go", ["Hi", "Go"], "JOHN [off]: HI\nDR. JONES (on phone): GO"),
+    ("<b>JOHN:</b> Hi\n- <i>ANN:</i> Go", ["Hi", "Go"], "<b>JOHN:</b> HI\n- <i>ANN:</i> GO"),
+    ("\nHi there", ["Hi there"], "\nHI THERE"),
+    ("\n\nHi there\n\n2\n00:00:03,000 --> 00:00:04,000\n\nGo on.", ["Hi there Go on."],
+     "\n\nHI THERE\n\n2\n00:00:03,000 --> 00:00:04,000\n\nGO ON."),
+    ("Hi\n\nthere", ["Hi there"], "HI THERE"),
     ("MAN:\nHi there", ["Hi there"], "MAN:\nHI THERE"),
     ("John: Hi.\nMary: Hello.", ["John: Hi.", "Mary: Hello."], "JOHN: HI.\nMARY: HELLO."),
     ("[door opens]\nI am here", ["door opens", "I am here"], "[DOOR OPENS]\nI AM HERE"),
@@ -54,6 +61,11 @@ VOICES = """WEBVTT
 00:02.000 --> 00:03.000
 &gt;&gt; What? <v Ann>No.
 """
+
+
+def test_an_empty_line_ends_a_cue_of_webvtt() -> None:
+    source = "WEBVTT\n\n00:01.000 --> 00:02.000\nHello\n\nNOTE a b\n\nintro\n00:03.000 --> 00:04.000\n\nYou\n"
+    assert translated(read(source, "vtt")).decode() == source.replace("Hello", "HELLO")
 
 
 def test_voices_of_webvtt() -> None:

@@ -243,11 +243,24 @@ def test_messages_of_icu(target: str, added: str) -> None:
     assert found == f"{{VAR_PLURAL, plural, =0 {{NONE}} one {{{number} DOG}} {added}other {{# DOGS}}}}"
 
 
-def test_plurals_of_symfony() -> None:
-    source = "It has {{ limit }} dog.|It has {{ limit }} dogs."
+@pytest.mark.parametrize("source", ["It has {{ limit }} dog.|It has {{ limit }} dogs.", "Home | About"])
+def test_bars_are_part_of_a_text(source: str) -> None:
     read = document(xliff(unit(source)))
-    assert len(texts(read)) == 2
+    assert len(texts(read)) == 1
     assert targets(copied(read)) == [source]
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("Use &lt;code&gt;a b&lt;/code&gt; and &lt;pre&gt;c  d&lt;/pre&gt; now",
+     "USE &lt;code&gt;a b&lt;/code&gt; AND &lt;pre&gt;c  d&lt;/pre&gt; NOW"),
+    ('A &lt;b translate="no"&gt;x &amp;amp; y&lt;/b&gt; or', 'A &lt;b translate="no"&gt;x &amp;amp; y&lt;/b&gt; OR'),
+    ("<![CDATA[<p>Use <kbd>a & b</kbd> now</p>]]>", "&lt;p&gt;USE &lt;kbd&gt;a &amp; b&lt;/kbd&gt; NOW&lt;/p&gt;"),
+    ('use <bpt id="1">&lt;code&gt;</bpt>a b<ept id="1">&lt;/code&gt;</ept> now',
+     'USE <bpt id="1">&lt;code&gt;</bpt>a b<ept id="1">&lt;/code&gt;</ept> NOW'),
+    ("use &lt;code&gt;a <g id=\"1\">b</g>&lt;/code&gt; now", "USE &lt;code&gt;a <g id=\"1\">b</g>&lt;/code&gt; NOW"),
+])  # fmt: skip
+def test_what_html_keeps_stays(source: str, expected: str) -> None:
+    assert targets(translated(document(xliff(unit(source))))) == [expected]
 
 
 def xliff_2(units: str, attributes: str = ' trgLang="de"', version: str = "2.0") -> bytes:

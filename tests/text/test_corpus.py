@@ -57,8 +57,14 @@ def test_the_message_about_bytes_that_are_not_utf8_names_file_line_and_byte(tmp_
     path = write(tmp_path / "latin1.de.gz", b"gut\nauch gut\nf\xfcr\n")
     lines = read_lines(path)
     assert [next(lines), next(lines)] == ["gut", "auch gut"]  # streamed: what comes before the fault is there
-    with pytest.raises(NmtError, match=r"latin1\.de\.gz, line 3: byte 2 \(0xfc\) is not UTF-8; .*iconv"):
+    with pytest.raises(NmtError, match=r"latin1\.de\.gz, line 3: byte 2 \(0xfc\) is not UTF-8; .*iconv -f CP1252 -t"):
         next(lines)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_the_advice_for_a_file_with_the_mark_of_utf_16_names_it(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(NmtError, match=r"line 1: byte 1 .*iconv -f UTF-16 -t UTF-8"):
+        next(read_lines(write(tmp_path / "x.txt", "\ufeffab\n".encode(encoding))))
 
 
 COMPRESSED = gzip.compress(Random(0).randbytes(50_000).hex().encode())
