@@ -47,7 +47,7 @@ class ServedModel:
             return [schema.Directions(source_langs=languages, target_langs=languages, models=[self.name])]
         of_sources: dict[str, list[str]] = {}
         for source, target in config.trained:
-            of_sources.setdefault(public[source], []).append(public[target])
+            of_sources.setdefault(public.get(source, source), []).append(public.get(target, target))
         return [schema.Directions(source_langs=[s], target_langs=t, models=[self.name]) for s, t in of_sources.items()]
 
     @cached_property
