@@ -273,8 +273,10 @@ function fillWith(id, languages) {
   const first = [...new Set(recent(id))].filter(code => languages.includes(code)), typed = $(`find-${id}`).value.trim().toLowerCase();
   const entries = [...new Set([...first, ...languages])].map(code => [code, state.languages.get(code)?.shown ?? "Detect language"]);
   const matching = entries.filter(([code, name]) => code.toLowerCase() === typed || name.toLowerCase().includes(typed));
-  $(`find-${id}`).hidden = languages.length <= MANY;
+  const isNew = !$(id).length;
   fill($(id), matching.length ? matching : entries);
+  if (isNew && first.length) $(id).value = first[0];
+  $(`find-${id}`).hidden = languages.length <= MANY;
 }
 
 function fillLanguages() {
