@@ -52,18 +52,17 @@ class Attention:
     weights_LHQS: Tensor
 
 
-def attention_of(
-    checkpoint: str, source: str, target: str | None, direction: Direction | None = None
-) -> dict[Kind, Attention]:
+Attentions = dict[Kind, Attention]
+
+
+def attention_of(checkpoint: str, source: str, target: str | None, direction: Direction | None = None) -> Attentions:
     """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU."""
     engine = PyTorchEngine.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
     return attention_in(engine, source, target, direction)
 
 
 @torch.no_grad()
-def attention_in(
-    engine: PyTorchEngine, source: str, target: str | None, direction: Direction | None = None
-) -> dict[Kind, Attention]:
+def attention_in(engine: PyTorchEngine, source: str, target: str | None, direction: Direction | None) -> Attentions:
     """Returns the attention weights of a loaded model on a sentence pair of a direction.
 
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
@@ -107,9 +106,7 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
     return torch.cat([recorded[getattr(layer, name)] for layer in layers]).float().cpu()  # of one sentence
 
 
-def page_data(
-    attentions: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
-) -> dict[str, Any]:
+def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = None, head: int = 1) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
     layer, head = _chosen(attentions[kind], layer, head)
     kinds = {}

@@ -302,10 +302,7 @@ class LanguageEntry(BaseModel):
 
 
 class Directions(BaseModel):
-    """What is translated: from each source language into each other target language.
-
-    The first of several entries for a pair of languages is used.
-    """
+    """What is translated: each source language into each other target language. The first entry of a pair is used."""
 
     source_langs: list[str]
     target_langs: list[str]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, islice, product
+from itertools import chain, product
 from typing import Self, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -39,7 +39,7 @@ class ServedModel:
 
     @cached_property
     def directions(self) -> list[schema.Directions]:
-        """What it translates: from each source language of an entry into each other target language of this entry."""
+        """What it translates."""
         config = self.codec.config
         public = public_codes(config.languages or dict.fromkeys((config.source_lang, config.target_lang)))
         if not config.trained:  # any direction
@@ -111,7 +111,6 @@ AUTO = "auto"
 # A text stays as it is if it is in the target language with at least this probability. Of 10,000 English strings of
 # programs, 0.05 % stay with it in place of 1.8 %.
 _SURE = 0.5
-_LISTED = 30  # the most pairs of languages in a message
 
 
 @dataclass(frozen=True)
@@ -171,26 +170,20 @@ class Service:
             self.glossaries[name] = Glossary.read(path)
         # The models for each pair of languages. Models of one direction are preferred, and then those given earlier.
         self.paths: dict[tuple[str, str], ModelPath] = {}
+        self.directions: list[schema.Directions] = []
         of_one: dict[tuple[str, str], ModelPath] = {}
-        ordered = sorted(models.values(), key=lambda model: len(model.pairs) > 1)
-        for model in ordered:
+        for model in sorted(models.values(), key=lambda model: len(model.pairs) > 1):
+            self.directions += model.directions
             self.paths |= {pair: (model,) for pair in model.pairs if pair not in self.paths}
             if len(model.pairs) == 1:
                 of_one.setdefault(model.pairs[0], (model.towards(*model.pairs[0]),))
-        for first, second in product(of_one, repeat=2) if config.pivot else ():
-            if first[1] == second[0] and first[0] != second[1]:
-                self.paths.setdefault((first[0], second[1]), of_one[first] + of_one[second])
+        for (source, between), (other, target) in product(of_one, repeat=2) if config.pivot else ():
+            if between == other and source != target and (source, target) not in self.paths:
+                models_in_turn = self.paths[source, target] = of_one[source, between] + of_one[other, target]
+                names = [model.name for model in models_in_turn]
+                self.directions.append(schema.Directions(source_langs=[source], target_langs=[target], models=names))
         self.sources, self.targets = ({pair[side] for pair in self.paths} for side in (0, 1))
         self.languages = sorted(self.sources | self.targets)
-        # What `GET /models` lists: the paths of all models, even if another one is preferred.
-        self.directions = [
-            *(directions for model in ordered for directions in model.directions),
-            *(
-                schema.Directions(source_langs=[source], target_langs=[target], models=[model.name for model in path])
-                for (source, target), path in self.paths.items()
-                if len(path) > 1
-            ),
-        ]
 
     @cached_property
     def _identifier(self) -> Identifier:
@@ -214,7 +207,8 @@ class Service:
 
         def likeliest(text: str) -> list[schema.Detection]:
             if not self.identified:
-                raise NmtError(f"the languages {listed(self.languages)} cannot be identified; name the source language")
+                languages = listed(self.languages, "GET /models")
+                raise NmtError(f"the languages {languages} cannot be identified; name the source language")
             ranked = self._identifier.ranked(text, self.identified)
             return [schema.Detection(language=language, probability=probability) for language, probability in ranked]
 
@@ -303,10 +297,8 @@ class Service:
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
         pair = self.language(source_lang), self.language(target_lang)
         if pair not in self.paths and pair[0] != pair[1]:
-            pairs = ", ".join(map("-".join, islice(self.paths, _LISTED)))
-            more = f" and {left:,} more, which GET /models lists" if (left := len(self.paths) - _LISTED) > 0 else ""
-            message = f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}{more}"
-            raise HTTPException(404, message)
+            pairs = listed(map("-".join, self.paths), "GET /models")
+            raise HTTPException(404, f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
         path = self.paths.get(pair, ())
         return (path[0].towards(*pair),) if len(path) == 1 else path
 

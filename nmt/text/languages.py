@@ -51,16 +51,13 @@ def base_language(code: str) -> str:
     return _TWO_LETTERS.get(base, base)
 
 
-def _subtags(code: str) -> tuple[str, str, str]:
-    """Returns the language, the script and the region of a code, in lower case; "" for what it does not say."""
-    subtags = re.split("[-_]", code.lower())[1:]
+def _subtags(code: str) -> tuple[str, str, str, str]:
+    """Returns a code's language, script and region in lower case, "" if it does not say them, and the usual script."""
+    language, subtags = base_language(code), re.split("[-_]", code.lower())[1:]
     script = next((subtag for subtag in subtags if len(subtag) == 4), "")
-    return base_language(code), script, next((subtag for subtag in subtags if len(subtag) in (2, 3)), "")
-
-
-def _usual_script(code: str) -> str:
-    language, _, region = _subtags(code)
-    return "hant" if language == "zh" and region in _TRADITIONAL else _SCRIPTS.get(language, "latn")
+    region = next((subtag for subtag in subtags if len(subtag) in (2, 3)), "")
+    is_traditional = language == "zh" and region in _TRADITIONAL
+    return language, script, region, "hant" if is_traditional else _SCRIPTS.get(language, "latn")
 
 
 def matching(code: str, codes: Sequence[str]) -> str:
@@ -74,17 +71,15 @@ def matching(code: str, codes: Sequence[str]) -> str:
     exact = [each for each in codes if each.lower().replace("_", "-") == code.lower().replace("_", "-")]
     if len(exact) == 1:
         return exact[0]
-    language, script, region = _subtags(code)
+    language, script, region, usual = _subtags(code)
     meant = {language, "nb"} if language == "no" else {language}  # the standard member of Norwegian is Bokmål
 
     def distance(other: str) -> tuple[bool, bool]:
-        _, other_script, other_region = _subtags(other)
-        has_script = (other_script or _usual_script(other)) == (script or _usual_script(code))
-        return not has_script, other_region not in ("", region)
+        _, other_script, other_region, other_usual = _subtags(other)
+        return (other_script or other_usual) != (script or usual), other_region not in ("", region)
 
-    same = [
-        each for each in codes if base_language(each) in meant and (not script or _subtags(each)[1] in ("", script))
-    ]
+    same = [each for each in codes if base_language(each) in meant]
+    same = [each for each in same if not script or _subtags(each)[1] in ("", script)]
     likeliest = exact or [each for each in same if distance(each) == min(map(distance, same))]
     if len(likeliest) == 1:
         return likeliest[0]
@@ -106,11 +101,11 @@ def public_codes(codes: Iterable[str]) -> dict[str, str]:
     return public
 
 
-def listed(codes: Iterable[str]) -> str:
-    """Returns the codes of a model in words."""
+def listed(codes: Iterable[str], where: str = "nmt info") -> str:
+    """Returns codes in words; `where` lists all of them."""
     in_order = sorted(codes)
     shown = in_order[:_LISTED]
-    more = f" and {len(in_order) - len(shown)} more, which nmt info lists" if len(in_order) > len(shown) else ""
+    more = f" and {len(in_order) - len(shown)} more, which {where} lists" if len(in_order) > len(shown) else ""
     return f"{', '.join(shown)}{more}"
 
 
@@ -172,7 +167,7 @@ _LABELS = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr
 
 def english_name(lang: str) -> str:
     """Returns the English name of a language, or its code if the name is not known."""
-    language, script, _ = _subtags(lang)
+    language, script, *_ = _subtags(lang)
     return _ENGLISH_NAMES.get(f"{language}-{script}") or _ENGLISH_NAMES.get(language, lang)
 
 
@@ -205,14 +200,12 @@ class Identifier:
 
     def ranked(self, text: str, languages: Iterable[str]) -> list[tuple[str, float]]:
         """Returns languages with the probabilities of their labels, the most probable first."""
-        own = self._probabilities(text, 1000)
+        own = self._probabilities(text, 1000)  # which tell some languages with one label apart
+        own["nb"] = own.get("no", 0.0)
         of_labels = dict(self.likeliest(text, 1000)[::-1])
-
-        def probabilities(lang: str) -> tuple[float, float]:
-            base = base_language(lang)
-            return of_labels.get(label_of(lang), 0.0), own.get("no" if base == "nb" else base, 0.0)
-
-        return [(lang, probabilities(lang)[0]) for lang in sorted(languages, key=probabilities, reverse=True)]
+        ranked = sorted(languages, key=lambda lang: own.get(base_language(lang), 0.0), reverse=True)
+        pairs = [(lang, of_labels.get(label_of(lang), 0.0)) for lang in ranked]
+        return sorted(pairs, key=lambda pair: -pair[1])
 
     def _probabilities(self, text: str, most: int) -> dict[str, float]:
         languages = self._detector.detect(text, model="lite", k=most)

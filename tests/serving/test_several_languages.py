@@ -72,8 +72,11 @@ def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server)
     assert [language["code"] for language in answer["languages"] if not language["identified"]] == ["fj", "zh-Hant"]
     in_order = ["en", "de", "fr", "zh", "zh-Hant", "fj"]
     assert [tuple(each.values()) for each in answer["directions"]] == [
-        (["en"], ["de"], ["en-de"]), (in_order, in_order, ["many"]), (["en"], ["de"], ["few"]), (["fr"], ["de"], ["few"]),
-    ]  # fmt: skip
+        (["en"], ["de"], ["en-de"]),
+        (in_order, in_order, ["many"]),
+        (["en"], ["de"], ["few"]),
+        (["fr"], ["de"], ["few"]),
+    ]
     listed = {each["code"]: each for each in server.get("/languages").json}
     assert [*listed] == codes and all(each["targets"] == codes for each in listed.values())
     assert listed["zh-Hant"]["name"] == "Chinese (Traditional)"
@@ -110,7 +113,7 @@ def test_the_source_language_is_identified_among_those_that_can_be(server: Serve
     ({"model": "many", "source_lang": "en"}, 400, "target_lang is missing; name one of deu_Latn"),
     ({"model": "many", "source_lang": "en", "target_lang": "xx"}, 400, "the model has no language 'xx', but deu_Latn"),
     ({"model": "many", "source_lang": "en", "target_lang": "eng_Latn"}, 400, "both languages are eng_Latn; name two"),
-    ({"source_lang": "xx", "target_lang": "de"}, 404, "no model translates 'xx-de'; this server translates en-de, "),
+    ({"source_lang": "xx", "target_lang": "de"}, 404, "no model translates 'xx-de'; this server translates de-en, "),
     ({"source_lang": "en"}, 400, "target_lang is missing; source_lang and target_lang choose a model together"),
 ])  # fmt: skip
 def test_wrong_languages_are_refused_in_a_sentence(

@@ -69,6 +69,12 @@ async function detect(source, signal) {
   showLanguages();
 }
 
+// Does work when no key has been pressed for a while.
+function later(work) {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(work, WAIT_MS);
+}
+
 async function translate() {
   clearTimeout(state.timer);
   state.request?.abort();
@@ -257,8 +263,7 @@ function recent(id) {
 
 function remember(id) {
   $(`find-${id}`).value = "";
-  const languages = [$(id).value, ...recent(id)];
-  localStorage.setItem(id, JSON.stringify([...new Set(languages)].slice(0, RECENT)));
+  localStorage.setItem(id, JSON.stringify([...new Set([$(id).value, ...recent(id)])].slice(0, RECENT)));
 }
 
 // Fills a list, and keeps the choice if it is still there.
@@ -314,7 +319,7 @@ function chooseLanguages() {
 
 function swap() {
   const text = $("translation").textContent, source = sourceLang(), target = $("to").value;
-  for (const id of ["from", "to"]) $(`find-${id}`).value = "";
+  for (const id of ["from", "to"]) remember(id);
   fillLanguages();
   $("from").value = target;
   fillLanguages();
@@ -341,24 +346,15 @@ async function start() {
 }
 
 $("source").addEventListener("input", () => {
-  clearTimeout(state.timer);
   $("backdrop").replaceChildren();
-  state.timer = setTimeout(translate, WAIT_MS);
+  later(translate);
 });
 $("source").addEventListener("scroll", () => { $("backdrop").scrollTop = $("source").scrollTop; });
 for (const id of ["from", "to"]) {
   $(id).addEventListener("change", chooseLanguages);
   $(id).addEventListener("blur", () => { remember(id); fillLanguages(); }); // while it has the focus, its order stays
-  $(`find-${id}`).addEventListener("input", () => {
-    clearTimeout(state.timer);
-    fillLanguages();
-    state.timer = setTimeout(chooseLanguages, WAIT_MS);
-  });
-  $(`find-${id}`).addEventListener("keydown", event => {
-    if (event.key !== "Enter") return;
-    remember(id);
-    chooseLanguages();
-  });
+  $(`find-${id}`).addEventListener("input", () => { fillLanguages(); later(chooseLanguages); });
+  $(`find-${id}`).addEventListener("keydown", event => { if (event.key === "Enter") { remember(id); chooseLanguages(); } });
 }
 $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
