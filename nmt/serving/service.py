@@ -291,7 +291,7 @@ class Service:
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> ModelPath:
         """Returns the models for a request: the model that it names, or those for its languages."""
         if model is not None or (source_lang is None and target_lang is None):
-            return (self._model_named(model).towards(source_lang, target_lang),)
+            return (self._model_named(model).towards(None if source_lang == AUTO else source_lang, target_lang),)
         if source_lang is None or target_lang is None:
             missing = "source_lang" if source_lang is None else "target_lang"
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")

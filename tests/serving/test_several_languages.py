@@ -18,12 +18,13 @@ SHORT = {"max_length_offset": 3}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Returns a model that is given the target's token, one that is not, and one from English to German."""
+    """Returns a model that is given the target's token, one that is not, and two of a single direction."""
     folder = tmp_path_factory.mktemp("models")
     trained = tuple(f"{source} deu_Latn" for source in ("eng_Latn", "fra_Latn"))
     checkpoints = {
         "many": eloquent_checkpoint(3, codec=multilingual_codec("both_sides", languages=LANGUAGES)),
         "few": eloquent_checkpoint(9, codec=multilingual_codec("target_on_source", trained, LANGUAGES)),
+        "one": eloquent_checkpoint(11, codec=multilingual_codec("both_sides", ("deu_Latn fij_Latn",), LANGUAGES)),
         "en-de": eloquent_checkpoint(2),
     }
     return {name: saved(checkpoint, folder / name) for name, checkpoint in checkpoints.items()}
@@ -48,6 +49,7 @@ def texts(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("fields, name, direction", [
     ({"source_lang": "de", "target_lang": "fr"}, "many", ("deu_Latn", "fra_Latn")),
+    ({"source_lang": "deu", "target_lang": "FJ"}, "one", ("deu_Latn", "fij_Latn")),
     ({"source_lang": "fra_Latn", "target_lang": "zh-TW"}, "many", ("fra_Latn", "zho_Hant")),
     ({"source_lang": "fr", "target_lang": "ZH"}, "many", ("fra_Latn", "zho_Hans")),
     ({"source_lang": "en", "target_lang": "de"}, "en-de", ()),  # a model of two languages is preferred
@@ -55,6 +57,8 @@ def texts(answer: Any) -> list[str]:
     ({"model": "many", "source_lang": "en", "target_lang": "de"}, "many", ("eng_Latn", "deu_Latn")),
     ({"model": "few", "source_lang": "en", "target_lang": "de"}, "few", ("eng_Latn", "deu_Latn")),
     ({"model": "few", "source_lang": "fr"}, "few", ("fra_Latn", "deu_Latn")),  # its only target language
+    ({"model": "one", "source_lang": "auto", "target_lang": "fj"}, "one", ("deu_Latn", "fij_Latn")),  # its only source
+    ({"source_lang": "en", "target_lang": "fj"}, "many", ("eng_Latn", "fij_Latn")),  # rather than two in turn
     ({"model": "en-de"}, "en-de", ()),
 ])  # fmt: skip
 def test_a_request_gets_the_model_and_the_direction_that_it_names(
@@ -72,6 +76,7 @@ def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server)
     assert [language["code"] for language in answer["languages"] if not language["identified"]] == ["fj", "zh-Hant"]
     in_order = ["en", "de", "fr", "zh", "zh-Hant", "fj"]
     assert [tuple(each.values()) for each in answer["directions"]] == [
+        (["de"], ["fj"], ["one"]),
         (["en"], ["de"], ["en-de"]),
         (in_order, in_order, ["many"]),
         (["en"], ["de"], ["few"]),
