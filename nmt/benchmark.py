@@ -337,7 +337,8 @@ class Generated:
         random, codec, splits = np.random.default_rng(0), self.codec(), {}
         with new_folder(folder, "--dest") as data:
             for name, pairs in (("train", self.pairs), ("valid", min(self.pairs, 200))):
-                with SplitWriter(data, name, codec.config, raw=name == "valid") as split:
+                raw = codec.config.trained if name == "valid" else ()
+                with SplitWriter(data, name, codec.config, raw=raw) as split:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
                         split.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))

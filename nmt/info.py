@@ -15,6 +15,8 @@ from nmt.errors import NmtError
 from nmt.text.codec import TextConfig
 from nmt.training.records import METRICS, MetricsFile
 
+# The most directions on a line; the JSON has all.
+_DIRECTIONS = 40
 # What a description is made of. It is printed as JSON.
 Description = dict[str, Any]
 
@@ -60,6 +62,8 @@ def _data_folder(path: Path, verify: bool) -> Description:
     meta, splits = data.meta, {}
     for name, split in meta.splits.items():
         counts = {"pairs": split.pairs, "source_tokens": split.source_tokens, "target_tokens": split.target_tokens}
+        if split.directions:
+            counts |= {"directions": len(set(split.directions))}
         encodings = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
         splits[name] = counts | {side: count for side, count in encodings.items() if count > 1}
     return {
@@ -134,7 +138,10 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "parameters", f"{count:,}"
     if description.get("text"):
         text = TextConfig.from_dict(description["text"], description["path"])
-        yield "languages", f"{text.source_lang} -> {text.target_lang}"
+        yield "languages", text.in_words
+        if text.directions:
+            shown = [direction.replace(" ", "-") for direction in text.directions]
+            yield "directions", ", ".join(shown[:_DIRECTIONS]) + (", …" if len(shown) > _DIRECTIONS else "")
         tokenizers = f"tokenisers {text.source_tokenizer} and {text.target_tokenizer}"
         normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""
         lowercase = ", lowercase" if text.lowercase else ", capitals in lower case" if text.lower_capitals else ""

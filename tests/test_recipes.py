@@ -197,6 +197,30 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     assert "pairs; lower HELD_OUT, which is 60" in few.stderr
 
 
+def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Recipe, tmp_path: Path) -> None:
+    """Languages come from the names of files. Half of the validation set is scored, also between unseen languages."""
+    for seed, (name, size) in enumerate({"train.en-de": 80, "train.fr-en": 60, "dev": 6}.items()):
+        english, backwards = corpus(size, seed)
+        texts = {"en": english, "de": backwards, "fr": english.upper()}
+        for lang, text in texts.items():
+            if name == "dev" or lang in name:
+                (tmp_path / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+    settings = {"VALID": tmp_path / "dev", "RUN": tmp_path / "run", "VOCAB_SIZE": "400"}
+    done = quicker("multilingual.sh", "--hours", "0.01", str(tmp_path / "train"), "--", "--seed=2", **settings)
+    shown = [line.split()[:3] for line in done.stdout.splitlines()]
+    trained = [[f"{pair}", "trained", "BLEU"] for pair in ("de-en", "en-de", "en-fr", "fr-en")]
+    assert shown == [
+        *trained,
+        *([pair, "unseen", "BLEU"] for pair in ("de-fr", "fr-de")),
+        *(["mean", kind, "BLEU"] for kind in ("trained", "unseen")),
+    ]
+    assert (tmp_path / "run" / "scores").read_text() == done.stdout
+    assert (tmp_path / "run" / "test.fr").read_bytes().splitlines() == texts["fr"].splitlines()[1::2]
+    assert "VALID is not set; usage" in quicker("multilingual.sh", "train", code=1).stderr
+    assert "PREFIX is missing; usage" in quicker("multilingual.sh", "--hours", "1", code=1, **settings).stderr
+    assert "--hours must be a number" in quicker("multilingual.sh", "train", "--hours", code=1, **settings).stderr
+
+
 def law(language: str, terms: tuple[str, str], *sections: str) -> str:
     """Returns a law whose titles are in capitals. `sections` are the inner parts of its sections."""
     defined = "".join(
@@ -389,6 +413,7 @@ def test_table_3_trains_each_row_once(
     ("grammar.py", ["--out={one}/x"], "--out {one}/x cannot be made"),
     ("laws.py", [], "required: clone, folder"),
     ("service_card.py", [], "required: run, source_lang, target_lang, licence"),
+    ("directions.py", [], "required: run"),
 ])  # fmt: skip
 def test_mistakes_in_the_use_of_programs_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import combinations, permutations
 from typing import Literal
 
 from nmt.config.options import Config, flag_name, option, processes_option
@@ -133,8 +134,18 @@ class CleanConfig(Config, panel="Rules"):
 class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str = option(help="Source language: the suffix of its files, for example en.")
-    target_lang: str = option(help="Target language: the suffix of its files, for example de.")
+    source_lang: str | None = option(None, "Source language: the suffix of its files, for example en.")
+    target_lang: str | None = option(None, "Target language: the suffix of its files, for example de.")
+    languages: str | None = option(
+        None,
+        "Instead of --source-lang and --target-lang, the languages of one model of several, such as en,de,fr. Every "
+        "two files of a PREFIX in two of them are a corpus: PREFIX.en and PREFIX.de, or PREFIX.en-de.en and "
+        "PREFIX.en-de.de. Its direction follows the order of --languages.",
+    )
+    both_ways: bool = option(False, "With --languages: train both directions of every corpus.")
+    directions: str | None = option(
+        None, "With --languages: train these directions, such as en-de,de-en, and no others."
+    )
     train: tuple[str, ...] = option(
         help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
         "times."
@@ -183,6 +194,11 @@ class DataConfig(Config, panel="Corpus"):
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
     lower_capitals: bool = text_option(
         False, "Give the model lines in capitals in lower case, and put their translations in capitals."
+    )
+    language_tokens: Literal["target_on_source", "both_sides"] = text_option(
+        "target_on_source",
+        "With --languages, which tokens tell the model the languages: that of the target at the beginning of the "
+        "source, or that of each side at its beginning.",
     )
     subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
@@ -238,7 +254,7 @@ class DataConfig(Config, panel="Corpus"):
     )
 
     def _check(self) -> None:
-        check_languages(self.source_lang, self.target_lang)
+        self._check_languages()
         if self.like is not None:
             decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
             if wrong := [flag_name(name) for name in self.variants() if name in decided]:
@@ -278,6 +294,46 @@ class DataConfig(Config, panel="Corpus"):
                 raise NmtError(f"{flag} is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
+
+    def _check_languages(self) -> None:
+        if self.languages is None:
+            if self.source_lang is None or self.target_lang is None:
+                raise NmtError("the languages are missing; give --source-lang and --target-lang, or --languages")
+            check_languages(self.source_lang, self.target_lang)
+            for name in ("both_ways", "directions", "language_tokens"):
+                if name in self.variants():
+                    raise NmtError(f"{flag_name(name)} is for a model of several languages; also give --languages")
+            return
+        if self.source_lang is not None or self.target_lang is not None:
+            raise NmtError("--languages does not go with --source-lang and --target-lang; give one or the other")
+        codes = self.languages.split(",")
+        if len(set(codes)) < max(2, len(codes)) or not all(re.fullmatch(r"[\w-]{1,30}", code) for code in codes):
+            raise NmtError(f"--languages must be different languages, such as en,de,fr, but is {self.languages!r:.80}")
+        if self.tokenizer != "none" or not self.joint_vocab:
+            wrong = "--separate-vocab" if self.tokenizer == "none" else f"--tokenizer {self.tokenizer}"
+            raise NmtError(f"{wrong} does not go with --languages; leave it out")
+        if self.directions is not None and self.both_ways:
+            raise NmtError("--both-ways does not go with --directions; leave it out and name both directions")
+        self.pairs  # noqa: B018 (checks the names of directions)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The directions that the options ask for: source and target language of each.
+
+        Raises:
+            NmtError: --directions names something else than two of --languages.
+        """
+        if self.languages is None:
+            return [(str(self.source_lang), str(self.target_lang))]
+        codes = self.languages.split(",")
+        if self.directions is None:
+            forward = combinations(codes, 2)
+            return [pair for a, b in forward for pair in [(a, b), (b, a)][: 1 + self.both_ways]]
+        pairs = {f"{source}-{target}": (source, target) for source, target in permutations(codes, 2)}
+        named = list(dict.fromkeys(self.directions.split(",")))
+        if unknown := [name for name in named if name not in pairs]:
+            raise NmtError(f"--directions has {unknown[0]!r:.60}; name two of --languages, such as {min(pairs)}")
+        return [pairs[name] for name in named]
 
     @property
     def processes(self) -> int:

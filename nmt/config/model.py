@@ -64,6 +64,9 @@ class ModelConfig(Config, panel="Model"):
         at_most=_MAX_POSITIONS,
     )
     output_bias: bool = option(False, "Add a bias to the logit of each piece. The paper has none.")
+    bos_is_eos: bool = option(
+        False, "Let targets begin with EOS instead of BOS, which gets no probability, as in M2M-100."
+    )
     guided_alignment: int | None = option(
         None,
         "Decoder layer, counted from 1, whose first head learns the word alignments of the data folder (Garg "
@@ -81,6 +84,8 @@ class ModelConfig(Config, panel="Model"):
             raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
         if self.sinusoids == "fairseq" and self.d_model < 4:
             raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
+        if self.output_bias and self.bos_is_eos:
+            raise NmtError("--bos-is-eos does not work with --output-bias; leave out one of them")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

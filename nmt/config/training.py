@@ -143,6 +143,12 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "Metric that decides which checkpoint is the best. nll is the loss, which takes less time than "
         "translating. If there are several metrics, the first one decides, and --patience watches all.",
     )
+    valid_lines: int | None = validation_option(
+        None,
+        "Translate at most this many lines of each direction. By default 100 for a model of several languages, and "
+        "otherwise all.",
+        at_least=1,
+    )
     patience: int | None = validation_option(
         None, "Stop when no --valid-metric has improved in this many validations.", at_least=1
     )

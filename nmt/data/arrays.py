@@ -146,6 +146,10 @@ class TokenArray:
         bounds = zip(self.offsets[encodings].tolist(), self.offsets[encodings + 1].tolist(), strict=True)
         return [self.tokens[start:end] for start, end in bounds]
 
+    def rows(self, rows: range) -> "TokenArray":
+        """Returns successive sentences, which have one encoding each."""
+        return TokenArray(self.tokens, self.offsets[rows.start : rows.stop + 1])
+
 
 @dataclass(frozen=True, eq=False)
 class EpochTokens(TokenArray):
@@ -206,5 +210,5 @@ class Lengths:
     def total(self) -> int:
         """The sum of all lengths."""
         if self._side.encodings == 1 and not isinstance(self._side, EpochTokens):
-            return int(self._side.offsets[-1]) + len(self)
+            return int(self._side.offsets[-1] - self._side.offsets[0]) + len(self)
         return int(np.asarray(self).sum(dtype=np.int64))

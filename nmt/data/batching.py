@@ -49,11 +49,17 @@ class Epoch:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """The updates of one epoch. `lengths` are those of the source and of the target sentences."""
+    """The updates of one epoch.
+
+    Attributes:
+        lengths: those of the source and of the target sentences.
+        given: the number of tokens at the beginning of each target that are given. They do not count as tokens.
+    """
 
     lengths: Sides
     epoch: Epoch
     groups_per_update: int
+    given: int = 0
 
     def __len__(self) -> int:
         """Returns the number of updates in the epoch."""
@@ -63,7 +69,7 @@ class UpdatePlan:
     def totals(self) -> tuple[int, int]:
         """The number of source tokens and of target tokens in the epoch."""
         source, target = self.lengths
-        return source.total, target.total
+        return source.total, target.total - self.given * len(target)
 
     def update(self, index: int) -> list[Array]:
         """Returns the sentence numbers of update `index`, group by group."""
@@ -75,7 +81,7 @@ class UpdatePlan:
         """Returns the number of source tokens and of target tokens in update `index`."""
         sentences = np.concatenate(self.update(index))
         source, target = (int(lengths[sentences].sum()) for lengths in self.lengths)
-        return source, target
+        return source, target - self.given * len(sentences)
 
     def micro_batches(
         self, index: int, device_tokens: int, ranks: int = 1, *, packs: bool = False
@@ -124,9 +130,9 @@ class UpdatePlan:
         return 1 - sum(int(side.sum()) for side in sides) / sum(len(side) * int(side.max()) for side in sides)
 
 
-def make_plan(lengths: Sides, *, batch_tokens: int, groups: int, seed: int, epoch: int) -> UpdatePlan:
+def make_plan(lengths: Sides, *, batch_tokens: int, groups: int, seed: int, epoch: int, given: int = 0) -> UpdatePlan:
     """Returns the plan of an epoch."""
-    return UpdatePlan(lengths, draw_epoch(lengths, batch_tokens, groups, seed, epoch), groups)
+    return UpdatePlan(lengths, draw_epoch(lengths, batch_tokens, groups, seed, epoch), groups, given)
 
 
 def draw_epoch(lengths: Sides, batch_tokens: int, groups: int, seed: int, epoch: int) -> Epoch:

@@ -1,5 +1,6 @@
 """Reads the text to preprocess, and makes the codec of a data folder."""
 
+import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +9,7 @@ from dataclasses import fields
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nmt import console
 from nmt.config import DataConfig
@@ -16,18 +17,61 @@ from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
-from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_lines, read_rows
-from nmt.text.languages import base_language, has_dotless_i, look_swapped
+from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
+from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
+from nmt.text.languages import MULTIPLE, base_language, has_dotless_i, listed, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Pair = TypeVar("_Pair")
-_Row = TypeVar("_Row", bound=tuple[str, ...])
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
 CHUNK_PAIRS = 2000
 
 
 Record = tuple[str, str, str, str]  # source, target, alignment and tag
+
+
+class Corpus(NamedTuple):
+    """The files beside a PREFIX in one direction.
+
+    Attributes:
+        prefix: what the user gave.
+        number: of the prefix among those of its flag, from 0.
+        direction: the languages as the model calls them.
+        paths: of the source and the target file.
+    """
+
+    prefix: str
+    number: int
+    direction: Direction
+    paths: tuple[str, str]
+
+
+def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequence[str]) -> list[Corpus]:
+    """Returns the corpora of a flag, such as --train: for each prefix and each direction that has files, one.
+
+    Raises:
+        NmtError: a file is missing, or with --languages a prefix has no two files that are asked for.
+    """
+    corpora: list[Corpus] = []
+    for number, prefix in enumerate(prefixes):
+        before = len(corpora)
+        for source, target in config.pairs:
+            stems = [prefix]
+            if config.languages is not None:
+                own = f"{prefix}.{source}-{target}", f"{prefix}.{target}-{source}"
+                stems = [stem for stem in (*own, prefix) if has_side(stem, source) and has_side(stem, target)]
+            for stem in stems[:1]:
+                paths = parallel_paths(stem, source, target)
+                files = str(paths[0]), str(paths[1])
+                corpora.append(Corpus(prefix, number, text.direction(source, target), files))
+        if len(corpora) == before:
+            names = ", ".join(f"{source}-{target}" for source, target in config.pairs)
+            raise NmtError(
+                f"{flag} {prefix} has no two files for any of {names:.200}; such files are {prefix}.{source} and "
+                f"{prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the languages"
+            )
+    return corpora
 
 
 class RawPairs(NamedTuple):
@@ -37,6 +81,7 @@ class RawPairs(NamedTuple):
         alignments: the word alignments of the pairs; blank lines if they have none.
         tags: the tag of each source line; empty if it has none.
         first: the number of the first pair in the text, from 0.
+        direction: the languages, for a model of several.
     """
 
     source: list[str]
@@ -44,35 +89,47 @@ class RawPairs(NamedTuple):
     alignments: list[str]
     tags: list[str]
     first: int = 0
+    direction: Direction | None = None
 
 
-def check(config: DataConfig, plan: Plan) -> None:
-    """Checks the text of all splits. `plan` lists the files of the training text."""
-    langs = config.source_lang, config.target_lang
-    others = [list(map(str, parallel_paths(prefix, *langs))) for prefix in (config.valid, *config.test)]
-    valid, *tests = make_plan(others, sys.maxsize).segments
-    for prefix, files in zip(config.train, plan.segments, strict=True):
-        if [file.digest for file in files[:2]] == [file.digest for file in valid]:
-            console.warn(
-                f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
-            )
-    for source, target, *_ in (*plan.segments, valid, *tests):
+def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
+    """Checks the text of all splits.
+
+    Args:
+        plan: lists the files of the training text.
+        splits: the corpora of the validation set and of the test sets.
+    """
+    others = [corpus for of_split in splits for corpus in of_split]
+    of_others = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
+    valid = [[file.digest for file in files] for files in of_others[: len(splits[0])]]
+    of_train = zip(train, plan.segments, strict=True)
+    for prefix in [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]:
+        console.warn(
+            f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
+        )
+    flags, checked = "the files" if config.languages else "--source-lang and --target-lang", set[frozenset[str]]()
+    for corpus, (source, target, *_) in zip((*train, *others), (*plan.segments, *of_others), strict=True):
         if not source.lines:
             raise NmtError(
                 f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
             )
-        warn_of_text(source, target, langs)
+        files = frozenset((source.path, target.path))
+        if not config.languages or files not in checked:  # the other direction has the same files
+            warn_of_text(source, target, corpus.direction, flags)
+        checked.add(files)
     for paths in plan.paths if config.alignments else ():
         _check_alignments(*paths)
 
 
-def warn_of_text(source: File, target: File, langs: Sequence[str]) -> None:
+def warn_of_text(
+    source: File, target: File, langs: Sequence[str], flags: str = "--source-lang and --target-lang"
+) -> None:
     """Warns if two files, which have lines, look swapped or hold the same text."""
     source_lines, target_lines = zip(*next(in_chunks(read_rows(source.path, target.path))), strict=True)
     if look_swapped(source_lines, target_lines, *langs):
         console.warn(
             f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
-            f"--source-lang and --target-lang are swapped"
+            f"{flags} are swapped"
         )
     if source.digest == target.digest:
         console.warn(
@@ -96,14 +153,10 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
                 )
 
 
-def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
-    """Yields the sentence pairs of corpora in order, with empty alignments and tags.
-
-    Args:
-        corpora: the paths of each corpus. The first is the source, and the second is the target.
-    """
-    for paths in corpora:
-        yield from ((source, target, "", "") for source, target in read_rows(*paths[:2]))
+def read_corpora(corpora: Iterable[Corpus]) -> Iterator[Record]:
+    """Yields the sentence pairs of corpora in order, with empty alignments and tags."""
+    for corpus in corpora:
+        yield from ((source, target, "", "") for source, target in read_rows(*corpus.paths))
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
@@ -119,11 +172,11 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield chunk
 
 
-def raw_pairs(records: Iterable[Record], first: int = 0) -> Iterator[RawPairs]:
-    """Yields the pairs in chunks. The first pair has the number `first`."""
+def raw_pairs(records: Iterable[Record], first: int = 0, direction: Direction | None = None) -> Iterator[RawPairs]:
+    """Yields the pairs of a direction in chunks. The first pair has the number `first`."""
     for rows in in_chunks(records):
         source, target, alignments, tags = map(list, zip(*rows, strict=True))
-        yield RawPairs(source, target, alignments, tags, first)
+        yield RawPairs(source, target, alignments, tags, first, direction)
         first += len(rows)
 
 
@@ -131,7 +184,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     """Returns pairs after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
     tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
     old = list(zip(lines, pairs.target, strict=True))
-    capitals = not (has_dotless_i(text.source_lang) or has_dotless_i(text.target_lang))
+    capitals = not any(map(has_dotless_i, pairs.direction or (text.source_lang, text.target_lang)))
     new = [augmented(pair, seed, position, capitals=capitals) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
@@ -163,36 +216,48 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed."""
-    tokenizers = []
-    for lang in (config.source_lang, config.target_lang):
+    languages = tuple(config.languages.split(",")) if config.languages else ()
+    langs = (MULTIPLE, MULTIPLE) if languages else config.pairs[0]
+    for lang in languages or langs:
         if config.lower_capitals and has_dotless_i(lang):
             raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
-        tokenizers.append(f"moses-{base_language(lang)}" if config.tokenizer == "moses" else "none")
+    tokenizers = [f"moses-{base_language(lang)}" if config.tokenizer == "moses" else "none" for lang in langs]
     options = config.to_dict()
     values = {field.name: options[field.name] for field in fields(TextConfig) if field.name in options}
+    values |= {"source_lang": langs[0], "target_lang": langs[1], "languages": languages, "directions": ()}
     values |= {"source_tokenizer": tokenizers[0], "target_tokenizer": tokenizers[1]}
-    return TextConfig(**values, tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)))
+    return TextConfig(
+        **values,
+        tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
+        language_pieces=tuple(f"<2{lang}>" for lang in languages),
+        placement=config.language_tokens,
+    )
 
 
 def show_tokenizers(text: TextConfig) -> None:
     """Logs on one line how the text of each side is tokenised."""
+    if text.languages:
+        return  # as it is
     sides = [(text.source_lang, text.source_tokenizer), (text.target_lang, text.target_tokenizer)]
     tokenizers = ", ".join(f"{lang} {tokenizer}" for lang, tokenizer in sides)
     normalized = f"; --normalize-punctuation {text.normalize_punctuation}" if text.has_moses else ""
     console.info(f"tokenisation: {tokenizers}{normalized}")
 
 
-def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
+def make_codec(config: DataConfig, text: TextConfig, plan: Plan, train: Sequence[Corpus]) -> TextCodec:
     """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
     both: tuple[Side, Side] = ("source", "target")
     if not config.joint_vocab:
-        return TextCodec(text, *(_train_model(config, text, plan, (side,)) for side in both))
-    path = config.subword_model
-    model = _load_model(path, config.subword, text.tags) if path else _train_model(config, text, plan, both)
+        return TextCodec(text, *(_train_model(config, text, plan, train, (side,)) for side in both))
+    if config.subword_model:
+        model = _load_model(config.subword_model, config.subword, text)
+    else:
+        # Each file of a model of several languages is sampled once, as a source.
+        model = _train_model(config, text, plan, train, ("source",) if text.languages else both)
     return TextCodec(text, model, model)
 
 
-def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:
+def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
     flag = f"--subword-model {path}"
     try:
         data = Path(path).read_bytes()
@@ -206,23 +271,55 @@ def _load_model(path: str, kind: str, tags: Sequence[str]) -> Subword:
         raise NmtError(f"{flag} is not a unigram model; leave out --subword unigram")
     if not model.has_bytes:
         console.warn(f"{flag} was trained without byte_fallback; characters that have no piece will be lost")
-    if unknown := [tag for tag in tags if model.ids([tag]) == [UNK]]:
-        raise NmtError(f"{flag} has no piece {unknown[0]}; leave out --tag")
+    for flags, pieces in {"--tag": text.tags, "--languages or --subword-model": text.language_pieces}.items():
+        if unknown := [piece for piece in pieces if model.ids([piece]) == [UNK]]:
+            raise NmtError(f"{flag} has no piece {unknown[0]}; leave out {flags}")
     return model
 
 
-def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[Side, ...]) -> Subword:
+def _train_model(
+    config: DataConfig, text: TextConfig, plan: Plan, train: Sequence[Corpus], sides: tuple[Side, ...]
+) -> Subword:
     """Trains a subword model on a sample of one side or of both."""
-    sampled = min(plan.rows, config.subword_sample)
-    named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
+    if text.languages:
+        sampled, chunks = _sample_of_files(config, text, plan, train)
+        named = listed(text.languages)
+    else:
+        sampled = min(plan.rows, config.subword_sample)
+        named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
+        chunks = raw_pairs(sample(read_corpora(train), plan.rows, sampled, config.seed))
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = raw_pairs(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
-        return Subword.train(lines, config.subword, config.vocab_size, symbols, text.tags if "source" in sides else ())
+        tags = text.tags if "source" in sides else ()
+        return Subword.train(lines, config.subword, config.vocab_size, symbols, tags, text.language_pieces)
+
+
+def _sample_of_files(
+    config: DataConfig, text: TextConfig, plan: Plan, train: Sequence[Corpus]
+) -> tuple[int, Iterator[RawPairs]]:
+    """Returns the number of lines of a sample of all training files, and the lines: each with itself as its target.
+
+    Files have shares by their numbers of lines. Several directions may have a file, whose text counts once.
+    """
+    files = {
+        file.digest: (file, lang)
+        for corpus, of_corpus in zip(train, plan.segments, strict=True)
+        for file, lang in zip(of_corpus[:2], corpus.direction, strict=True)
+    }
+    total = sum(file.lines for file, _ in files.values())
+    share = min(1.0, config.subword_sample * len(text.languages) / total)
+
+    def chunks() -> Iterator[RawPairs]:
+        for file, lang in files.values():
+            records = ((line, line, "", "") for line in read_lines(file.path))
+            sampled = sample(records, file.lines, math.ceil(share * file.lines), config.seed)
+            yield from raw_pairs(sampled, direction=Direction(lang, lang))
+
+    return sum(math.ceil(share * file.lines) for file, _ in files.values()), chunks()
 
 
 def _read_symbols(path: str) -> list[str]:

@@ -11,6 +11,9 @@ A data folder holds these files; all numbers are little-endian:
     valid.en.txt        the raw text, for scoring; the split train has none
 Both languages of every split have such files. The splits are train, valid, test, test1, test2, …
 
+For a model of several languages, the sides are called source and target: train.source.tokens. The ids have the tokens
+of languages. The raw text of each direction has files of its own: valid.en-de.en.txt and valid.en-de.de.txt.
+
 The sizes of all files are compared with meta.json when a folder is opened, and their hashes before training. Code that
 reads the files trusts their content.
 """
@@ -21,7 +24,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +34,7 @@ from nmt import __version__, console
 from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
-from nmt.text.codec import TextCodec, TextConfig, load_subword
+from nmt.text.codec import Direction, TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
@@ -42,23 +45,30 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
+def _sides(config: TextConfig) -> tuple[str, str]:
+    """Returns what the names of files call the sides: their languages, if they have one each."""
+    return ("source", "target") if config.languages else (config.source_lang, config.target_lang)
+
+
 def array_names(split: str, config: TextConfig) -> list[tuple[str, str]]:
     """Returns the file names of the numbers and the offsets of the source, the target and the alignments of a split."""
-    source, target = f"{split}.{config.source_lang}", f"{split}.{config.target_lang}"
-    stems = (source, "tokens"), (target, "tokens"), (f"{source}-{config.target_lang}", "links")
-    return [(f"{stem}.{ending}", f"{stem}.offsets") for stem, ending in stems]
+    source, target = _sides(config)
+    stems = (source, "tokens"), (target, "tokens"), (f"{source}-{target}", "links")
+    return [(f"{split}.{stem}.{ending}", f"{split}.{stem}.offsets") for stem, ending in stems]
 
 
-def raw_name(split: str, lang: str) -> str:
-    """Returns the file name of a split's raw text in one language."""
-    return f"{split}.{lang}.txt"
+def raw_names(split: str, direction: Direction, config: TextConfig) -> tuple[str, str]:
+    """Returns the file names of a split's raw text in one direction: of its source and its target."""
+    stem = f"{split}.{direction}" if config.languages else split
+    return f"{stem}.{direction.source}.txt", f"{stem}.{direction.target}.txt"
 
 
 def model_names(config: TextConfig) -> tuple[str, str]:
     """Returns the file names of the source and the target subword model, which may be the same."""
     if config.one_model:
         return "subword.model", "subword.model"
-    return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
+    source, target = _sides(config)
+    return f"subword.{source}.model", f"subword.{target}.model"
 
 
 SCHEMA_VERSION = 2
@@ -80,6 +90,8 @@ class SplitMeta:
     Attributes:
         source_encodings, target_encodings: how many encodings each sentence has.
         corpora: the prefixes of the files that it was made from.
+        directions, sizes: for a model of several languages, the direction of each corpus, such as `de en`, and how many
+            of the pairs are from it. The pairs of a corpus follow those of the corpus before.
         dropped: the numbers of training pairs that were dropped, by reason.
         mixture: the corpora and their shares of an epoch; None if an epoch has each pair once.
     """
@@ -90,6 +102,8 @@ class SplitMeta:
     source_encodings: int = 1
     target_encodings: int = 1
     corpora: Sequence[str] = ()
+    directions: Sequence[str] = ()
+    sizes: Sequence[int] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     mixture: Mixture | None = None
 
@@ -156,12 +170,14 @@ class ParallelSplit:
     Attributes:
         alignments: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
         mixture: the corpora of the split and their shares of an epoch; None if an epoch has each pair once.
+        given: the number of tokens at the beginning of each target that are given, and not predicted.
     """
 
     source: TokenArray
     target: TokenArray
     alignments: TokenArray | None = None
     mixture: Mixture | None = field(default=None, kw_only=True)
+    given: int = field(default=0, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -184,7 +200,12 @@ class ParallelSplit:
             visited(self.source, 2 * seed),
             visited(self.target, 2 * seed + 1, skips=1),
             self.alignments and visited(self.alignments),
+            given=self.given,
         )
+
+    def rows(self, rows: range) -> "ParallelSplit":
+        """Returns successive pairs of a split other than train, without alignments."""
+        return ParallelSplit(self.source.rows(rows), self.target.rows(rows), given=self.given)
 
 
 class DataFolder:
@@ -247,18 +268,29 @@ class DataFolder:
                 self._array(target, token_type(len(codec.target)), described.target_encodings),
                 self._array(alignments, np.dtype("<u2")) if alignments[0] in self.meta.files else None,
                 mixture=described.mixture,
+                given=codec.config.given_tokens,
             )
         return self._splits[name]
 
-    def raw_lines(self, name: str, lang: str) -> list[str]:
-        """Returns the raw text of one side of a split other than train."""
+    def directions(self, name: str) -> dict[Direction, range]:
+        """Returns the directions of a split other than train, and the numbers of the pairs of each."""
         self._check_split(name)
-        path = self.path / raw_name(name, lang)
-        if name == TRAIN:
-            raise NmtError(f"{path} does not exist; a data folder keeps the text of valid and test only")
-        with _reading(path):
-            # text.corpus.read_lines would drop a "\r" at the end of a line, but here it is part of the text.
-            return path.read_bytes().decode().split("\n")[:-1]
+        split = self.meta.splits[name]
+        directions = [Direction(*each.split()) for each in split.directions] or self.codec.config.trained
+        bounds = pairwise(accumulate(split.sizes or [split.pairs], initial=0))
+        return {direction: range(*ends) for direction, ends in zip(directions, bounds, strict=True)}
+
+    def raw_lines(self, name: str, direction: Direction | None = None) -> tuple[list[str], list[str]]:
+        """Returns the raw source and target text of a split other than train, for one direction of several."""
+        self._check_split(name)
+        config, lines = self.codec.config, []
+        for path in map(self.path.joinpath, raw_names(name, direction or config.trained[0], config)):
+            if name == TRAIN:
+                raise NmtError(f"{path} does not exist; a data folder keeps the text of valid and test only")
+            with _reading(path):
+                # text.corpus.read_lines would drop a "\r" at the end of a line, but here it is part of the text.
+                lines.append(path.read_bytes().decode().split("\n")[:-1])
+        return lines[0], lines[1]
 
     def _check_split(self, name: str) -> None:
         if name not in self.meta.splits:
@@ -330,19 +362,21 @@ class SplitWriter(ExitStack):
         name: str,
         config: TextConfig,
         *,
-        raw: bool = False,
+        raw: Sequence[Direction] = (),
         aligned: bool = False,
         encodings: Sequence[int] = (1, 1),
     ) -> None:
         super().__init__()
-        langs = config.source_lang, config.target_lang
         names = array_names(name, config)[: 3 if aligned else 2]
         # The files of the tokens and of the offsets: of both sides, and perhaps of the alignments.
         self._files = [[self.enter_context(_new_file(folder / file)) for file in pair] for pair in names]
         for _, offsets in self._files:
             offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
         self._totals = [0] * len(names)
-        self._raw = [self.enter_context(_new_file(folder / raw_name(name, lang))) for lang in langs if raw]
+        self._raw = {
+            each: [self.enter_context(_new_file(folder / file)) for file in raw_names(name, each, config)]
+            for each in raw
+        }
         self._encodings = encodings
         self.pairs = 0
 
@@ -354,9 +388,9 @@ class SplitWriter(ExitStack):
             self._totals[i] += len(flat.tokens)
         self.pairs += len(columns[0].lengths) // self._encodings[0]
 
-    def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
-        """Adds lines of raw text to a split that was opened with `raw`."""
-        for file, lines in zip(self._raw, (source, target), strict=True):
+    def append_raw(self, source: Iterable[str], target: Iterable[str], direction: Direction | None = None) -> None:
+        """Adds lines of raw text in one of the directions that `raw` has."""
+        for file, lines in zip(self._raw[direction or next(iter(self._raw))], (source, target), strict=True):
             file.write("".join(f"{line}\n" for line in lines))
 
     @property

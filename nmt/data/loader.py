@@ -62,8 +62,8 @@ class MicroBatch:
     Attributes:
         source: the source sentences, with EOS.
         target: the decoder's input: the target sentences, with BOS and without EOS.
-        labels_M: the token to predict at each target position; PAD at padding.
-        source_tokens, target_tokens: the number of tokens, without padding.
+        labels_M: the token to predict at each target position; PAD at padding and where the token is given.
+        source_tokens, target_tokens: the number of tokens, without padding and given ones.
         sentences: the numbers of the sentence pairs, one array for each block.
         alignments: the word alignments; None if the data has none or the batch is packed.
     """
@@ -191,6 +191,8 @@ def make_micro_batch(split: ParallelSplit, blocks: Arrays, *, packs: bool = Fals
     sources = [[with_eos(ids) for ids in split.source.sentences(block)] for block in blocks]
     targets = [split.target.sentences(block) for block in blocks]
     outputs = [[with_eos(ids) for ids in block] for block in targets]
+    for output in chain.from_iterable(outputs):
+        output[: split.given] = PAD
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
         source, target = _packed_sides(sources, inputs)
@@ -204,6 +206,7 @@ def make_micro_batch(split: ParallelSplit, blocks: Arrays, *, packs: bool = Fals
         alignments = _piece_alignment(links, source.layout.blocks, target.layout.blocks)
     labels_M = _flat(labels, len(target.ids_F))
     source_tokens, target_tokens = (sum(map(len, chain.from_iterable(side))) for side in (sources, outputs))
+    target_tokens -= split.given * sum(map(len, blocks))
     return MicroBatch(source, target, labels_M, source_tokens, target_tokens, tuple(blocks), alignments)
 
 

@@ -7,7 +7,7 @@ training text is a job (nmt/jobs), so that interrupted work resumes after the la
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from nmt.config import DataConfig, flag_name
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
-from nmt.data.corpora import RawPairs, raw_pairs
+from nmt.data.corpora import Corpus, RawPairs, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
@@ -28,8 +28,8 @@ from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Result, Row
 from nmt.signals import held
-from nmt.text.codec import Side, TextCodec, TextConfig
-from nmt.text.corpus import is_regular, parallel_paths
+from nmt.text.codec import Direction, Side, TextCodec, TextConfig
+from nmt.text.corpus import is_regular
 from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
@@ -51,24 +51,30 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     execution = execution or Execution()
     options = execution.options
     text = _text_config_of(like, config) if like else corpora.text_config(config)
+    train = corpora.corpora_of(config, text, "--train", config.train)
+    if text.languages:
+        text = _with_directions(text, config, train)
+        like = like and TextCodec(text, like.source, like.target)
+    splits = _other_splits(config, text, train)
     check_new(config.dest, "--dest")
     for path in config.alignments:
         if path == STDIO or not (is_regular(path) or os.path.isdir(path)):
             raise NmtError(f"--alignments {path} is a pipe or a device, but it is read several times; give a file")
-    langs = config.source_lang, config.target_lang
-    segments = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
+    segments = [list(corpus.paths) for corpus in train]
+    langs = ("the source language", "the target language") if text.languages else config.pairs[0]
     columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
     for files, path in zip(segments, config.alignments, strict=False):
         files.append(path)
     source = Files(segments, columns)
 
     def prepare(folder: Path, plan: Plan) -> None:
-        corpora.check(config, plan)
+        corpora.check(config, plan, train, list(splits.values()))
         corpora.show_tokenizers(text)
-        write_models(folder, like or corpora.make_codec(config, text, plan))
+        write_models(folder, like or corpora.make_codec(config, text, plan, train))
 
+    settings = _settings(config, splits)
     with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=_settings(config), prepare=prepare
+        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
     ) as folder:
         try:
             codec = like or codec_in(folder.data, text)
@@ -80,13 +86,12 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                folder.finish_shards(EncodingJob(codec.to_dict(), config), execution, progress)
+                folder.finish_shards(EncodingJob(codec.to_dict(), config, train), execution, progress)
         if options.shard:
             return
-        done = {TRAIN: _merge_training(folder, codec, config)}
-        tests = {f"test{i or ''}": prefix for i, prefix in enumerate(config.test)}
-        for name, prefix in {"valid": config.valid, **tests}.items():
-            done[name] = _encode_split(folder.data, name, prefix, codec)
+        done = {TRAIN: _merge_training(folder, codec, config, train)}
+        for name, of_split in splits.items():
+            done[name] = _encode_split(folder.data, name, of_split, codec)
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(config.dest)
@@ -96,8 +101,15 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
 
 
 def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
-    there, here = (like.config.source_lang, like.config.target_lang), (config.source_lang, config.target_lang)
-    if there != here:
+    there, here = (like.config.source_lang, like.config.target_lang), config.pairs[0]
+    if like.config.languages and not config.languages:
+        raise NmtError(f"--like {config.like} has several languages; give --languages and --directions")
+    if config.languages and not like.config.languages:
+        raise NmtError(
+            f"--like {config.like} translates {there[0]} to {there[1]} only; give --source-lang and --target-lang "
+            f"instead of --languages"
+        )
+    if not config.languages and there != here:
         raise NmtError(
             f"--like {config.like} translates {there[0]} to {there[1]}, but --source-lang is {here[0]} and "
             f"--target-lang is {here[1]}; they must be the same"
@@ -108,21 +120,52 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     return like.config
 
 
-def _settings(config: DataConfig) -> dict[str, Any]:
+def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpus]) -> TextConfig:
+    """Returns the text processing with the directions of the training text, and those that a model had before."""
+    asked, has = [text.direction(*pair) for pair in config.pairs], {corpus.direction for corpus in train}
+    known = {lang for direction in has for lang in direction}
+    missing = [str(direction) for direction in asked if direction not in has and config.directions]
+    if missing := missing or sorted({lang for direction in asked for lang in direction} - known):
+        flag = "--directions" if config.directions else "--languages"
+        raise NmtError(f"no --train has files for {', '.join(missing):.200}; take it out of {flag}, or add such files")
+    if config.alignments and len(train) != len(config.train):
+        raise NmtError("--alignments needs one direction for each --train; name it with --directions")
+    trained = [" ".join(corpus.direction) for corpus in train]
+    if config.like and not text.directions:
+        return text  # the model was trained on others, but it is not known which
+    return replace(text, directions=tuple(dict.fromkeys([*text.directions, *trained])))
+
+
+def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus]) -> dict[str, list[Corpus]]:
+    """Returns the corpora of the validation set and of the test sets, in the directions of the training text."""
+    prefixes = {"valid": config.valid} | {f"test{i or ''}": prefix for i, prefix in enumerate(config.test)}
+    splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train)
+    for name, prefix in prefixes.items():
+        flag = "--valid" if name == "valid" else "--test"
+        of_split = corpora.corpora_of(config, text, flag, [prefix])
+        splits[name] = [corpus for corpus in of_split if corpus.direction in trained]
+        missing = [str(direction) for direction in trained if direction not in {each.direction for each in of_split}]
+        if not splits[name]:
+            raise NmtError(f"{flag} {prefix} has no files for the directions of --train, {', '.join(missing):.200}")
+        if missing:
+            console.warn(f"{flag} {prefix} has no files for {', '.join(missing):.200}")
+    return splits
+
+
+def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dict[str, Any]:
     """Returns what the data folder depends on besides the training text."""
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
-    langs = config.source_lang, config.target_lang
-    tests = [path for prefix in (config.valid, *config.test) for path in parallel_paths(prefix, *langs)]
+    tests = [path for of_split in splits.values() for corpus in of_split for path in corpus.paths]
     # What cannot be read is reported where it is used.
     others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
     digests = {f"content of {path}": digest_of(str(path))[:16] for path in (*tests, *others)}
     return {"version of nmt": __version__, **options, **digests}
 
 
-def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
+def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
-    kept, dropped = [0] * len(config.train), Counter[str]()
+    kept, dropped = [0] * len(train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*(Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES))
@@ -134,32 +177,43 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
-    meta = replace(split.meta, corpora=config.train, dropped=dict(dropped))
-    weights = config.weight or (1.0,) * len(kept)
+    meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
+    weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
     if len(set(weights)) == 1 and config.temperature == 1:
         return meta  # an epoch has each pair once
+    names = [f"{each.prefix} {each.direction}" if codec.config.languages else each.prefix for each in train]
     if 0 in kept:
         folder.discard()  # the way out is another --train, which is another job
-        raise NmtError(f"all pairs of {config.train[kept.index(0)]} were dropped; leave out this --train")
+        raise NmtError(f"all pairs of {names[kept.index(0)]} were dropped; leave out this --train")
     mixture = Mixture.of(kept, weights, config.temperature)
-    for prefix, pairs, share in zip(config.train, kept, mixture.shares, strict=True):
-        console.info(f"{prefix}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
+    for name, pairs, share in zip(names, kept, mixture.shares, strict=True):
+        console.info(f"{name}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
     return replace(meta, mixture=mixture)
 
 
-def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> SplitMeta:
+def _described(meta: SplitMeta, codec: TextCodec, of_split: Sequence[Corpus], sizes: Sequence[int]) -> SplitMeta:
+    """Returns the description of a split with its corpora, of which these numbers of pairs are."""
+    meta = replace(meta, corpora=tuple(corpus.prefix for corpus in of_split))
+    if not codec.config.languages:
+        return meta
+    return replace(meta, directions=tuple(" ".join(corpus.direction) for corpus in of_split), sizes=tuple(sizes))
+
+
+def _encode_split(folder: Path, name: str, of_split: Sequence[Corpus], codec: TextCodec) -> SplitMeta:
     """Encodes a split without dropping pairs, and stores its raw text."""
-    encoder, paths = Encoder(codec), parallel_paths(prefix, codec.config.source_lang, codec.config.target_lang)
+    encoder, ends = Encoder(codec), []
     with (
-        SplitWriter(folder, name, codec.config, raw=True) as split,
+        SplitWriter(folder, name, codec.config, raw=[corpus.direction for corpus in of_split]) as split,
         console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
-        for pairs in raw_pairs(corpora.read_corpora([list(map(str, paths))])):
-            encoded = encoder(pairs)
-            split.append(encoded.source, encoded.target)
-            split.append_raw(pairs.source, pairs.target)
-            progress.advance(encoded.kept)
-    return replace(split.meta, corpora=(prefix,))
+        for corpus in of_split:
+            for pairs in raw_pairs(corpora.read_corpora([corpus]), direction=corpus.direction):
+                encoded = encoder(pairs)
+                split.append(encoded.source, encoded.target)
+                split.append_raw(pairs.source, pairs.target, corpus.direction)
+                progress.advance(encoded.kept)
+            ends.append(split.pairs)
+    return _described(split.meta, codec, of_split, np.diff(ends, prepend=0).tolist())
 
 
 def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
@@ -172,20 +226,25 @@ def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
 
 
 def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta]) -> None:
+    source, target = ("source", "target") if config.languages else config.pairs[0]
     for name, split in splits.items():
         sides = [
             f"{lang} {tokens:,} pieces ({tokens / split.pairs / k:.1f} a line){f' in {k} encodings' if k > 1 else ''}"
             for lang, tokens, k in (
-                (config.source_lang, split.source_tokens, split.source_encodings),
-                (config.target_lang, split.target_tokens, split.target_encodings),
+                (source, split.source_tokens, split.source_encodings),
+                (target, split.target_tokens, split.target_encodings),
             )
         ]
-        console.info(f"{name}: {console.counted(split.pairs, 'pair')}, {', '.join(sides)}")
+        pairs = Counter[str]()
+        for direction, size in zip(split.directions, split.sizes, strict=True):
+            pairs[direction.replace(" ", "-")] += size
+        counts = "".join(f", {direction} {size:,}" for direction, size in pairs.items())
+        console.info(f"{name}: {console.counted(split.pairs, 'pair')}{counts}, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
     console.info(f"dropped {console.counted(dropped.total(), 'training pair')}: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
-        sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"
+        sizes = f"{source} {len(codec.source):,} pieces, {target} {len(codec.target):,} pieces"
     console.info(f"vocabulary: {sizes} ({config.like or config.subword_model or codec.config.subword})")
     console.info(f"wrote {config.dest}")
 
@@ -221,7 +280,8 @@ class EncodedPairs(NamedTuple):
 class Encoder(Processor):
     """Encodes pairs. Those of the training text are changed, sampled and dropped as the options say.
 
-    The plain encodings decide which pairs are dropped. Without options, all pairs are kept.
+    The plain encodings decide which pairs are dropped. Without options, all pairs are kept. The tokens of languages,
+    which a model of several gets, do not count in the length of a sentence.
     """
 
     codec: TextCodec
@@ -229,7 +289,8 @@ class Encoder(Processor):
 
     def __call__(self, pairs: RawPairs) -> EncodedPairs:
         """Returns the encoded pairs that are kept."""
-        codec, config = self.codec, self.config
+        codec, config = self.codec.towards(pairs.direction), self.config
+        (before, behind), given = codec.around, codec.given
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
@@ -238,12 +299,16 @@ class Encoder(Processor):
         kept, dropped = list(range(len(source))), Counter[str]()
         if config:
             kept, dropped = filter_pairs(source, target, tags, config.max_length, config.max_length_ratio)
-        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], len(tags[i])) for i in kept]
+        begins = [(len(before) + len(of_line), len(given)) for of_line in tags]
+        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins[i]) for i in kept]
         if config:
             source = self._encodings("source", config, pairs, kept, source, config.max_length - max(map(len, tags)))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
             count = len(source) // max(1, len(kept))
             source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
+        if codec.config.languages:
+            source = [[*before, *ids, *behind] for ids in source]
+            target = [[*given, *ids] for ids in target]
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
         return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
 
@@ -264,18 +329,20 @@ class Encoder(Processor):
         return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
 
 
-def _aligned_pieces(codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, tags: int) -> Ids:
+def _aligned_pieces(
+    codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, begins: tuple[int, int]
+) -> Ids:
     """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair.
 
     Args:
-        tags: how many tags come before the source pieces.
+        begins: how many tags and tokens of languages come before the pieces of either side.
     """
     if not pairs.alignments[pair]:
         return []
     source_words = codec.words("source", pairs.source[pair], source)
     target_words = codec.words("target", pairs.target[pair], target)
     linked = set(parse_pharaoh(pairs.alignments[pair]))
-    pieces = product(enumerate(source_words, tags), enumerate(target_words))
+    pieces = product(enumerate(source_words, begins[0]), enumerate(target_words, begins[1]))
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
@@ -285,17 +352,20 @@ class EncodingJob(Job):
 
     codec_values: dict[str, Any]
     config: DataConfig
+    train: Sequence[Corpus]
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
         return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
 
-    def unit(self, row: Row, place: Place) -> corpora.Record:
-        """Returns the pair of a row with its alignment and its tag."""
-        tag = self.config.tag[place.segment] if self.config.tag else ""
-        return row[0], row[1], row[2] if len(row) > 2 else "", tag
+    def unit(self, row: Row, place: Place) -> tuple[corpora.Record, Direction]:
+        """Returns the pair of a row with its alignment and its tag, and its direction."""
+        corpus = self.train[place.segment]
+        tag = self.config.tag[corpus.number] if self.config.tag else ""
+        return (row[0], row[1], row[2] if len(row) > 2 else "", tag), corpus.direction
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
-        for pairs in raw_pairs(chunk.units, first=chunk.first - 1):
+        records, directions = zip(*chunk.units, strict=True)
+        for pairs in raw_pairs(records, chunk.first - 1, directions[0]):  # a shard is part of one corpus
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:

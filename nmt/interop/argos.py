@@ -91,6 +91,7 @@ def _check_text(text: TextConfig, origin: str) -> None:
         "Moses tokenisation": text.has_moses,
         "lowercasing": text.lowercase,
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
+        "tokens of several languages": bool(text.languages),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
     }
     if unsupported := [name for name, is_there in obstacles.items() if is_there]:

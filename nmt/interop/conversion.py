@@ -1,16 +1,19 @@
 """Which architectures other toolkits support, and how their tensors, settings, ids and columns become ours."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nmt.checkpoint import Computed
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
+from nmt.model.transformer import SILENT
+from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import without_surrogates
 
 # Model options that both CTranslate2 and MarianMT support, or that have no effect after training.
@@ -36,9 +39,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
         )
 
 
-SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
-# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
-SILENT = -100.0
+ROWS = 8192  # of an embedding that are reordered at once
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,20 @@ class ForeignVocabulary:
         special: its ids of PAD, UNK, BOS and EOS.
         pieces: the piece of each id that has one.
         size: the number of ids.
+        dropped: ids that an nmt model does not get.
+        means: pieces that it gets in addition, and the ids whose mean is the embedding of each.
     """
 
     special: tuple[int, ...]
     pieces: Mapping[int, str]
     size: int
+    dropped: Collection[int] = ()
+    means: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[int]:
         """The other toolkit's id for each of ours."""
-        return [*self.special, *(i for i in range(self.size) if i not in self.special)]
+        return [*self.special, *(i for i in range(self.size) if i not in self.special and i not in self.dropped)]
 
     def our_bias(self, bias_V: Tensor) -> Tensor:
         """Returns the bias of our logits for the bias of theirs."""
@@ -66,9 +71,18 @@ class ForeignVocabulary:
         ours_V[[i for i, theirs in enumerate(self.special) if theirs in self.special[i + 1 :]]] = SILENT
         return ours_V
 
-    def our_embedding(self, theirs_VD: Tensor) -> Tensor:
+    def our_embedding(self, theirs_VD: Tensor) -> Computed:
         """Returns an embedding in the order of our ids and columns."""
-        return theirs_VD[self.order].index_select(1, our_columns(theirs_VD.shape[1]))
+        order, columns = torch.tensor(self.order), our_columns(theirs_VD.shape[1])
+        means = [theirs_VD[list(ids)].float().mean(0).to(theirs_VD.dtype) for ids in self.means.values()]
+        shape = len(order) + len(means), theirs_VD.shape[1]
+        parts = [*order.split(ROWS), *([torch.stack(means)] if means else [])]
+
+        def change(part: Tensor) -> Tensor:
+            rows_VD = part if part.is_floating_point() else theirs_VD.index_select(0, part)
+            return rows_VD.index_select(1, columns)
+
+        return Computed(theirs_VD.dtype, shape, parts, change)
 
     def our_pieces(self, origin: str) -> list[str]:
         """Returns the piece of each id of an nmt model.
@@ -76,7 +90,8 @@ class ForeignVocabulary:
         The other toolkit's id may have no piece, or its piece may have the name of one of ours. It gets another name.
         """
         rest = (self.pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
-        vocabulary = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
+        renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
+        vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]
         for piece, count in Counter(vocabulary).items():
             if piece != without_surrogates(piece):
                 raise NmtError(f"{origin} has the piece {piece!r:.40}, which is not valid text; rename it")
@@ -199,3 +214,36 @@ class Settings:
         if source_lang == target_lang:
             raise NmtError(f"both languages are {source_lang}; give others with --source-lang and --target-lang")
         return langs
+
+
+def foreign_vocabulary(
+    settings: Settings, path: Path, ids: Mapping[str, Any], size: int, unknown: Any
+) -> ForeignVocabulary:
+    """Returns a vocabulary for an embedding of so many pieces.
+
+    Args:
+        path, ids: the file of the vocabulary, and the id of each of its pieces.
+        unknown: the piece for unknown text.
+    """
+    for piece, i in ids.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{path} has the id {i!r:.40} for the piece {piece!r:.40}, but the model has {size:,} ids; "
+                f"download both again"
+            )
+    if len(set(ids.values())) != len(ids):
+        raise NmtError(f"{path} gives the same id to two pieces; download it again")
+    if unknown not in list(ids):
+        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
+    special: dict[str, Any] = {
+        "padding": settings.values.get("pad_token_id"),
+        "the beginning of a target": settings.values.get("decoder_start_token_id"),
+        "the end of a sentence": settings.values.get("eos_token_id"),
+    }
+    for name, i in special.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
+            )
+    pad, start, eos = special.values()
+    return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)

@@ -17,9 +17,9 @@ from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SILENT, check_supported
+from nmt.interop.conversion import check_supported
 from nmt.interop.model_card import Facts, example, model_card
-from nmt.model.transformer import sinusoids
+from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
@@ -48,6 +48,11 @@ def export_ctranslate2(
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
             f"{' '.join(text.tags)} before those of a source sentence"
+        )
+    if text.languages:
+        console.warn(
+            f"{origin} has tokens of languages, which are not text for the exported subword model; put "
+            f"{text.language_pieces[0]} and the like where config.json says ({text.placement})"
         )
     if text.subword == "wordpiece":
         console.warn(
@@ -104,7 +109,9 @@ def specification(
     with importing("ctranslate2", user):
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
-    check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
+    check_supported(
+        checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "bos_is_eos"]
+    )
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = transformer_spec.TransformerSpec.from_config(
         (c.encoder_layers, c.decoder_layers),
@@ -116,12 +123,14 @@ def specification(
         alignment_heads=1 if c.guided_alignment else c.heads,
     )
     # These are copies, because quantisation scales some weights in place.
-    weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
+    weights = {name: np.array(tensor.float().numpy()) for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
     positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    if c.output_bias or never:
+    if c.bos_is_eos:
+        embedding[BOS], weights["output_bias"] = embedding[EOS], bias_without_bos(len(embedding)).numpy()
+    if c.output_bias or c.bos_is_eos or never:
         bias = weights.get("output_bias", np.zeros(len(embedding), np.float32))
         bias[list(never)] = SILENT
         spec.decoder.projection.bias = bias

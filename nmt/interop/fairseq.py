@@ -1,6 +1,7 @@
 """Imports checkpoints of fairseq's `transformer`, as its public source describes them, and has its names of weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import torch
 from torch import Tensor
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint, build_model
+from nmt.checkpoint import Checkpoint, Computed, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.model.architectures import weight_shapes
+from nmt.model.transformer import sinusoids
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
@@ -48,7 +50,7 @@ def _weight_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[i
             yield ours, theirs, (shape[0] // len(theirs), *shape[1:]), width_axis
 
 
-def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Tensor]:
+def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Computed]:
     """Returns the weights of encoder and decoder by our names, from a model with the names of fairseq.
 
     The width of a head is d_model / heads. Attention always gets biases, whatever the config says.
@@ -58,22 +60,47 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dic
     """
     columns, weights = our_columns(config.d_model), {}
     for ours, theirs, shape, axis in _weight_names(config):
-        weight = torch.cat([tensors.take(f"{prefix}{name}.weight", shape) for name in theirs])
-        bias = torch.cat([tensors.take(f"{prefix}{name}.bias", shape[:1]) for name in theirs])
-        weights[f"{ours}.weight"] = weight.index_select(axis, columns)
-        weights[f"{ours}.bias"] = bias[columns] if axis == 0 else bias
+        matrices = [tensors.take(f"{prefix}{name}.weight", shape) for name in theirs]
+        biases = [tensors.take(f"{prefix}{name}.bias", shape[:1]) for name in theirs]
+        rows = shape[0] * len(theirs)
+        reordered = partial(torch.index_select, dim=axis, index=columns)
+        weights[f"{ours}.weight"] = Computed(matrices[0].dtype, (rows, *shape[1:]), matrices, reordered)
+        weights[f"{ours}.bias"] = Computed(biases[0].dtype, (rows,), biases, reordered if axis == 0 else torch.clone)
     return weights
 
 
-def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def check_encodings(tensors: Tensors, config: ModelConfig, prefix: str, first: int = 0) -> None:
+    """Removes position encodings from tensors, and raises an error unless they are those of the architecture.
+
+    Args:
+        first: the row of the first position.
+    """
+    for name in (f"{prefix}{stack}.embed_positions.weight{ending}" for stack in _OLD_NORMS for ending in ("", "s")):
+        encodings = tensors.take_if_there(name)
+        if encodings is None:
+            continue
+        rows = encodings.numel() // config.d_model
+        expected = sinusoids(rows, config)[: max(0, rows - first), our_columns(config.d_model).argsort()]
+        fits = encodings.shape == (rows, config.d_model)
+        # Some models are stored in 16 bits.
+        if not fits or not torch.allclose(encodings[first:].float(), expected, rtol=0, atol=5e-3):
+            raise NmtError(
+                f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of its type of model; "
+                f"use a model with static positions"
+            )
+
+
+def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Computed]:
     """Returns the weights of encoder and decoder by the names of fairseq. Biases that the model lacks are zero."""
     columns, tensors = our_columns(config.d_model).argsort(), {}
     for ours, theirs, shape, axis in _weight_names(config):
-        weight = weights[f"{ours}.weight"].index_select(axis, columns)
+        weight = weights[f"{ours}.weight"]
         bias = weights.get(f"{ours}.bias", weight.new_zeros(len(weight)))
-        bias = bias[columns] if axis == 0 else bias
+        reordered = partial(torch.index_select, dim=axis, index=columns)
+        change = reordered if axis == 0 else torch.clone
         for name, rows, biases in zip(theirs, weight.split(shape[0]), bias.split(shape[0]), strict=True):
-            tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"] = rows.contiguous(), biases.contiguous()
+            tensors[f"{prefix}{name}.weight"] = Computed(rows.dtype, shape, [rows], reordered)
+            tensors[f"{prefix}{name}.bias"] = Computed(bias.dtype, shape[:1], [biases], change)
     return tensors
 
 
@@ -145,6 +172,7 @@ def import_fairseq(
     """
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
+    tensors = {name: tensor.float() for name, tensor in tensors.items()}
     options = _options(content, path)
     for name in (*_UNSUPPORTED, "no_cross_attention", "cross_self_attention"):
         options.choice(name, [False, None], False)
@@ -214,11 +242,11 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
 def _weights(config: ModelConfig, tensors: Tensors, *sides: ForeignVocabulary) -> dict[str, Tensor]:
     """Returns the weights by our names, with separate embeddings. The sides are the source and the target."""
     source, target = sides
-    weights = from_fairseq(config, tensors)
+    weights = {name: weight.tensor() for name, weight in from_fairseq(config, tensors).items()}
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
     target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
-    weights["source_embedding.weight"] = source.our_embedding(source_VD)
-    weights["target_embedding.weight"] = target.our_embedding(target_VD)
+    weights["source_embedding.weight"] = source.our_embedding(source_VD).tensor()
+    weights["target_embedding.weight"] = target.our_embedding(target_VD).tensor()
     weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt.errors import NmtError
@@ -40,10 +42,96 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+# The names of the file or the shards with the weights of a model; each may have an index that lists its shards.
+_SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
+
+
+def read_tensors(folder: Path) -> tuple[dict[str, Tensor], Path]:
+    """Returns the floating-point tensors of a model of Hugging Face, mapped where possible, and their file."""
+    for name in (_SAFETENSORS, _TORCH):
+        path, index = folder / name, folder / f"{name}.index.json"
+        if path.exists() or index.exists():
+            break
+    else:
+        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
+    tensors: dict[str, Tensor] = {}
+    for file in [path] if path.exists() else _shards(index):
+        tensors |= read_safetensors(file) if name == _SAFETENSORS else read_torch_file(file)[1]
+    return tensors, path if path.exists() else index
+
+
+def _shards(index: Path) -> list[Path]:
+    """Returns the files that an index names, which must be in its folder."""
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise NmtError(f"{index} has no weight_map from tensors to files; download it again")
+    names = sorted(set(shards.values()))
+    for name in names:
+        if Path(name).name != name:
+            raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; do not trust it")
+        if not (index.parent / name).is_file():
+            raise NmtError(f"{index} names the file {name!r:.80}, which is missing; download the model again")
+    return [index.parent / name for name in names]
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Returns the floating-point tensors of a file, mapped into memory. The library checks all sizes first."""
+    try:
+        tensors = load_file(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise NmtError(
+            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
+        ) from error
+    return floats(tensors)
+
+
+# The files of an adapter of PEFT, and the beginning of the names in it.
+ADAPTER_CONFIG, _ADAPTER, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+# Options of an adapter that change how it is merged, and the values that nmt merges.
+_PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alpha_pattern": {}, "rank_pattern": {}}
+
+
+def with_adapter(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """Returns the tensors of a model with the LoRA adapter in a folder (Hu et al. 2021): W + B A alpha / r.
+
+    Sums are computed in fp32 and get the type of the model.
+    """
+    path = folder / ADAPTER_CONFIG
+    options, adapter = read_json(path), read_safetensors(folder / _ADAPTER)
+    for name, plain in _PLAIN.items():
+        if options.get(name, plain) != plain:
+            raise NmtError(
+                f"{path} has {name} {options[name]!r:.40}, which nmt does not merge; merge it with peft first"
+            )
+    alpha, merged = options.get("lora_alpha"), dict(tensors)
+    if type(alpha) not in (int, float):
+        raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
+    for name in (name for name in adapter if not name.endswith(".lora_A.weight")):
+        target = name.removeprefix(_PREFIX).replace(".lora_B.weight", ".weight")
+        names = {name, name.replace(".lora_B.", ".lora_A.")}
+        matrices = [adapter[each] for each in sorted(names) if each in adapter and adapter[each].dim() == 2]
+        weight = tensors.get(target)
+        down, up = matrices if len(matrices) == 2 else [torch.empty(0, 0)] * 2
+        if (
+            weight is None
+            or not len(down)
+            or (len(up), *up.shape[1:], down.shape[1]) != (len(weight), len(down), *weight.shape[1:])
+        ):
+            raise NmtError(
+                f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base; give the "
+                f"model that the adapter is for"
+            )
+        scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
+        merged[target] = (weight.float() + up.float() @ down.float() * scale).to(weight.dtype)
+    return merged
+
+
 def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Returns the floating-point tensors among the values, in fp32."""
+    """Returns the floating-point tensors among the values."""
     tensors = {str(name): value for name, value in values.items() if isinstance(value, Tensor)}
-    return {name: tensor.detach().float() for name, tensor in tensors.items() if tensor.is_floating_point()}
+    return {name: tensor.detach() for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
 # Files that torch.save wrote for other toolkits are pickles, which may name any function. Here, a pickle gets the few
@@ -98,7 +186,7 @@ _PICKLE = SimpleNamespace(
 
 
 def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Returns the content of a torch file, and the floating-point tensors in it or under a key, in fp32.
+    """Returns the content of a torch file, and the floating-point tensors in it or under a key.
 
     Args:
         key: the key of the tensors; None if the content itself has them.

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
@@ -17,31 +16,64 @@ from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import SPECIAL_PIECES, ForeignVocabulary, Settings, Tensors, check_supported, our_columns
-from nmt.interop.fairseq import from_fairseq, to_fairseq
-from nmt.interop.foreign_files import floats, read_bytes, read_json, read_torch_file, unreadable
+from nmt.interop.conversion import (
+    SPECIAL_PIECES,
+    ForeignVocabulary,
+    Settings,
+    Tensors,
+    check_supported,
+    foreign_vocabulary,
+    our_columns,
+)
+from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
+from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, read_tensors, with_adapter
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.model.transformer import sinusoids
+from nmt.interop.multilingual import ALL, Selection, export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
 # The files of a model.
 _CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-_SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
+_SAFETENSORS = "model.safetensors"
 _VOCABULARY, _TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 _MODELS = "source.spm", "target.spm"
 # The key of config.json with what MarianMT does not have: the TextConfig and the ModelConfig of a checkpoint.
 _RECORD = "nmt"
 
 
-def import_huggingface(folder: str, source_lang: str | None, target_lang: str | None) -> Checkpoint:
-    """Returns the checkpoint of the MarianMT model in a folder."""
-    path = Path(folder)
+def import_huggingface(
+    folder: str, source_lang: str | None, target_lang: str | None, selection: Selection = ALL, base: str | None = None
+) -> Checkpoint:
+    """Returns the checkpoint of the model in a folder: of MarianMT, or of many languages.
+
+    Args:
+        source_lang, target_lang: the languages of a model of MarianMT; None if the folder has them.
+        selection: for a model of many languages.
+        base: the folder of the model, if `folder` has an adapter of PEFT.
+    """
+    path = Path(folder if base is None else base)
     if path.is_file():
-        raise NmtError(f"{folder} is a file; give the folder of the model")
+        raise NmtError(f"{path} is a file; give the folder of the model")
+    if base is None and (path / ADAPTER_CONFIG).exists():
+        raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
     settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
-    config, tensors = _our_config(settings), _read_tensors(path)
+    multilingual = _is_multilingual(settings)
+    values, origin = read_tensors(path)
+    if base is not None:
+        values = with_adapter(values, Path(folder))
+    if multilingual:
+        if source_lang or target_lang:
+            raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
+        return import_multilingual(settings, Tensors(values, origin, _CONFIG, "download both again"), selection)
+    if selection != ALL:
+        raise NmtError(
+            f"{path} is a model of MarianMT, which stays as it is; leave out --language-tokens, --languages, "
+            f"--pieces-of, --add-language, --add-pieces, --pieces and --unchanged"
+        )
+    config = _our_config(settings)
+    values = {name: tensor.float() for name, tensor in values.items()}
+    tensors = Tensors(values, origin, _CONFIG, "download both again")
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
         embeddings = (tensors.take(_SHARED, (size, config.d_model)),) * 2
@@ -103,12 +135,15 @@ def _warn_of_generation(folder: Path) -> None:
 
 
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
-    """Writes the folder `output`, which transformers loads as a MarianMT model."""
+    """Writes the folder `output`, which transformers loads as a MarianMT model, or as one of many languages."""
     config, codec = checkpoint.model_config, checkpoint.codec
+    if codec.config.subword == "sentencepiece":
+        export_multilingual(checkpoint, origin, output, facts)
+        return
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    tensors = to_fairseq(config, weights, "model.")
+    tensors = {name: tensor.tensor() for name, tensor in to_fairseq(config, weights, "model.").items()}
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
         tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
@@ -126,6 +161,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
+    if codec.config.languages:
+        raise NmtError(
+            f"{toolkit} has no tokens of languages as {origin} needs them; export it with --format ctranslate2, or "
+            f"translate with nmt generate"
+        )
     if codec.config.subword not in ("bpe", "unigram", "marian"):
         raise NmtError(
             f"{toolkit} segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
@@ -191,14 +231,22 @@ _WITHOUT_EFFECT |= dict.fromkeys(("static_position_embeddings", "tie_word_embedd
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 
 
-def _our_config(settings: Settings) -> ModelConfig:
-    """Returns the architecture in a config.json, with all biases."""
+def _is_multilingual(settings: Settings) -> bool:
+    """Returns whether a model has many languages; raises an error if nmt does not import its type."""
     kind = settings.values.get("model_type")
-    if kind != "marian":
+    if kind not in ("marian", "m2m_100"):
+        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
         raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, but nmt imports only marian; "
-            f"choose a MarianMT model such as those of Opus-MT"
+            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
+            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
         )
+    if settings.values.get("quantization_config") is not None:
+        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
+    return kind == "m2m_100"
+
+
+def _our_config(settings: Settings) -> ModelConfig:
+    """Returns the architecture in a config.json of MarianMT, with all biases."""
     for name, ignored in _WITHOUT_EFFECT.items():
         settings.choice(name, [ignored], ignored)
     activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
@@ -211,26 +259,6 @@ _SHARED = "model.shared.weight"
 _SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
 _SOFTMAX = "lm_head.weight"
 _BIAS = "final_logits_bias"
-_ENCODINGS = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
-
-
-def _read_tensors(folder: Path) -> Tensors:
-    """Returns the floating-point tensors of a model, in fp32. safetensors checks all sizes first."""
-    path = folder / _SAFETENSORS
-    if path.exists():
-        try:
-            tensors = floats(load_file(path))
-        except OSError as error:
-            raise unreadable(path, error) from error
-        except (SafetensorError, ValueError, TypeError) as error:
-            raise NmtError(
-                f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
-            ) from error
-    elif (path := folder / _TORCH).exists():
-        tensors = read_torch_file(path)[1]
-    else:
-        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
-    return Tensors(tensors, path, _CONFIG, "download both again")
 
 
 def _our_weights(
@@ -242,24 +270,14 @@ def _our_weights(
         vocabularies, embeddings: one for the source and one for the target.
     """
     (source, target), (source_VD, target_VD) = vocabularies, embeddings
-    weights = from_fairseq(config, tensors, "model.")
-    weights["target_embedding.weight"] = target.our_embedding(target_VD)
+    weights = {name: weight.tensor() for name, weight in from_fairseq(config, tensors, "model.").items()}
+    weights["target_embedding.weight"] = target.our_embedding(target_VD).tensor()
     if source_VD is not target_VD:
-        weights["source_embedding.weight"] = source.our_embedding(source_VD)
+        weights["source_embedding.weight"] = source.our_embedding(source_VD).tensor()
     bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
     weights["output_bias"] = target.our_bias(bias_1V[0])
     tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
-    for name in _ENCODINGS:
-        encodings = tensors.take_if_there(name)
-        if encodings is None:
-            continue
-        expected = sinusoids(encodings.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
-        # Some models are stored in 16 bits.
-        if encodings.shape != expected.shape or not torch.allclose(encodings, expected, rtol=0, atol=5e-3):
-            raise NmtError(
-                f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
-                f"use a model with static positions"
-            )
+    check_encodings(tensors, config, "model.")
     tensors.check_all_taken()
     return weights
 
@@ -279,7 +297,10 @@ def _read_text(
     unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
-    sides = [_vocabulary(settings, file, len(of_VD), unknown) for file, of_VD in zip(files, embeddings, strict=True)]
+    sides = [
+        foreign_vocabulary(settings, file, read_json(file), len(of_VD), unknown)
+        for file, of_VD in zip(files, embeddings, strict=True)
+    ]
     text = _text_config(settings, Settings(options, folder), langs, sides[0].pieces, shared=shared)
     models = [
         _subword(folder / name, text.subword, vocabulary, file)
@@ -287,37 +308,6 @@ def _read_text(
     ]
     source, target = (models[0], models[0]) if text.one_model else models
     return TextCodec.checked(text, source, target, str(folder)), sides
-
-
-def _vocabulary(settings: Settings, path: Path, size: int, unknown: Any) -> ForeignVocabulary:
-    """Returns a vocabulary for an embedding of so many pieces.
-
-    Args:
-        unknown: the piece for unknown text.
-    """
-    ids = read_json(path)
-    for piece, i in ids.items():
-        if type(i) is not int or not 0 <= i < size:
-            raise NmtError(
-                f"{path} has the id {i!r:.40} for the piece {piece!r:.40}, but the model has {size:,} ids; "
-                f"download both again"
-            )
-    if len(set(ids.values())) != len(ids):
-        raise NmtError(f"{path} gives the same id to two pieces; download it again")
-    if unknown not in list(ids):
-        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
-    special: dict[str, Any] = {
-        "padding": settings.values.get("pad_token_id"),
-        "the beginning of a target": settings.values.get("decoder_start_token_id"),
-        "the end of a sentence": settings.values.get("eos_token_id"),
-    }
-    for name, i in special.items():
-        if type(i) is not int or not 0 <= i < size:
-            raise NmtError(
-                f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
-            )
-    pad, start, eos = special.values()
-    return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)
 
 
 def _text_config(

@@ -152,7 +152,7 @@ class _Graph:
     """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self.config, self.weights = checkpoint.model_config, checkpoint.weights
+        self.config, self.weights = checkpoint.model_config, {n: w.float() for n, w in checkpoint.weights.items()}
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Any] = []

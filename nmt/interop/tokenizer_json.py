@@ -64,6 +64,30 @@ def tokenizer_json(codec: TextCodec) -> str:
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
+def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> str:
+    """Returns the file for a sentencepiece model of the kind bpe, in the form that transformers has for NLLB-200.
+
+    Args:
+        added: the ids of special tokens.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i)]
+    scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
+    space = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
+    rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content = {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": piece, **off, "special": True} for piece, i in added.items()],
+        "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
+        "pre_tokenizer": space,
+        "decoder": space,
+        "model": _bpe(list(vocabulary), scores) | {"unk_token": "<unk>", "byte_fallback": False, "vocab": vocabulary},
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
 def _normalizers(model: bytes) -> list[dict[str, Any]]:
     """Returns what a sentencepiece model does to text before it segments it."""
     from sentencepiece import sentencepiece_model_pb2 as protobuf  # needs the package protobuf, which onnx has

@@ -30,6 +30,7 @@ from nmt.model.cache import DecoderCache, LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
 from nmt.model.device import product_dtype
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
+from nmt.text.subword import BOS, EOS
 
 
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
@@ -45,6 +46,17 @@ def sinusoids(length: int, config: ModelConfig) -> Tensor:
         frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
         angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
+SILENT = -100.0
+
+
+def bias_without_bos(size: int) -> Tensor:
+    """Returns the bias V of the logits of a model in which BOS has no probability."""
+    bias_V = torch.zeros(size, device="cpu")  # no checkpoint has it
+    bias_V[BOS : BOS + 1] = SILENT
+    return bias_V
 
 
 class SinusoidalPositions(nn.Module):
@@ -270,7 +282,10 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (
             nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity() for _ in range(2)
         )
-        self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
+        self.output_bias: Tensor | None = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
+        if config.bos_is_eos:
+            del self.output_bias
+            self.register_buffer("output_bias", bias_without_bos(target_size), persistent=False)
         for embedding in (self.target_embedding, self.source_embedding):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
@@ -310,6 +325,8 @@ class Transformer(nn.Module):
     def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:
         """Returns the decoder's input MD; all positions are below `longest`."""
         positions_MD = self.target_positions(positions_M, longest)
+        if self.config.bos_is_eos:
+            ids_M = ids_M.masked_fill(ids_M == BOS, EOS)
         return self.dropout(self.target_embedding(ids_M) * self.config.d_model**0.5 + positions_MD)
 
     @property

@@ -5,7 +5,7 @@ const FONT = "12px system-ui, sans-serif";
 let charts = [];
 
 function uplotSeries(line) {
-  const stroke = colour(line.run.number);
+  const stroke = colour(line.number);
   const points = { show: line.kind === "valid" || line.xs.length <= 30, size: 5, fill: stroke, stroke };
   const drawn = { stroke, width: 1.5, points, dash: line.kind === "valid" ? [6, 3] : undefined };
   if (!line.smooth) return [drawn];
@@ -33,7 +33,7 @@ function drawMarks(u, lines) {
   const top = u.scales.y.max;
   ctx.save();
   for (const line of lines) {
-    ctx.fillStyle = ctx.strokeStyle = colour(line.run.number);
+    ctx.fillStyle = ctx.strokeStyle = colour(line.number);
     for (const x of offScale(line, top, x => u.valToPos(x, "x", true), 8 * ratio)) {
       const y = u.bbox.top;
       ctx.beginPath();
@@ -174,8 +174,8 @@ function showTip(chart, x, left) {
       element(
         "div",
         {},
-        colourKey(line.run),
-        `${line.run.name}, ${SERIES_NAMES[line.kind]}, update ${update.toLocaleString("en")}${view.x === "update" ? "" : ` (${clock(at)})`}: `,
+        colourKey(line),
+        `${line.name}, ${SERIES_NAMES[line.kind]}, update ${update.toLocaleString("en")}${view.x === "update" ? "" : ` (${clock(at)})`}: `,
         element("b", {}, short(y)),
         smooth === undefined || smooth === null ? "" : `, smoothed ${short(smooth)}`,
         best ? ", best" : "",

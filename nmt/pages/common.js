@@ -25,9 +25,9 @@ function colour(number) {
   return style(`--colour-${number % COLOUR_COUNT}`);
 }
 
-// The mark of a run's colour.
-function colourKey(run) {
-  return element("span", { class: "key", style: `background:${colour(run.number)}` });
+// The mark of the colour of a run or a line.
+function colourKey({ number }) {
+  return element("span", { class: "key", style: `background:${colour(number)}` });
 }
 
 function svgText(x, y, string, more = {}) {

@@ -63,26 +63,35 @@ function smoothed(ys, strength) {
   });
 }
 
-// The lines of a chart: one for each shown run and series that has values.
+// The lines of a chart: one for each shown run and series that has values, and for each direction of a validation.
 function linesOf(spec, isLog) {
   const lines = [];
   for (const run of data.runs)
     for (const kind of spec.series) {
-      const ys = run[kind][spec.id];
-      if (run.hidden || !ys || ys.every(y => y === null)) continue;
-      const drawable = isLog ? ys.map(y => (y > 0 ? y : null)) : ys;
-      const smooth = kind === "train" && view.smoothing ? smoothed(drawable, view.smoothing) : null;
-      lines.push({
-        run,
-        kind,
-        xs: run[kind][view.x],
-        ys: drawable,
-        smooth,
-        recorded: ys,
-        best: kind === "valid" ? run.best : null,
-      });
+      if (run.hidden) continue;
+      const whole = { run, kind, name: run.name, number: run.number, best: kind === "valid" ? run.best : null };
+      addLine(lines, whole, run[kind], spec, isLog);
+      for (const direction of kind === "valid" ? directionsOf(run) : [])
+        addLine(lines, { ...whole, ...direction, best: null }, run.directions[direction.code], spec, isLog);
     }
   return lines;
+}
+
+function addLine(lines, line, columns, spec, isLog) {
+  const recorded = columns[spec.id];
+  if (!recorded || recorded.every(y => y === null)) return;
+  const ys = isLog ? recorded.map(y => (y > 0 ? y : null)) : recorded;
+  const smooth = line.kind === "train" && view.smoothing ? smoothed(ys, view.smoothing) : null;
+  lines.push({ ...line, xs: columns[view.x], ys, smooth, recorded });
+}
+
+// The directions of a model of several languages, each with the name and the colour of its lines.
+function directionsOf(run) {
+  return Object.keys(run.directions).map((code, i) => ({
+    code,
+    name: `${run.name} ${code}`,
+    number: data.runs.length + run.number + i,
+  }));
 }
 
 // The least and the largest x of all shown runs. Charts share them, so that they can be compared.
@@ -185,7 +194,7 @@ function asCsv(spec) {
   const rows = linesOf(spec, false).flatMap(line =>
     line.recorded.map((y, i) =>
       [
-        quoted(line.run.name),
+        quoted(line.name),
         SERIES_NAMES[line.kind],
         line.run[line.kind].update[i],
         line.run[line.kind].train_seconds[i],

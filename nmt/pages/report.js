@@ -71,6 +71,7 @@ function drawRuns() {
           run.message ? `: ${run.message}` : "",
         ),
         element("dl", {}, ...facts),
+        element("p", { class: "muted" }, ...directionsOf(run).flatMap(each => [colourKey(each), `${each.code} `])),
       );
       if (run.command) card.append(commandOf(run));
       return card;
@@ -138,9 +139,10 @@ function drawSamples() {
   const blocks = new Map();
   for (const run of data.runs)
     for (const sample of run.samples) {
-      const key = JSON.stringify([sample.source, sample.reference]);
+      const key = JSON.stringify([sample.direction, sample.source, sample.reference]);
       if (!blocks.has(key))
         blocks.set(key, [
+          ...(sample.direction ? [["direction", "", sample.direction]] : []),
           ["source", "", sample.source],
           ["reference", "", sample.reference],
         ]);

@@ -187,12 +187,19 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
 def _shown(run: Run) -> dict[str, Any]:
     """Returns what the page shows about a run."""
     best = run.best
-    samples: dict[tuple[str, str], dict[str, Any]] = {}
+    samples: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in run.valid:
         for sample in record["samples"]:
-            source, reference = sample["source"], sample["reference"]
-            translated = {"source": source, "reference": reference, "outputs": []}
-            samples.setdefault((source, reference), translated)["outputs"].append((record["update"], sample["output"]))
+            line = {name: sample.get(name) for name in ("direction", "source", "reference")}
+            outputs = samples.setdefault(tuple(line.values()), line | {"outputs": []})["outputs"]
+            outputs.append((record["update"], sample["output"]))
+    scores = "nll", "ppl", "bleu", "chrf"
+    directions = dict.fromkeys(name for record in run.valid for name in record.get("directions", {}))
+
+    def of_direction(name: str) -> list[dict[str, Any]]:
+        missing = dict.fromkeys(scores)
+        return [record | missing | record.get("directions", {}).get(name, {}) for record in run.valid]
+
     return {
         "name": run.name,
         "status": run.status,
@@ -200,7 +207,8 @@ def _shown(run: Run) -> dict[str, Any]:
         "facts": _facts(run),
         "command": run.starts[-1].get("command"),
         "train": _columns(run.train, ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")),
-        "valid": _columns(run.valid, ("nll", "ppl", "bleu", "chrf")),
+        "valid": _columns(run.valid, scores),
+        "directions": {name: _columns(of_direction(name), scores) for name in directions},
         "best": run.valid.index(best) if best else None,
         "samples": list(samples.values()),
         "config": _config(run),
@@ -246,7 +254,7 @@ def _config(run: Run) -> dict[str, str]:
     sizes, text = start["vocab_sizes"], start["text"]
     values: dict[str, Any] = {
         "run folder": run.file.parent,
-        "languages": f"{text['source_lang']} -> {text['target_lang']}",
+        "languages": ", ".join(text.get("languages", [])) or f"{text['source_lang']} -> {text['target_lang']}",
         "training pairs": f"{start['pairs']:,}",
         "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
         "parameters": f"{start['parameters']:,}",

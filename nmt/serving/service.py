@@ -133,7 +133,8 @@ class TranslatedText:
         """Returns the translation from those of the sentences of a rank, or the last of a sentence that has fewer."""
         if not self.path:
             return self.unit.source
-        chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in self.translations]
+        with_text_first = (sorted(ranked, key=lambda translation: not translation.text) for ranked in self.translations)
+        chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in with_text_first]
         return self.unit.translated(self.sentences, chosen, self.path[-1].codec)
 
     def answer(self, pieces: bool) -> schema.TextEntry:

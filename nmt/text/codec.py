@@ -100,6 +100,14 @@ class TextConfig(Config):
         return [Direction(*direction.split()) for direction in self.directions]
 
     @property
+    def in_words(self) -> str:
+        """The languages, such as `en -> de` or `de, en, fr in 4 directions`."""
+        if not self.languages:
+            return f"{self.source_lang} -> {self.target_lang}"
+        count = len(self.directions)
+        return listed(self.languages) + (f" in {console.counted(count, 'direction')}" if count else "")
+
+    @property
     def given_tokens(self) -> int:
         """The number of tokens at the beginning of each target that are given, and not predicted."""
         return int(bool(self.languages) and self.placement != "target_on_source")
@@ -158,8 +166,8 @@ class TextConfig(Config):
 
     @property
     def one_model(self) -> bool:
-        """Whether both sides have the same subword model. Mapped kinds segment each side with a model of its own."""
-        return self.joint_vocab and self.subword not in MAPPED_KINDS
+        """Whether both sides have the same subword model. Some mapped kinds segment each side with one of its own."""
+        return self.joint_vocab and self.subword not in ("marian", "subword-nmt")
 
 
 def _damaged(origin: str, reason: str) -> NmtError:

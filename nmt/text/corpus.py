@@ -98,6 +98,11 @@ def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Pat
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
 
+def has_side(prefix: str, lang: str) -> bool:
+    """Returns whether a corpus has a file in a language."""
+    return any(os.path.lexists(f"{prefix}.{lang}{suffix}") for suffix in ("", *COMPRESSED))
+
+
 def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
     for path in (plain, *(Path(f"{plain}{suffix}") for suffix in COMPRESSED)):

@@ -5,16 +5,17 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from nmt.errors import NmtError, importing
-from nmt.text.subword import EOS, Vocabulary, clean_line, processor_of, without_surrogates
+from nmt.text.subword import EOS, UNK, Vocabulary, clean_line, processor_of, without_surrogates
 
-MappedKind = Literal["marian", "subword-nmt"]
+MappedKind = Literal["marian", "subword-nmt", "sentencepiece"]
 MAPPED_KINDS = get_args(MappedKind)
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _MOST_CACHED = 1 << 16  # words
+SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
 
 
 def language_code(line: str) -> str:
@@ -33,6 +34,24 @@ class _Sentencepiece:
 
     def join(self, pieces: list[str]) -> str:
         return str(self._processor.decode_pieces(pieces))
+
+
+class _Pieces:
+    """The pieces of a sentencepiece model. Text that spells the name of a special piece stays text."""
+
+    def __init__(self, model: bytes) -> None:
+        self._processor = processor = processor_of(model)
+        ids = list(range(len(processor)))
+        special = zip(processor.is_control(ids), processor.is_unknown(ids), processor.is_unused(ids), strict=True)
+        names = zip(processor.id_to_piece(ids), map(any, special), strict=True)
+        self._pieces = [SPECIAL_PIECES[UNK] if is_special else piece for piece, is_special in names]
+        self._known = {*self._pieces} - {SPECIAL_PIECES[UNK]}
+
+    def split(self, line: str) -> list[str]:
+        return [self._pieces[i] for i in self._processor.encode(line)]
+
+    def join(self, pieces: list[str]) -> str:
+        return str(self._processor.decode_pieces([piece for piece in pieces if piece in self._known]))
 
 
 class _Codes:
@@ -70,7 +89,8 @@ class Mapped(Vocabulary):
     def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
         super().__init__(vocabulary)
         self.model, self.kind = model, kind
-        self._pieces = _Sentencepiece(model) if kind == "marian" else _Codes(model)
+        classes: dict[str, Any] = {"marian": _Sentencepiece, "subword-nmt": _Codes, "sentencepiece": _Pieces}
+        self._pieces = classes[kind](model)
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:

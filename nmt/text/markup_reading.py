@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise, takewhile
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -104,8 +104,9 @@ def parse(
     Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own, and
     elements of HTML that only touch each other, such as the links of a menu.
 
-    Elements with translate="no" and those in another language stay as they are. So do CDATA sections of XML, and in
-    HTML the class notranslate and code, kbd, math, pre, samp, script, style, svg and var.
+    Elements with translate="no" and those in another language stay as they are, except for what an element inside says
+    the opposite of. So do CDATA sections of XML, and in HTML the class notranslate and code, kbd, math, pre, samp,
+    script, style, svg and var. Misnested end tags of HTML stay in their order.
 
     Args:
         lang: the language code of the text; empty if elements of all languages are translated.
@@ -210,13 +211,15 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     if not match["last"]:  # a comment or the like, or a tag that does not end
         return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
     values = _attributes(match["attributes"])
-    is_kept = name in kept or values.get("translate", "").lower() == "no"
-    is_kept |= is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split())
+    says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
+    if says is None and is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split()):
+        says = True
+    kept_by = {} if says is None and name not in kept else {"translate": says or name in kept}
     language = values.get("lang") or values.get("xml:lang")
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
-        is_kept |= base_language(language) != base_language(lang)
+        kept_by["lang"] = base_language(language) != base_language(lang)
     is_empty = match["empty"] or (is_html and name in _VOID)
-    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept)
+    return Token("leaf" if is_empty else "start", raw, name, kept_by=kept_by)
 
 
 def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -> list[Token]:
@@ -243,22 +246,41 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
             depths[opening.name].pop()
             has_end = end is not None and len(unclosed) == depth
             tokens.extend([end] if end and has_end else [])
-            if opening.is_kept or (has_end and start == len(tokens) - 2):
+            if opening.is_kept and any(token.kind == "text" and not token.is_kept for token in tokens[start:]):
+                tokens[start] = opening._replace(kind="start" if has_end else "leaf")
+                for i, token in reversed(list(enumerate(tokens[start:], start))):
+                    if token.kind == "text" and token.is_kept:
+                        pieces = (token._replace(raw=raw) for raw in _EDGES.split(token.raw) if raw)
+                        tokens[i : i + 1] = [
+                            piece._replace(kind="leaf", text=_line(piece.words)) if _has_text(piece) else piece
+                            for piece in pieces
+                        ]
+            elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
                 words = "".join(token.words for token in tokens[start:])
                 tokens[start:] = [opening._replace(kind="leaf", raw=whole, text=_line(words))]
             elif not has_end:
                 tokens[start] = opening._replace(kind="leaf")
 
-    for token in _scanned(text, lang, kept, is_html=is_html):
+    scanned = list(_scanned(text, lang, kept, is_html=is_html))
+    for n, token in enumerate(scanned):
         name = token.name
         if token.kind == "end" and depths[name]:
+            inner = tokens[unclosed[-1]].name
+            if inner != name and inner not in BLOCKS:  # misnested end tags close each other's elements
+                following = takewhile(lambda i: scanned[i].name not in BLOCKS, range(n + 1, min(n + 50, len(scanned))))
+                later = next((i for i in following if scanned[i].name == inner), n)
+                if later > n and scanned[later].kind == "end":
+                    scanned[later] = scanned[later]._replace(name=name)
+                    token, name = token._replace(name=inner), inner
             close(depths[name][-1], token)
             continue
         if is_html and name in _ENDS and token.kind != "end":
             ended, stops = _ENDS[name]
             barrier = max((depths[stop][-1] for stop in stops if depths[stop]), default=-1)
             close(min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed)))
+        if unclosed and (around := tokens[unclosed[-1]].kept_by):
+            token = token._replace(kept_by={**around, **token.kept_by})
         tokens.append(token._replace(kind="leaf") if token.kind == "end" else token)
         if token.kind == "start":
             depths[name].append(len(unclosed))

@@ -27,6 +27,7 @@ _WORD = re.compile(r"(\W*+)((?:.*\w)?)(\W*)", re.DOTALL)  # with the punctuation
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
 _LINE_END = re.compile("\n")
+_SPACES = re.compile(r"(?<=\s)(?=\s+\S)")
 _WORD_END = re.compile(r"(?<=\S)(?!\S)")
 _Span = tuple[int, int]
 
@@ -39,7 +40,12 @@ class Token(NamedTuple):
     raw: str  # how the source writes it
     name: str = ""
     text: str = ""  # of a leaf or gap, what stands for it in a line
-    is_kept: bool = False  # whether it is an element that is not translated, or the start tag of one
+    kept_by: Mapping[str, bool] = {}  # whether attributes around it say that it stays, by their names
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in an element that is not translated."""
+        return any(self.kept_by.values())
 
     @property
     def words(self) -> str:
@@ -314,7 +320,7 @@ class _Projection:
         mapped = [(origin, position) for position, origin in enumerate(self.origins) if origin is not None]
         first, last = dict(reversed(mapped)), dict(mapped)  # by the source character
         origins = sorted(last)
-        left = [0, *self.target_nodes]
+        left, gaps = [0, *self.target_nodes], [end for _, end in self.words[1]][:-1]
         common = list(map(self._common, left, [*self.target_nodes, 0]))
 
         @cache
@@ -325,6 +331,8 @@ class _Projection:
                 return 0
             is_behind = low < i and (i == high or bool(_WORD_END.match(self.source, begin)))
             position = last[origins[i - 1]] + 1 if is_behind else first[origins[i]]
+            if parent == 0 and gaps and self.source[:begin].strip() and _SPACES.match(self.source, begin):
+                position = min(max(position, gaps[0]), gaps[-1])  # what stands between words stays between them
             while common[position] not in self.nodes[parent].path:  # do not split a node in the parent
                 position += 1 if is_behind else -1
             return position

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 
 import regex
 
@@ -25,37 +25,55 @@ _REST = (
     r"""(?:[^\s<>"'()\[\]{}`|«»“”。，！？；：、（）「」『』《》—]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]"""
     r"|\{\{?[\w.]*+\}?\})*(?<![.,;:!?*…。，！？；：、])"
 )
-_MAIL = "-A-Za-z0-9_+%"
+_LETTERS = "A-Za-zÀ-ɏЀ-ӿ"  # of names and hosts; other scripts write no spaces around addresses
+_MAIL = rf"-{_LETTERS}0-9_+%"
+_HOST = r"(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{2,}+|\d{1,3}(?:\.\d{1,3}){3}|localhost(?=:\d|/)"
+# The index or name of a conversion of printf, and its length
+_INDEX, _LENGTH = r"(?:\(\w[^()%]{0,99}+\)|<\w++>|\d++\$|\[\d++\])", "(?:hh?|ll?|I64|[qLjzt])?"
 # What a text must have for a pattern to be tried, and the pattern. Possessive and limited repetition keep the time
 # linear.
 _PATTERNS = (
-    # Addresses: with a scheme, of mail, and bare ones with a path
-    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w){_REST}"),
+    # Addresses: with a scheme, of mail with the path of a repository, and bare ones with a path or port
+    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w|\[|/\w){_REST}"),
     (r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
-    ("@", rf"(?<![{_MAIL}.'])[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[A-Za-z0-9-]+\.)+[A-Za-z0-9-]+"),
-    ("/", rf"(?<![A-Za-z0-9_@./:-])(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{{2,}}+(?::\d+)?/(?!/){_REST}"),
+    ("[lsoant]:", rf"(?<![\w.-])(?:(?:tel|sms|geo):(?=\+?\d)|data:(?=\w+/)|urn:(?=\w+:\w)|magnet:(?=\?)){_REST}"),
+    (
+        "@",
+        rf"(?<![{_MAIL}.'])@?[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[{_LETTERS}0-9-]+\.)+[{_LETTERS}0-9-]+"
+        r"(?::[\w.~-]*+/[\w./~-]*\w)?",
+    ),
+    ("[./:]", rf"(?<![A-Za-z0-9_@./:-])(?://)?(?:{_HOST})(?:(?::\d+)?/(?!/){_REST}|(?<=\d|localhost):\d+)"),
     # Placeholders of templates, which may have spaces inside, and of programs
     (
         r"\{",
-        r"\{\{\{?(?:(?!\}\}).){1,200}+\}\}\}?|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
-        r"|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
+        r"\{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
+        r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     ),
-    (r"<[%?]", r"<%.{0,200}?%>|<\?.{0,200}?\?>"),
-    (r"\$", r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"),
+    (r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
+    (r"\[\[", r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])"),
+    # Neither money, such as `$million`, nor the beginning of a formula
+    (
+        r"\$",
+        r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"
+        r"|(?<![\w$])\$(?![bmt]r?(?:illio)?n\b)[a-z_]\w++(?![^\n$]*[^\s$]\$(?!\w)|\$)",
+    ),
     ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
     (r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
-    (r"\\", r"\\[nrt](?![a-z])"),
-    ("__", r"(?<!\w)__\w+?__(?!\w)"),
+    (r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
+    ("__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
     (
         "%",
-        r"(?<![\w%])%[A-Za-z_]\w++%(?![\w%])|(?<![\w%])%L?\d{1,2}(?![\w%$]|\.\d)"
-        # Not a percentage, such as `50 %ig`
-        r"|(?<![\d%])%(?:\([^()%]{1,99}+\)|<\w++>|\d++\$)?[-+#0'_^]*+(?:\d++|\*)?(?:\.(?:\d++|\*))?"
-        r"(?:hh?|ll?|[qLjzt])?[@a-zA-Z](?![^\W\d_]{2}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
+        r"(?<![\w%])(%%?)[A-Za-z_]\w++\1(?![\w%])|(?<![\w%])%\d{1,2}%(?!\w)"
+        r"|(?:(?<![\w%])|(?<=%L?\dx))%L?\d{1,2}(?=(?:px|ms|[kKMGT]i?B)(?!\w)|x%L?\d|(?![\w%$]|\.\d))"
+        # With an index or a precision before any letters, and others unless they may be a percentage, such as `50%der`
+        rf"|(?<!%)%(?:{_INDEX}[-+#0'_^\d*]*+(?:\.[\d*]++)?|[-+#0\d*]*+\.[\d*]++){_LENGTH}[@a-zA-Z]"
+        r"|(?:(?<![\w%])(?<!\d\s)|(?<=%[a-z]{2,4}))%(?:[-+#0]*+\d++|\+)?(?:ll?|I64|z)?"
+        r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
+        rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
-    (":", r"(?<![\w:)/]):[a-z_]\w++(?![\w:])|(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)"),
+    (":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
     # Tags, references, and emoji, some of which are flags of regions
-    ("<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
+    ("<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
     ("&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
     (
         "[\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]",
@@ -139,6 +157,12 @@ _JOINED_BEFORE = re.compile(rf"(?<=[^\W_])|(?<=[^\W_]{_SIGN})(?=[^\W_]|{_SIGN})"
 _JOINED_BEHIND = re.compile(rf"(?=[^\W_])|(?:(?<=[^\W_])|(?<={_SIGN}))(?={_SIGN}[^\W_])")
 # How a translation goes on behind a copy of an address that is too long
 _LONGER = re.compile(r"(?<=[\w/])[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
+# Placeholders of text, also with a unit before them; a unit behind them; and one between two of them
+_COUNT = re.compile(r"[a-z/:x-]{0,3}(?:[%$#]|\{(?!%|\{[#/^]|\{\s*else\b))")
+_UNIT, _UNIT_BETWEEN = re.compile(r"[^\W_]{1,4}(?![^\W_])"), re.compile(r"[^>](?:[a-z]|min)[^<]")
+# Tags and blocks of templates, and a tag that is empty or ends at once
+_ORDERED = re.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%")
+_PAIR = re.compile(r"<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](\w+)[^{}]*\}\}\{\{/\2\}\}")
 _OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
@@ -160,8 +184,9 @@ def with_protected(
     """Returns the translation with every protected word of the source, and the links between words of both.
 
     A word that the translation has stays where it is, apart from other letters and digits, unless the source joins them
-    too. A damaged copy of a word, or the translation of ordinary words, is replaced. A word that is missing is inserted
-    behind the translation of the word before it, or at the same share of the length if there are no links.
+    too. A damaged copy of a word, another placeholder of its kind, or the translation of ordinary words, is replaced. A
+    word that is missing is inserted behind the translation of the word before it, or at the same share of the length if
+    there are no links. Tags are nested as in the source, and surplus placeholders of printf go.
 
     Args:
         words: where the protected words are in the source, in order.
@@ -169,7 +194,7 @@ def with_protected(
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
-    if not words:
+    if not words and "%" not in translation:
         return translation, dict(links)
     copies = _Copies(source, translation, links, spaces, given)
     copies.take_exact(words)
@@ -178,7 +203,9 @@ def with_protected(
     for word in missing:
         if span := (copies.damaged(word) if is_short else None) or copies.translated(word):
             copies.take(word, span)
+    copies.take_others([word for word in missing if word not in copies.spans])
     copies.insert_missing(words)
+    copies.nest_tags()
     return copies.written()
 
 
@@ -186,7 +213,7 @@ class _Copies:
     """Where a translation has, or gets, the protected words of its source; see `with_protected`.
 
     Attributes:
-        spans: the part of the translation that is replaced, by the part of the source that replaces it.
+        spans: the part of the translation that is replaced, by the part of the source that replaces it, if any.
     """
 
     def __init__(
@@ -254,11 +281,36 @@ class _Copies:
         stop = start + len(self._translation[start:stop].rstrip(".,;:!?"))
         return None if any(self._taken[start:stop]) else (start, stop)
 
+    def take_others(self, missing: list[Span]) -> None:
+        """Takes other placeholders for missing ones of their kind, and has surplus ones of printf removed."""
+        source, translation = self._source, self._translation
+        for start, stop in Protected().spans(translation) if missing or "%" in translation else ():
+            kind, text = _kind(translation, start), translation[start:stop]
+            if any(self._taken[start:stop]) or not kind:
+                continue
+            if word := next((word for word in missing if _kind(source, word[0]) == kind), None):
+                missing.remove(word)
+                self.take(word, (start, stop))
+            elif kind[0] == "%" and translation.count(text) > source.count(text):
+                start -= translation[:start].endswith(" ")
+                stop += start == 0 and translation.startswith(" ", stop)
+                self.take((len(source) + start, len(source) + start), (start, stop))
+
+    def nest_tags(self) -> None:
+        """Has tags and blocks follow each other as in the source, unless all of them are nested as there."""
+        words = sorted(word for word in self.spans if _ORDERED.search(self._source, *word))
+        in_order = sorted(words, key=lambda word: (self.spans[word], word))
+        tags = ["".join(self._source[slice(*word)] for word in each) for each in (words, in_order)]
+        while (fewer := [_PAIR.sub("", each) for each in tags]) != tags:
+            tags = fewer
+        if tags[0] != tags[1]:
+            self.spans |= zip(words, [self.spans[word] for word in in_order], strict=True)
+
     def insert_missing(self, words: Sequence[Span]) -> None:
         """Inserts the words that have no place yet, at edges of words of the translation.
 
-        A word that only signs separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind that one with
-        the signs.
+        A word that only signs or a unit separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind
+        that one with them.
         """
         source, translation = self._source, self._translation
         by_source = sorted((origin, target) for target, origin in self._links.items())
@@ -267,9 +319,10 @@ class _Copies:
         copy, end = (0, 0), 0  # of the word before
         for start, stop in words:
             between = source[end:start]
+            is_unit = end and _UNIT_BETWEEN.fullmatch(source, end - 1, start + 1)
             if (start, stop) in self.spans:
                 begin, position = start, self.spans[start, stop][0]
-            elif end and not any(map(str.isalnum, between)):
+            elif end and (is_unit or not any(map(str.isalnum, between))):
                 begin, position = start, copy[1]
                 if between and not any(map(str.isspace, between)):
                     is_written = translation.startswith(between, position) and copy[0] < copy[1]
@@ -297,21 +350,22 @@ class _Copies:
         for target, (start, stop) in enumerate(self._words):
             linked[start:stop] = [self._links.get(target, -1)] * (stop - start)
         text, end = "", 0
-        for (start, stop), (begin, last) in sorted((span, word) for word, span in self.spans.items()):
-            word, is_new, left, right = (
-                source[begin:last],
-                start == stop,
-                source[begin - 1 : begin],
-                source[last : last + 1],
-            )
+        edits = sorted((span, word) for word, span in self.spans.items())
+        for ((start, stop), (begin, last)), (following, _) in pairwise([*edits, ((-1, -1), (0, 0))]):
+            word, is_new = source[begin:last], start == stop
+            left, right = source[begin - 1 : begin], source[last : last + 1]
             # In the source, a bracket or the like touches the word.
             start -= bool(left.strip() and not left.isalnum() and translation[:start].endswith(f"{left} "))
             stop += bool(right.strip() and not right.isalnum() and translation.startswith(f" {right}", stop))
             text += translation[end:start]
             around = text[-2:], translation[stop : stop + 2]
             sides = _joined_sides(word.join(around), len(around[0]), len(around[0]) + len(word))
-            before = " " * self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new)
-            behind = " " * self._is_apart(around[1][:1], sides & 2, right, _CLOSING * is_new)
+            beside = "" if following == (stop, stop) else around[1][:1]
+            unit = self._spaces and _COUNT.match(source, begin) and _UNIT.match(source, last)
+            has_unit = not unit or re.match(rf"(?i){unit[0]}(?![^\W_])", translation[stop:])
+            right = right if has_unit else ""
+            before = " " * bool(word and self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new))
+            behind = " " * bool(word and self._is_apart(beside, sides & 2, right, _CLOSING * is_new))
             text += before + word + behind
             of_word = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
             numbers += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
@@ -327,13 +381,20 @@ class _Copies:
             in_source: what stands beside it in the source.
             touching: marks that an inserted word may touch; empty for other words.
         """
-        if not beside or beside.isspace() or beside == in_source or in_source.isalnum():
+        if not beside or beside.isspace() or beside == in_source or re.match("[a-zA-Z0-9]", in_source):
             return False
         if touching and self._spaces:
             return beside not in touching
         return bool(is_joined) and (self._spaces or beside.isascii())
 
 
+def _kind(text: str, start: int) -> str:
+    """Returns the signs that a placeholder begins with; empty for addresses and words."""
+    return re.split(r"[^\W_]|[\s/@]", text[start : start + 9], maxsplit=1)[0]
+
+
 def _joined_sides(text: str, start: int, stop: int) -> int:
     """Returns the sum of 1 if what stands before a word seems to belong to it, and of 2 if what stands behind does."""
+    if _kind(text, start):  # a sign joins no placeholder, as in `%d-mal`
+        return text[:start][-1:].isalnum() + 2 * text[stop : stop + 1].isalnum()
     return bool(_JOINED_BEFORE.match(text, start)) + 2 * bool(_JOINED_BEHIND.match(text, stop))

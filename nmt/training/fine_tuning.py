@@ -11,7 +11,8 @@ from nmt.checkpoint_file import without_prefix
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
-from nmt.text.codec import SubwordModel, TextCodec
+from nmt.text.codec import SubwordModel, TextCodec, TextConfig
+from nmt.text.languages import listed
 
 # The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
 _STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
@@ -21,9 +22,11 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
     checkpoint = load_checkpoint(path)
     check_sizes(path, checkpoint.model_config, model.config)
-    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
-    if then != now:
-        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+    then, now = checkpoint.codec.config, codec.config
+    if (then.source_lang, then.target_lang) != (now.source_lang, now.target_lang):
+        console.warn(f"{path} translates {_in_words(then)}, but the data is {_in_words(now)}")
+    elif new := set(now.languages) - set(then.languages):
+        console.warn(f"{path} does not have {listed(new)}, so the tokens of these languages start at random")
     weights = _of_kept_layers(path, checkpoint, model.config)
     if checkpoint.codec.to_dict() != codec.to_dict():
         weights |= _embeddings(path, checkpoint, model, codec)
@@ -31,6 +34,10 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
             weights.pop("source_embedding.weight", None)
     load_weights(model, replace(checkpoint, weights=weights), path)
     console.info(f"starting with the weights of {path}")
+
+
+def _in_words(text: TextConfig) -> str:
+    return text.in_words.replace(" -> ", " to ")
 
 
 def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
@@ -75,7 +82,7 @@ def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: Te
         tables["target_embedding.weight"] = (codec.target, source | target)
     else:
         tables["source_embedding.weight"] = (codec.source, source)
-    if model.output_bias is not None:
+    if model.config.output_bias:
         tables["output_bias"] = (codec.target, _by_piece(old.target, weights["output_bias"]))
     rows = {name: model.state_dict()[name].cpu().clone() for name in tables}
     for name, (subword, known) in tables.items():

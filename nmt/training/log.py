@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
-from nmt.data.folder import raw_name
+from nmt.data.folder import raw_names
 from nmt.files import writing
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import Scores, Validation, stalled_in_words
@@ -96,12 +96,22 @@ class TrainingLog:
         """Logs the result of a validation that took `seconds`, and one translation."""
         scores, best = validation.scores, ", the best so far" if is_best else ""
         console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
+        width = max(map(len, validation.directions), default=0)
+        for direction, of_direction in validation.directions.items():
+            console.info(f"  {direction:<{width}}  {_in_words(of_direction)}")
         for sample in validation.samples[:1]:
-            for name, text in zip(("source", "reference", "translation"), sample.values(), strict=True):
+            for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
                 console.info(f"  {name:<13}{shown}")
         self._needs_header = True
-        others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
+        others: dict[str, Any] = {
+            "ppl": scores.ppl,
+            "bleu_signature": validation.bleu_signature,
+            "samples": validation.samples,
+        }
+        if validation.directions:
+            of_directions = validation.directions.items()
+            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in of_directions}
         self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
@@ -163,7 +173,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         + f"{model.in_words()}, {training.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-        "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
+        "data": f"{text.in_words}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
@@ -201,13 +211,15 @@ def next_commands(training: Training, folder: RunFolder) -> list[str]:
     if averaged and not training.config.average_last:
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
-    text = training.data.codec.config
-    split = "test" if "test" in training.data.meta.splits else "valid"
-    source, reference = (training.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
-    output = folder.path / f"{split}.out.{text.target_lang}"
-    commands.append(_joined("nmt generate", checkpoint, "--input", source, "--output", output))
+    text, data = training.data.codec.config, training.data
+    split = "test" if "test" in data.meta.splits else "valid"
+    direction = next(iter(data.directions(split)))  # the others are translated alike
+    source, reference = (data.path / name for name in raw_names(split, direction, text))
+    output = folder.path / f"{split}.out.{direction.target}"
+    named = ["--source-lang", direction.source, "--target-lang", direction.target] if text.languages else []
+    commands.append(_joined("nmt generate", checkpoint, *named, "--input", source, "--output", output))
     if training.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
-        words = reference, "--hypothesis", output, "--target-lang", text.target_lang
+        words = reference, "--hypothesis", output, "--target-lang", direction.target
         commands.append(_joined("nmt score --reference", *words))
     return [*commands, _joined("nmt report", folder.path)]
 

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,11 +114,14 @@ class Validation(NamedTuple):
             output against the raw reference, if --valid-metric asks for them.
         bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
         samples: the source, the reference and the output of a few lines, the same lines in every validation.
+        directions: the scores of each direction of a model of several languages, such as `en-de`. `scores` has their
+            means.
     """
 
     scores: Scores
     bleu_signature: str | None = None
     samples: Sequence[dict[str, str]] = ()
+    directions: Mapping[str, Scores] = {}
 
 
 def perplexity(nll: float) -> float:

@@ -112,7 +112,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             longest = SearchConfig().longest
             advice = f"give --learned-positions {longest} or --valid-metric nll"
             model_config.check_positions(longest, "translations for validation may have", advice)
-    if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
+    targets = dict.fromkeys(direction.target for direction in data.directions("valid"))
+    for warning in filter(None, map(tokenizer_warning, targets if "bleu" in config.valid_metric else ())):
         console.warn(warning)
     if device_type(config) == "cpu":
         # Weights, gradients, the two moments of Adam or the one of Muon, and the average.

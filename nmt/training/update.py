@@ -20,7 +20,7 @@ from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
 from nmt.errors import NmtError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory, moved
-from nmt.text.subword import EOS
+from nmt.text.subword import UNK
 from nmt.training.learning_rate import learning_rate
 from nmt.training.ranks import World
 from nmt.training.records import perplexity
@@ -34,7 +34,7 @@ def plan_epoch(training: Training) -> UpdatePlan:
     split = training.data.split("train").in_epoch(seed, epoch)
     lengths = split.source.lengths, split.target.lengths
     drawn = training.world.broadcast(lambda: draw_epoch(lengths, tokens, groups, seed, epoch))
-    return UpdatePlan(lengths, drawn, groups)
+    return UpdatePlan(lengths, drawn, groups, split.given)
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
@@ -195,7 +195,7 @@ def _fits(training: Training, plan: UpdatePlan, device_tokens: int) -> bool:
     missing_bytes = 0 if training.counters.update else training.optimizer.adam_bytes + training.average_bytes
     # Packed batches may be full on both sides.
     for lengths in {(longest, longest)} if training.packs else set(plan.epoch.widest):
-        pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
+        pair = ParallelSplit(*(TokenArray(np.full(n - 1, UNK), np.array([0, n - 1])) for n in lengths))
         copies = np.zeros(most_positions(device_tokens) // max(lengths), dtype=int)
         batch = make_micro_batch(pair, [copies], packs=training.packs)
         try:

@@ -1,7 +1,8 @@
-"""Computes loss and BLEU on the validation set; the ranks share the work."""
+"""Computes loss and BLEU of each direction on the validation set; the ranks share the work."""
 
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -12,10 +13,23 @@ from nmt.data.loader import updates
 from nmt.errors import StoppedError
 from nmt.model.device import moved
 from nmt.scoring import corpus_scores
+from nmt.text.codec import Direction
 from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
+from nmt.translate.units import Unit
+
+# Lines of each direction of a model of several languages that are translated by default, and the samples of all.
+_LINES, _SAMPLES = 100, 8
+
+
+class Line(NamedTuple):
+    """A line of the validation set that is translated."""
+
+    direction: Direction
+    source: str
+    reference: str
 
 
 @torch.no_grad()
@@ -26,60 +40,93 @@ def validate(training: Training) -> Validation:
         StoppedError: on all ranks, if any of them was asked to stop.
     """
     training.loss.eval()
-    share = None
+    lines, share = _lines(training) if training.config.translates else [], None
     with training.average.in_use(), suppress(StoppedError):
-        share = _nll(training), _translations(training) if training.config.translates else []
+        share = _losses(training), _translations(training, lines) if lines else []
     training.loss.train()
     training.world.end_together(share is None)
     assert share
     losses, translations = zip(*training.world.gather(share), strict=True)
-    scores = Scores(training.counters.update, sum(total for total, _ in losses) / sum(tokens for _, tokens in losses))
-    if not training.config.translates:
-        return Validation(scores)
-    text = training.data.codec.config
-    source, reference = (training.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
-    output = [""] * len(source)
+    output = [""] * len(lines)
     for rank, translated in enumerate(translations):
         output[rank :: len(translations)] = translated
+    text, directions = training.data.codec.config, training.data.directions("valid")
     metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
-    config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
-    computed = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
-    bleu, chrf = (computed[metric].score if metric in computed else None for metric in ("bleu", "chrf"))
-    sampled = range(0, len(output), -(-len(output) // 8))  # eight translations for metrics.jsonl
-    return Validation(
-        replace(scores, bleu=bleu, chrf=chrf),
-        computed["bleu"].signature if "bleu" in computed else None,
-        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in sampled],
-    )
+    scores, signatures, samples = dict[str, Scores](), dict[str, None](), list[dict[str, str]]()
+    for direction, *of_ranks in zip(directions, *losses, strict=True):
+        nll = sum(total for total, _ in of_ranks) / sum(tokens for _, tokens in of_ranks)
+        pairs = [pair for pair in zip(lines, output, strict=True) if pair[0].direction == direction]
+        config = ScoreConfig(lowercase=text.lowercase, target_lang=direction.target)
+        references, outputs = [line.reference for line, _ in pairs], [translation for _, translation in pairs]
+        computed = corpus_scores(outputs, [references], metrics, config) if metrics else []
+        of_metrics = dict(zip(metrics, computed, strict=True))
+        values = {metric: score.score for metric, score in of_metrics.items()}
+        scores[str(direction)] = Scores(training.counters.update, nll, **values)
+        signatures |= {of_metrics["bleu"].signature: None} if "bleu" in of_metrics else {}
+        # A few translations for metrics.jsonl.
+        step = -(-len(pairs) // max(1, _SAMPLES // len(directions))) or 1
+        of_direction = {"direction": str(direction)} if text.languages else {}
+        for line, translation in pairs[::step]:
+            sample = {"source": line.source, "reference": line.reference, "output": translation}
+            samples.append(sample | of_direction)
+    bleu, chrf = (_mean([getattr(each, name) for each in scores.values()]) for name in ("bleu", "chrf"))
+    nll = sum(each.nll for each in scores.values()) / len(scores)
+    mean = Scores(training.counters.update, nll, bleu, chrf)
+    return Validation(mean, ", ".join(signatures) or None, samples, scores if text.languages else {})
 
 
-def _nll(training: Training) -> tuple[float, int]:
-    """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
-    split, budget, world = training.data.split("valid"), training.device_tokens, training.world
-    plan = make_plan((split.source.lengths, split.target.lengths), batch_tokens=budget, groups=1, seed=0, epoch=0)
-    total, tokens = 0.0, 0
-    progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
-    with progress, closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
-        for update in of_rank:
-            training.stop.check()
-            for batch in update.batches:
-                with training.runtime.autocast():
-                    _, nll = training.loss(moved(batch, training.runtime.device))
-                total += float(nll)
-                tokens += batch.target_tokens
-            progress.advance(1)
-    return total, tokens
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
-def _translations(training: Training) -> list[str]:
+def _losses(training: Training) -> list[tuple[float, int]]:
+    """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens.
+
+    They are sums over the pairs of each direction.
+    """
+    valid, budget, world = training.data.split("valid"), training.device_tokens, training.world
+    splits = [valid.rows(rows) for rows in training.data.directions("valid").values()]
+    options = {"batch_tokens": budget, "groups": 1, "seed": 0, "epoch": 0}
+    plans = [make_plan((split.source.lengths, split.target.lengths), **options, given=split.given) for split in splits]
+    losses = []
+    with console.Progress("computing the validation loss", sum(map(len, plans)), "batch", summary=False) as progress:
+        for split, plan in zip(splits, plans, strict=True):
+            total, tokens = 0.0, 0
+            with closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
+                for update in of_rank:
+                    training.stop.check()
+                    for batch in update.batches:
+                        with training.runtime.autocast():
+                            _, nll = training.loss(moved(batch, training.runtime.device))
+                        total += float(nll)
+                        tokens += batch.target_tokens
+                    progress.advance(1)
+            losses.append((total, tokens))
+    return losses
+
+
+def _lines(training: Training) -> list[Line]:
+    """Returns the lines to translate: of each direction at most --valid-lines, at even distances."""
+    data, lines = training.data, list[Line]()
+    for direction in data.directions("valid"):
+        source, reference = data.raw_lines("valid", direction)
+        most = training.config.valid_lines or (_LINES if data.codec.config.languages else len(source))
+        count = min(most, len(source))
+        numbers = [n * len(source) // count for n in range(count)]
+        lines += [Line(direction, source[number], reference[number]) for number in numbers]
+    return lines
+
+
+def _translations(training: Training, lines: Sequence[Line]) -> list[str]:
     """Returns translations of line `rank` and every `world.size`-th line after it."""
     data, world = training.data, training.world
     translator = Translator(PyTorchEngine([training.loss.model], data.codec, training.runtime))
-    share = data.raw_lines("valid", data.codec.config.source_lang)[world.rank :: world.size]
+    share = [Unit(line.source, direction=line.direction) for line in lines[world.rank :: world.size]]
     with console.Progress("translating the validation set", len(share), "sentence", summary=False) as progress:
 
         def advance(sentences: int) -> None:
             training.stop.check()
             progress.advance(sentences)
 
-        return translator.translate(share, SearchConfig(), advance)
+        return [best.text for best, *_ in translator.hypotheses(share, SearchConfig(), advance)]

@@ -88,7 +88,7 @@ def test_text_is_encoded_in_order(run: Run, changes: dict[str, Any]) -> None:
         assert tokens(data.split(name).source) == data.codec.encode_source(source)
         assert tokens(data.split(name).target) == data.codec.encode_target(target)
         if name != "train":
-            assert [data.raw_lines(name, lang) for lang in ("en", "de")] == [source, target]
+            assert data.raw_lines(name) == (source, target)
         assert decoded(data, name) == target
     assert (data.codec.source is data.codec.target) == changes.get("joint_vocab", True)
     assert len(data.codec.source) == len(data.codec.target) == 330
@@ -98,7 +98,7 @@ def test_text_is_encoded_in_order(run: Run, changes: dict[str, Any]) -> None:
 def test_lowercasing_changes_the_data_but_not_the_raw_text(run: Run) -> None:
     data = run(lowercase=True, source_lang="de", target_lang="en")
     assert decoded(data, "train") == [source.lower() for source, _ in invented_pairs(300, 0)]
-    assert data.raw_lines("valid", "en") == [source for source, _ in invented_pairs(20, 1)]
+    assert data.raw_lines("valid")[1] == [source for source, _ in invented_pairs(20, 1)]
 
 
 def test_several_corpora_follow_one_another(run: Run, tiny_corpus: dict[str, str]) -> None:
@@ -122,7 +122,7 @@ def test_empty_long_and_uneven_training_pairs_are_dropped_and_counted(
     assert data.meta.options["max_length"] == 50
     assert set(data.meta.options) == {field.name for field in dataclasses.fields(DataConfig)}
     assert np.max(data.split("train").source.lengths) <= 51
-    assert len(data.split("valid")) == len(data.split("test")) == len(data.raw_lines("valid", "en")) == len(odd)
+    assert len(data.split("valid")) == len(data.split("test")) == len(data.raw_lines("valid")[0]) == len(odd)
     assert data.split("valid").source.lengths[np.array([0, 2])].tolist() == [1, 1]
     assert "6 training pairs: 3 with an empty side, 1 longer than --max-length 50, 2 beyond" in warnings(capsys)
 

@@ -34,7 +34,7 @@ def write(dest: Path, splits: dict[str, Pairs], codec: TextCodec = CODEC, chunk:
     done = {}
     with new_folder(dest, "--dest") as folder:
         for name, pairs in splits.items():
-            with SplitWriter(folder, name, codec.config, raw=name != "train") as split:
+            with SplitWriter(folder, name, codec.config, raw=codec.config.trained if name != "train" else ()) as split:
                 for start in range(0, len(pairs), chunk):
                     sides = zip(*pairs[start : start + chunk], strict=True)
                     split.append(*(flatten(list(side), len(codec.source)) for side in sides))
@@ -101,13 +101,13 @@ def test_raw_text_is_stored_unchanged(tmp_path: Path) -> None:
     lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
     upper = [line.upper() for line in lines]
     with new_folder(tmp_path / "data", "--dest") as folder:
-        with SplitWriter(folder, "test1", TEXT_CONFIG, raw=True) as split:
+        with SplitWriter(folder, "test1", TEXT_CONFIG, raw=TEXT_CONFIG.trained) as split:
             split.append(flatten([[4]] * 4, 330), flatten([[5]] * 4, 330))
             split.append_raw(lines[:1], upper[:1])
             split.append_raw(lines[1:], upper[1:])
         complete(folder, CODEC, {"test1": split.meta}, {})
     data = DataFolder.open(tmp_path / "data")
-    assert [data.raw_lines("test1", lang) for lang in ("en", "de")] == [lines, upper]
+    assert data.raw_lines("test1") == (lines, upper)
 
 
 def test_missing_splits_and_missing_raw_text_are_named(store: Path) -> None:
@@ -115,9 +115,9 @@ def test_missing_splits_and_missing_raw_text_are_named(store: Path) -> None:
     with pytest.raises(NmtError, match="no split 'test'; it has train, valid"):
         data.split("test")
     with pytest.raises(NmtError, match="no split 'test'"):
-        data.raw_lines("test", "en")
+        data.raw_lines("test")
     with pytest.raises(NmtError, match=r"train\.en\.txt .* keeps the text of valid and test only"):
-        data.raw_lines("train", "en")
+        data.raw_lines("train")
 
 
 def test_other_folders_and_schemas_are_refused(store: Path, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_folder_that_disappears_before_a_split_is_opened_is_reported(store: Pa
     with pytest.raises(NmtError, match=r"train\.en\.tokens is missing; copy the data folder again"):
         data.split("train")
     with pytest.raises(NmtError, match=r"valid\.en\.txt is missing; copy the data folder again"):
-        data.raw_lines("valid", "en")
+        data.raw_lines("valid")
 
 
 FILES = ["subword.model"] + [

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from checkpoints import two_models
+from checkpoints import small_codec, two_models
 from servers import Answer, Server, serving
+
+from nmt.serving.service import TranslatedText
+from nmt.translate.units import Sentence, Translation, Unit
 
 JSON = {"content-type": "application/json"}
 CLOSE = {"connection": "close", **JSON}
@@ -224,3 +228,11 @@ def test_the_log_has_fields_and_answers(tmp_path: Path) -> None:
         '/libretranslate/translate {"q": "ü", "source": "en", "target": "en"} -> ' + str({"translatedText": "ü"})
     )
     assert second == '/translate {"source": ["some words"], "max_length_offset": 2} -> ' + str(answer)
+
+
+def test_an_empty_translation_is_the_text_only_if_there_is_no_other() -> None:
+    lists = [[Translation(text, 0.0, [], []) for text in texts] for texts in (["", "Ein Hund"], ["Zwei", ""], [""])]
+    sentences = [Sentence(0, text) for text in ("A dog.", "Two.", "-")]
+    path: Any = (SimpleNamespace(codec=small_codec()),)
+    text = TranslatedText(Unit("A dog. Two. -"), sentences, lists, path, None)
+    assert [text.text(rank).strip() for rank in range(2)] == ["Ein Hund Zwei", ""]

@@ -104,6 +104,10 @@ class Reader(HTMLParser):
     ("A dog<img src=x> runs", "Es rennt ein Hund", "0-0 2-1 0-2 1-3", "Es rennt ein Hund<img src=x>"),
     ("A dog <img src=x>runs now", "Jetzt rennt ein Hund", "3-0 2-1 0-2 1-3", "Jetzt <img src=x>rennt ein Hund"),
     ("A <!-- <b> -->dog runs", "Es rennt ein Hund", "2-1 0-2 1-3", "Es rennt ein <!-- <b> -->Hund"),
+    # Markup between words stays between words.
+    ("Hi <img> there", "There Hi", "1-0 0-1", "There <img> Hi"),
+    ("Hi <!-- c --> there you", "There you Hi", "1-0 2-1 0-2", "There <!-- c --> you Hi"),
+    ("Hi there <img>", "There Hi", "1-0 0-1", "There Hi <img>"),
     ("A <b><img>big dog</b> x", "x Hund groß", "3-0 2-1 1-2", "x <b>Hund <img>groß</b>"),
     # An empty element stays in the element around it, also if its neighbour in the source is outside.
     ("<b>a</b><i><img> c</i>", "C A", "1-0 0-1", "<i><img>C</i> <b>A</b>"),
@@ -243,6 +247,35 @@ def test_html_is_cut_at_blocks() -> None:
     assert sources("<b>a <p>b</p> c</b>") == ["a", "b", "c"]
     kept = "<pre>a</pre><div translate='no'>b</div><p class='x notranslate'>c</p><style>d</style>{x}"
     assert sources(kept + "<title>e</title>") == ["e"]
+
+
+@pytest.mark.parametrize("text, translation, alignment, expected", [
+    ("x <b>y <i>z</b> a</i> c", "c a z y x", "4-0 3-1 2-2 1-3 0-4", "c <b>a <i>z</b> y</i> x"),
+    ("x <b>y <i>z</b> a</i> c", "X Z Y A C", "0-0 2-1 1-2 3-3 4-4", "X <b><i>Z</b> Y A</i> C"),
+    ("<B>y <i><u>z</B> a</i></u> c", "c z a y", "3-0 1-1 2-2 0-3", "c <B><i><u>z</B> a</i> y</u>"),
+    ("<b>y <i>z</b> a", "a z y", "2-0 1-1 0-2", "a <b><i>z y</b>"),
+])  # fmt: skip
+def test_misnested_end_tags_stay_in_order(text: str, translation: str, alignment: str, expected: str) -> None:
+    assert copied(text) == text
+    assert restored(text, translation, alignment) == expected
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("<div lang=fr>Bon <p lang=en>Hi there</p> mot</div>", ["Hi there"]),
+    ("<p>The <b lang=fr>bon <i lang=en>Hi</i> mot</b></p>", ["The bon Hi mot"]),
+    ("<div translate=no><p>Acme</p><p translate=yes>Hi there</p></div>", ["Hi there"]),
+    ("<code translate=yes>Hi there</code>", ["Hi there"]),
+    ("<div translate=no><p lang=en>Hi</p></div>", []),
+    ("<div lang=fr><p translate=yes>Bon</p><p lang=en>Hi <code>x</code></p></div>", ["Hi x"]),
+    ("<div lang=fr><div translate=no><p lang=en>Hi</p></div></div>", []),
+])  # fmt: skip
+def test_the_innermost_element_says_what_is_translated(text: str, expected: list[str]) -> None:
+    texts = [part for part in parse(text, "html", "en") if isinstance(part, MarkedText)]
+    assert [part.source for part in texts] == expected
+    for part in texts:
+        words = part.source.split()
+        output = part.restored(part.source.replace("Hi", "HI"), [(i, i) for i in range(len(words))])
+        assert output == part.restored(part.source, []).replace("Hi", "HI")
 
 
 def test_xml_is_cut_at_elements_outside_of_text() -> None:

@@ -40,6 +40,18 @@ EXAMPLES = [
     "x<y and z>w; if a<b then c>d; ⟦<a href='a>b'>⟧x⟦</a>⟧",
     "It''s a ⟦'{name}'⟧ of ⟦{n}⟧ dogs",
     "⟦C:\\Users\\new⟧ and a line⟦\\n⟧Break, \\theta; ⟦%H⟧:⟦%M⟧ ⟦%s⟧⟦%(a)d⟧",
+    "⟦%d⟧ms ⟦%d⟧px ⟦%d⟧MB ⟦%d⟧th ⟦%1$d⟧px ⟦%(n)d⟧ms ⟦%.1f⟧GB ⟦%ld⟧us ⟦%zu⟧MB ⟦%5d⟧ms ⟦%s⟧foo ⟦%1$tY⟧ ⟦%@⟧s",
+    "Please ⟦%s⟧click here⟦%s⟧; ⟦%d⟧x⟦%d⟧px, ⟦%1⟧x⟦%2⟧, ⟦%1⟧ms, ⟦%d⟧:⟦%02d⟧, ⟦%I64d⟧ ⟦%[1]d⟧ ⟦%1%⟧ ⟦%%name%%⟧ ⟦%+d⟧ms",
+    "100%discount, 10-%ige, %increase, %age, 95th %ile, %used, 10 %discount, %free memory",
+    "⟦:material-check-all:⟧ ⟦:flag-de:⟧ ⟦:skin-tone-2:⟧ ⟦:non-potable_water:⟧ ⟦:+1:⟧ ⟦:name⟧, 12:00: Note: it",
+    "⟦file:///etc/passwd⟧ ⟦https://[::1]/x⟧ ⟦localhost:8080/a⟧ ⟦192.168.1.1/admin⟧ ⟦10.0.0.1:80⟧",
+    "⟦//cdn.x.org/a.js⟧, localhost, 1.2.3",
+    "⟦tel:+491234⟧ ⟦magnet:?xt=a⟧ ⟦data:image/png;base64,AAA=⟧ ⟦urn:isbn:123⟧; Tel: 12, data: a/b",
+    "⟦ü@x.de⟧ ⟦a@münchen.de⟧ ⟦git@github.com:a/b.git⟧ ⟦@user@mastodon.social⟧",
+    "a@ b.com, 联系⟦a@b.com⟧谢谢, ⟦a@b.com⟧: yes/no",
+    "⟦[[name]]⟧ ⟦##NAME##⟧ ⟦@@name@@⟧ ⟦{{{{x}}}}⟧ ⟦$name⟧, ⟦$a_b⟧; $million $US $5bn $x + $ab + c$ [[1]] ## Title ##",
+    "⟦${a ? 'x' : 'y'}⟧ ⟦#{a.b 'x y'}⟧ ⟦\\u00e9⟧ ⟦\\x41⟧",
+    "⟦<!-- c -->⟧ ⟦<xliff:g id='x'>⟧a⟦</xliff:g>⟧ ⟦<c:out value='${x}'/>⟧",
 ]
 
 
@@ -88,6 +100,35 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("{a}{b}", "", "{a}{b}"),
     ("A {x} and {x}", "Ein {x} und", "Ein {x} und {x}"),
     ("a:b %s", "{x} %s", "{x} %s"),
+    # Letters that touch a placeholder in the source
+    ("{hours}h until it", "Ein Geiger spielt", "{hours} Ein Geiger spielt"),
+    ("{size}MB of photos", "{size}MB Fotos", "{size}MB Fotos"),
+    ("{size}MB of photos", "{size}Müll", "{size} Müll"),
+    ("{n}th item", "Element", "{n} Element"),
+    ("%ds run", "Ein Schiedsrichter", "%d Ein Schiedsrichter"),
+    ("A dog is {h}h{m}m old.", "Ein Hund spült alt.", "Ein Hund {h}h{m} spült alt."),
+    ("%dx%d people are here", "Ein Soldat ist hier", "%dx%d Ein Soldat ist hier"),
+    ("你好{name}先生", "Hello {name}Mr", "Hello {name} Mr"),
+    # A hyphen joins no placeholder.
+    ("%d files", "%d-Dateien", "%d-Dateien"),
+    ("the {name} file", "{Name}-Datei", "{name}-Datei"),
+    ("file %d", "Datei-%d", "Datei-%d"),
+    # Other placeholders of the same kind, and surplus ones of printf
+    ("Hi {name}", "Hallo {Nutzername}", "Hallo {name}"),
+    ("Open {a} now", "Öffne {b} jetzt", "Öffne {a} jetzt"),
+    ("Hi %(name)s", "Hallo %(nom)s", "Hallo %(name)s"),
+    ("Hi :name", "Hallo :nutzer", "Hallo :name"),
+    ("Open %s now", "Öffne %s jetzt %s.", "Öffne %s jetzt."),
+    ("Open %s now", "%d Öffne jetzt %d", "%s Öffne jetzt"),
+    ("Open it", "%s öffnet 50 % davon", "öffnet 50 % davon"),
+    # Addresses of which one begins like the other
+    ("https://x.org/a or https://x.org/ab", "https://x.org/a x https://x.org/ab", "https://x.org/a x https://x.org/ab"),
+    ("https://x.org/a or https://x.org/ab", "https://x.org/ab x https://x.org/ab", "https://x.org/ab x https://x.org/a"),
+    # Tags and blocks stay nested.
+    ("<b>A dog</b> and <i>a man</i>", "<b>Ein Hund</i> und</b> ein <i>Mann", "<b>Ein Hund</b> und <i> ein </i> Mann"),
+    ("<b>A dog</b> and <i>a man</i>", "<i>Ein Mann</i> und <b>ein Hund</b>", "<i>Ein Mann</i> und <b>ein Hund</b>"),
+    ("{{#if x}}Yes{{else}}No{{/if}}", "{{/if}}Ja{{else}}Nein{{#if x}}", "{{#if x}}Ja{{else}}Nein{{/if}}"),
+    ("{% if a %}Yes{% endif %}", "{% endif %} Ja {% if a %}", "{% if a %} Ja {% endif %}"),
 ])  # fmt: skip
 def test_translations_get_their_protected_words(source: str, translation: str, expected: str) -> None:
     assert with_protected(source, PROTECTED.spans(source), translation, {}, spaces=True)[0] == expected
@@ -113,6 +154,7 @@ def test_the_translation_of_ordinary_words_is_replaced() -> None:
 @pytest.mark.parametrize("source, translation, expected", [
     ("Hello {name}!", "你好！", "你好{name}！"),
     ("Hello {name}!", "{name}你好！", "{name}你好！"),
+    ("{n}px wide", "{n}px宽", "{n}px宽"),
 ])  # fmt: skip
 def test_languages_without_spaces_get_none(source: str, translation: str, expected: str) -> None:
     assert with_protected(source, PROTECTED.spans(source), translation, {}, spaces=False)[0] == expected

@@ -175,7 +175,7 @@ def test_a_vocabulary_in_another_order_gives_the_same_probabilities(tuned: Path,
     shuffles = [np.random.default_rng(seed).permutation(size - 4) for seed in ((0, 0) if joint else (0, 1))]
     orders = [np.r_[:4, 4 + shuffle] for shuffle in shuffles]
     source, target = (Vocabulary(checkpoint.codec.target.pieces(order.tolist())) for order in orders)
-    langs = SimpleNamespace(source_lang="en", target_lang="de")
+    langs = checkpoint.codec.config
     new = nmt.model.transformer.Transformer(old.config, size, size, shared=joint).eval()
     start_from(str(path), new, SimpleNamespace(config=langs, source=source, target=target, to_dict=dict))  # type: ignore[arg-type]
     places = [torch.from_numpy(np.argsort(order)) for order in orders]

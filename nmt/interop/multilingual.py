@@ -1,0 +1,351 @@
+"""Imports models of many languages of Hugging Face: M2M-100, NLLB-200 and SMaLL-100; and exports such models."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt import __version__, console
+from nmt.checkpoint import Checkpoint, Computed, contents_of
+from nmt.checkpoint_file import write_tensors
+from nmt.errors import NmtError
+from nmt.files import new_folder, replaced_file, writing
+from nmt.interop.conversion import (
+    ROWS,
+    ForeignVocabulary,
+    Settings,
+    Tensors,
+    check_supported,
+    foreign_vocabulary,
+    our_columns,
+)
+from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
+from nmt.interop.foreign_files import read_bytes, read_json
+from nmt.interop.model_card import Facts, model_card
+from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer
+from nmt.interop.tokenizer_json import nllb_tokenizer_json
+from nmt.text.codec import Placement, TextCodec, TextConfig
+from nmt.text.corpus import read_lines
+from nmt.text.languages import MULTIPLE, matching
+from nmt.text.mapped import Mapped
+from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
+
+# The files of a model's text processing.
+_TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_VOCABULARY, _FAST = "vocab.json", "tokenizer.json"
+# The pieces with ids 0 to 3.
+_FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
+# The keys of lists of tokens, which have the ids behind the vocabulary.
+_LISTS = "additional_special_tokens", "extra_special_tokens"
+# The languages of M2M-100 and SMaLL-100 in the order of their ids. Their tokenizer need not list them.
+_M2M_CODES = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy "
+    "id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru "
+    "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
+)
+# Settings that nmt does not have, and the values that change nothing.
+_WITHOUT_EFFECT = dict.fromkeys(("normalize_embedding", "add_bias_logits"), False)
+_WITHOUT_EFFECT |= dict.fromkeys(("normalize_before", "add_final_layer_norm", "static_position_embeddings"), True)
+_WITHOUT_EFFECT |= dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True)
+_SHARED, _SOFTMAX = "model.shared.weight", "lm_head.weight"
+_EMBEDDINGS = _SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", _SOFTMAX
+# The architecture, by names that both toolkits have.
+_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
+# Their BOS in our vocabulary, and rows without a piece.
+_RENAMED_BOS, _UNUSED = "<<s>>", re.compile("<unused [0-9]+>")
+_AGAIN = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
+_OFFSET = 2  # the row of the first position in stored sinusoids
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of a model of many languages is imported.
+
+    Attributes:
+        placement: where the tokens of languages stand; None if the folder shows it.
+        languages: the codes of the only languages; all if empty.
+        pieces_of: files of text that is segmented as before; other pieces are left out. All pieces if empty.
+        new_languages: new languages and a language of the model for each, such as `tyv_Cyrl=kaz_Cyrl`, whose token the
+            new one begins as.
+        new_pieces_of: files of text that the model gets new pieces for.
+        new_pieces: the most new pieces.
+        unchanged: files of text that is segmented as before.
+    """
+
+    placement: Placement | None = None
+    languages: Sequence[str] = ()
+    pieces_of: Sequence[str] = ()
+    new_languages: Sequence[str] = ()
+    new_pieces_of: Sequence[str] = ()
+    new_pieces: int = 8000
+    unchanged: Sequence[str] = ()
+
+
+ALL = Selection()
+
+
+def import_multilingual(settings: Settings, tensors: Tensors, selection: Selection) -> Checkpoint:
+    """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
+    folder = settings.path.parent
+    for name, ignored in _WITHOUT_EFFECT.items():
+        settings.choice(name, [ignored], ignored)
+    config = settings.model_config(
+        settings.required("d_model"),
+        settings.of_both_sides("ffn_dim"),
+        activation=settings.choice("activation_function", ["relu", "gelu"], "relu"),
+        norm="pre",
+        sinusoids="fairseq",
+        output_bias=False,
+        bos_is_eos=True,
+    )
+    embedding_VD = _embedding(tensors, (settings.required("vocab_size"), config.d_model))
+    with _well_formed(folder):
+        codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
+    weights = from_fairseq(config, tensors, "model.")
+    weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
+    check_encodings(tensors, config, "model.", _OFFSET)
+    tensors.check_all_taken()
+    provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
+    return Checkpoint(config, codec, {}, provenance, computed=weights)
+
+
+def _embedding(tensors: Tensors, shape: tuple[int, int]) -> Tensor:
+    """Returns the embedding of both sides and the softmax, which may be stored under several names."""
+    copies = {name: tensor for name in _EMBEDDINGS if (tensor := tensors.take_if_there(name)) is not None}
+    name = next(iter(copies), _SHARED)
+    embedding_VD = Tensors(copies, tensors.origin, "config.json", "download both again").take(name, shape)
+    for name, copy in copies.items():
+        if not torch.equal(copy, embedding_VD):
+            raise NmtError(
+                f"{name} in {tensors.origin} differs from the other embeddings, but nmt uses one matrix for source, "
+                f"target and softmax; use a model with tied embeddings"
+            )
+    return embedding_VD
+
+
+@contextmanager
+def _well_formed(folder: Path) -> Iterator[None]:
+    """Turns errors of data that does not have the form of a tokenizer's files into an NmtError."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise NmtError(
+            f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
+            f"them again"
+        ) from error
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[TextCodec, ForeignVocabulary]:
+    """Returns the text processing of a folder, and its vocabulary."""
+    folder = settings.path.parent
+    options, fast = _optional(folder / _TOKENIZER), _optional(folder / _FAST)
+    if not fast and not (folder / FILE).exists():
+        raise NmtError(f"{folder} has neither {FILE} nor {_FAST}; download the model again")
+    model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
+    ids, path = _vocabulary(folder, fast, model)
+    added = _added_tokens(folder, options, fast, ids)
+    vocabulary = foreign_vocabulary(settings, path, ids | added, size, _FIRST_PIECES[-1])
+    tokens = {
+        token.strip("_") if token.startswith("__") else token: token
+        for token in sorted(added, key=lambda token: added[token])
+        if not re.fullmatch("<.*>|madeupword.*", token)
+    }
+    if not tokens:
+        raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {_FAST} of the model")
+    record = settings.values.get("nmt")
+    recorded = record["text"] if isinstance(record, dict) else {}
+    placement = selection.placement or recorded.get("placement") or _placement(folder, options)
+    new_languages = [_new_language(pair, tokens) for pair in selection.new_languages]
+    means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
+    dropped = set[int]()
+    if selection.languages:
+        languages = [matching(code, list(tokens)) for code in selection.languages]
+        dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
+    tokens |= {code: piece for code, piece, _ in new_languages}
+    if selection.pieces_of:
+        needed = needed_pieces(model, _lines(selection.pieces_of))
+        model = changed(model, kept=needed)
+        needed |= {*added, *_FIRST_PIECES}
+        dropped |= {i for piece, i in ids.items() if piece not in needed}
+    if selection.new_pieces_of:
+        new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
+        means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
+        console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
+        model = changed(model, more=new)
+    if dropped:  # rows without a piece, too
+        dropped |= set(range(size)) - vocabulary.pieces.keys()
+    vocabulary = replace(vocabulary, dropped=dropped, means=means)
+    text = TextConfig(
+        source_lang=MULTIPLE,
+        target_lang=MULTIPLE,
+        source_tokenizer="none",
+        target_tokenizer="none",
+        normalize_punctuation="none",
+        lowercase=False,
+        subword="sentencepiece",
+        joint_vocab=True,
+        languages=tuple(tokens),
+        language_pieces=tuple(tokens.values()),
+        placement=placement,
+        directions=tuple(recorded.get("directions", ())),
+    )
+    subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
+    return TextCodec(text, subword, subword), vocabulary
+
+
+def _lines(files: Sequence[str]) -> Iterator[str]:
+    return chain.from_iterable(map(read_lines, map(Path, files)))
+
+
+def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
+    """Returns the code and the token of a new language, and the language that it begins as."""
+    code, _, related = pair.partition("=")
+    if not code.isprintable() or code.split() != [code] or code in tokens:
+        raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
+    related = matching(related, list(tokens))
+    return code, f"__{code}__" if tokens[related].startswith("__") else code, related
+
+
+def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
+    """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
+    if (path := folder / _VOCABULARY).exists():
+        ids = read_json(path)
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise NmtError(
+                f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each; download it again"
+            )
+        return ids, path
+    if fast:
+        return dict(fast["model"]["vocab"]), folder / _FAST
+    processor = processor_of(model)
+    pieces = [*_FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
+    return {piece: i for i, piece in enumerate(pieces)}, folder / FILE
+
+
+def _added_tokens(
+    folder: Path, options: Mapping[str, Any], fast: Mapping[str, Any], ids: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns the ids of the tokens that a tokenizer has besides its vocabulary, such as those of languages."""
+    added: dict[str, int] = {token["content"]: token["id"] for token in fast.get("added_tokens", [])}
+    added |= {token["content"]: int(i) for i, token in options.get("added_tokens_decoder", {}).items()}
+    added |= _optional(folder / _ADDED)
+    added = {token: i for token, i in added.items() if token not in _FIRST_PIECES}
+    files = options, _optional(folder / _SPECIAL)
+    tokens = chain.from_iterable(values.get(key) or () for values in files for key in _LISTS)
+    names = [token["content"] if isinstance(token, dict) else token for token in tokens]
+    if not added and not names and (folder / _VOCABULARY).exists():
+        names = [f"__{code}__" for code in _M2M_CODES.split()]
+    new = (token for token in dict.fromkeys(names) if token not in added and token not in ids)
+    return added | {token: i for i, token in enumerate(new, start=len(ids) + len(added.keys() - ids.keys()))}
+
+
+def _placement(folder: Path, options: Mapping[str, Any]) -> Placement:
+    if options.get("legacy_behaviour"):
+        return "behind_source"
+    is_small = (
+        "small100" in str(options.get("tokenizer_class")).lower() or (folder / "tokenization_small100.py").exists()
+    )
+    return "target_on_source" if is_small else "both_sides"
+
+
+def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
+    """Writes the folder `output`, which transformers loads as an M2M100ForConditionalGeneration.
+
+    Its tokenizer is M2M100Tokenizer for the languages of M2M-100, otherwise NllbTokenizer.
+    """
+    config, codec = checkpoint.model_config, checkpoint.codec
+    check_supported(config, origin, "M2M-100", ["norm", "sinusoids", "bos_is_eos"])
+    if (config.norm, config.sinusoids, config.bos_is_eos, config.output_bias) != ("pre", "fairseq", True, False):
+        raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
+    pieces = codec.target.vocabulary
+    first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
+    order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]
+    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
+    embedding_VD = weights["target_embedding.weight"]
+    tensors = to_fairseq(config, weights, "model.")
+    tensors[_SHARED] = Computed(
+        embedding_VD.dtype,
+        (len(order), config.d_model),
+        torch.tensor(order).split(ROWS),
+        lambda ids: embedding_VD.index_select(0, ids).index_select(1, columns_D),
+    )
+    in_order = [*_FIRST_PIECES, *(pieces[i] for i in order[len(_FIRST_PIECES) :])]
+    ids = {piece: i for i, piece in enumerate(in_order) if not _UNUSED.fullmatch(piece)}
+    sizes = {name: getattr(config, name) for name in _SIZES}
+    sizes |= {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    files = {
+        "config.json": {
+            "model_type": "m2m_100",
+            "architectures": ["M2M100ForConditionalGeneration"],
+            **sizes,
+            "activation_function": config.activation,
+            "scale_embedding": True,
+            "tie_word_embeddings": True,
+            "vocab_size": len(order),
+            "max_position_embeddings": 1024,
+            **special,
+            "dtype": str(embedding_VD.dtype).removeprefix("torch."),
+            "nmt": {"text": codec.config.to_dict()},
+        },
+        "generation_config.json": {**special, "bad_words_ids": [[1], [3]], "num_beams": 4, "max_length": 512},
+    }
+    text = _tokenizer_files(codec, ids)
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+        for name, values in files.items():
+            (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        for name, content in text.items():
+            (folder / name).write_bytes(content)
+        with replaced_file(folder / "model.safetensors", "free some space") as file:
+            write_tensors(file, {"format": "pt"}, contents_of(tensors))
+        size = (folder / "model.safetensors").stat().st_size
+        card = model_card(checkpoint, origin, _use(codec.config), facts, size, _AGAIN)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, bytes]:
+    """Returns the content of the files of a tokenizer with these ids of pieces and languages."""
+    tokens = codec.config.language_pieces
+    special = {token: ids[token] for token in (*_FIRST_PIECES, *tokens, "<mask>") if token in ids}
+    is_m2m = list(codec.config.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
+    options = {
+        "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",
+        "additional_special_tokens": list(tokens),
+        "legacy_behaviour": codec.config.placement == "behind_source",
+        "src_lang": codec.config.languages[0],
+    }
+    if is_m2m:
+        vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
+        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
+    else:
+        files = {_FAST: nllb_tokenizer_json(dict(ids), special, codec.target.model).encode()}
+    return files | {_TOKENIZER: json.dumps(options).encode()}
+
+
+def _use(text: TextConfig) -> str:
+    """Returns how to translate with an exported model, for its card."""
+    source, target = text.languages[-2:] if len(text.languages) > 1 else text.languages * 2
+    given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
+    lines = [
+        "from transformers import AutoTokenizer, M2M100ForConditionalGeneration",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained(".", src_lang="{source}")',
+        'model = M2M100ForConditionalGeneration.from_pretrained(".")',
+        f'language = tokenizer.convert_tokens_to_ids("{text.language_pieces[text.languages.index(target)]}")',
+        f'batch = tokenizer(["…"], return_tensors="pt", padding=True)  # sentences in {source}',
+        *(["batch.input_ids[:, 0] = language"] if not given else []),
+        f"print(tokenizer.batch_decode(model.generate(**batch{given}), skip_special_tokens=True))",
+    ]
+    return "\n".join(["```python", *lines, "```"])

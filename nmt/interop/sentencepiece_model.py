@@ -1,0 +1,157 @@
+"""Makes sentencepiece models: of the tokenizer.json of a BPE model, and of a larger model."""
+
+import base64
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from nmt.errors import NmtError, importing
+
+FILE = "sentencepiece.bpe.model"
+EXTRA = "'attention-nmt[huggingface]'"
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
+_BPE = 2  # the type of a model
+# The first pieces of a model that is made.
+_META = {"<unk>": _UNKNOWN, "<s>": _CONTROL, "</s>": _CONTROL}
+
+
+def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
+    """Returns the sentencepiece model that segments as the BPE model of a tokenizer.json.
+
+    sentencepiece merges the adjacent pieces whose union has the best score, so the score of a piece is the rank of the
+    merges that make it.
+    """
+    model = tokenizer["model"]
+    vocabulary: dict[str, int] = model["vocab"]
+    merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    merged = [union for union, _ in groupby(left + right for left, right in merges)]
+    special = {token["content"] for token in tokenizer["added_tokens"]} | _META.keys()
+    in_order = dict.fromkeys([*merged, *sorted(vocabulary, key=lambda piece: vocabulary[piece])])
+    pieces = [piece for piece in in_order if piece not in special]
+    possible = sum(
+        piece[:i] in vocabulary and piece[i:] in vocabulary for piece in pieces for i in range(1, len(piece))
+    )
+    if model.get("type") != "BPE" or len(set(merged)) < len(merged) or possible != len(set(merges)):
+        raise NmtError(f"{origin} does not merge pieces as sentencepiece does; add the {FILE} of the model")
+    steps = tokenizer["normalizer"] or {}
+    steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
+    rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]
+    proto = _protobuf().ModelProto()
+    proto.trainer_spec.model_type = _BPE
+    proto.normalizer_spec.precompiled_charsmap = b"".join(rules)
+    for piece, kind in _META.items():
+        proto.pieces.add(piece=piece, score=0, type=kind)
+    for rank, piece in enumerate(pieces):
+        proto.pieces.add(piece=piece, score=-rank, type=_NORMAL)
+    return bytes(proto.SerializeToString())
+
+
+def needed_pieces(model: bytes, lines: Iterable[str]) -> set[str]:
+    """Returns the pieces by which lines are segmented as now: theirs, those they are merged of, and all characters."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    scores = _scores(processor)
+    needed = {piece for piece in scores if len(piece) == 1}
+    of_lines = {piece for line in lines for piece in processor.encode(line, out_type=str)}
+    for piece in of_lines & scores.keys():
+        _merge(list(piece), scores, needed)
+    return needed
+
+
+def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str]) -> dict[str, list[str]]:
+    """Returns new pieces, in the order of their merges, and the pieces of the model that each of them replaces.
+
+    This continues byte-pair encoding (Sennrich et al. 2016) on the words of lines as the model segments them: the union
+    of adjacent pieces that is most frequent becomes a piece, `count` times. All new merges come after the old ones.
+
+    Args:
+        unchanged: lines whose segmentation stays.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    scores = _scores(processor)
+    replaced = {piece: [piece] for piece in scores}
+
+    def words_of(lines: Iterable[str]) -> Counter[tuple[str, ...]]:
+        words: Counter[tuple[str, ...]] = Counter()
+        for line in lines:
+            pieces = processor.encode(line, out_type=str)
+            starts = [i for i, piece in enumerate(pieces) if piece.startswith("▁") or not i]
+            words.update(tuple(pieces[start:end]) for start, end in pairwise([*starts, len(pieces)]))
+        return words
+
+    def unions(word: Sequence[str]) -> list[str]:
+        return [left + right for left, right in pairwise(word) if left in replaced and right in replaced]
+
+    forbidden = {union for word in words_of(unchanged) for union in unions(word)}
+    words = [(list(word), occurrences) for word, occurrences in words_of(lines).items()]
+    counts, users = Counter[str](), defaultdict[str, set[int]](set)
+    for i, (word, occurrences) in enumerate(words):
+        for union in unions(word):
+            counts[union] += occurrences
+            users[union].add(i)
+    heap = [(-n, union) for union, n in counts.items() if n > 1 and union not in forbidden]
+    heapify(heap)
+    new: dict[str, list[str]] = {}
+    while heap and len(new) < count:
+        negative, union = heappop(heap)
+        if -negative != counts[union] or union in scores:
+            continue
+        scores[union] = min(scores.values()) - 1 if not new else scores[next(reversed(new))] - 1
+        for i in users[union]:
+            word, occurrences = words[i]
+            if union not in (before := unions(word)):
+                continue
+            for left, right in pairwise(word):
+                if left + right == union and union not in new:
+                    new[union] = replaced[union] = replaced[left] + replaced[right]
+            _merge(word, scores, set())
+            change = Counter(unions(word))
+            change.subtract(before)
+            for other, difference in change.items():
+                counts[other] += difference * occurrences
+                users[other].add(i)
+                if difference and counts[other] > 1 and other not in forbidden:
+                    heappush(heap, (-counts[other], other))
+    return new
+
+
+def _scores(processor: Any) -> dict[str, float]:
+    ids = (i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i))
+    return {processor.id_to_piece(i): processor.get_score(i) for i in ids}
+
+
+def _merge(parts: list[str], scores: Mapping[str, float], merged: set[str]) -> None:
+    """Merges adjacent pieces in place, the best union first, as sentencepiece does; adds each union to `merged`."""
+    while unions := [
+        (scores[pair[0] + pair[1]], -i) for i, pair in enumerate(pairwise(parts)) if "".join(pair) in scores
+    ]:
+        i = -max(unions)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        merged.add(parts[i])
+
+
+def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = ()) -> bytes:
+    """Returns a sentencepiece model with some of the pieces of a model, and more, which are merged after all others.
+
+    Args:
+        kept: the pieces to keep, besides the special ones; None for all.
+    """
+    proto = _protobuf().ModelProto.FromString(model)
+    pieces = [each for each in proto.pieces if kept is None or each.type != _NORMAL or each.piece in kept]
+    last = min(piece.score for piece in pieces)
+    del proto.pieces[:]
+    proto.pieces.extend(pieces)
+    for rank, piece in enumerate(more, start=1):
+        proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
+    proto.trainer_spec.vocab_size = len(proto.pieces)
+    return bytes(proto.SerializeToString())
+
+
+def _protobuf() -> Any:
+    with importing("protobuf", "a change of a sentencepiece model", EXTRA):
+        from sentencepiece import sentencepiece_model_pb2
+    return sentencepiece_model_pb2

@@ -1,0 +1,550 @@
+"""Models of many languages come in and go out: transformers computes the same ids, logits and translations."""
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers  # loads its models only when a test uses one
+from commands import failed, needs_linux, run, weights
+from marian import mixed_lines, write_model
+from multilingual import bpe_model, bpe_pieces, write_m2m, write_nllb
+from safetensors.torch import load_file, save_file
+
+import nmt
+from nmt.checkpoint import build_model
+from nmt.interop.sentencepiece_model import changed, needed_pieces
+from nmt.text.codec import Direction, TextCodec
+from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
+
+pytestmark = pytest.mark.xdist_group("transformers")  # so that one process of the suite imports its models
+KINDS: dict[str, Callable[..., Any]] = {
+    "nllb": write_nllb, "m2m": write_m2m, "small": lambda folder: write_m2m(folder, small=True),
+}  # fmt: skip
+DIRECTIONS = {"nllb": Direction("eng_Latn", "fra_Latn"), "m2m": Direction("en", "fr"), "small": Direction("en", "fr")}
+LINES = [
+    *mixed_lines(200, seed=3), "", " ", "\u3000 a\tb \u200b c\u0007d", "</s> eng_Latn __en__<unk><pad><mask> <s>",
+    "ภาษาไทย abc", "ქართული", "a\ufeffb  c", "𝕏 e\u0301 ﬁ ½",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model in a folder, and its checkpoint next to it."""
+
+    folder: Path
+    kind: str
+    theirs: Any
+
+    @property
+    def path(self) -> Path:
+        return self.folder.with_suffix(".safetensors")
+
+    @cached_property
+    def codec(self) -> TextCodec:
+        return nmt.load_checkpoint(self.path).codec.towards(DIRECTIONS[self.kind])
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        tokenizer = tokenizer_of(self.folder, self.kind)
+        tokenizer.src_lang = DIRECTIONS[self.kind].source
+        return tokenizer
+
+    @property
+    def target_token(self) -> int:
+        piece = "__fr__" if self.kind != "nllb" else "fra_Latn"
+        return int(self.tokenizer.convert_tokens_to_ids(piece))
+
+    def source_ids(self, line: str) -> list[int]:
+        """Returns the ids of a line, by the tokenizer of transformers. That of SMaLL-100 puts another token first."""
+        ids = list(self.tokenizer(line).input_ids)
+        return [self.target_token, *ids[1:]] if self.kind == "small" else ids
+
+    def source(self, line: str) -> list[int]:
+        """Returns our ids of a line."""
+        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.around
+        return with_eos([*before, *ids, *behind]).tolist()
+
+
+def tokenizer_of(folder: Path, kind: str) -> Any:
+    """Returns the tokenizer in a folder. transformers does not have the class of SMaLL-100, a copy of M2M-100's."""
+    name = "AutoTokenizer" if kind == "nllb" else "M2M100Tokenizer"
+    return getattr(transformers, name).from_pretrained(folder)
+
+
+def stripped(line: str) -> str:
+    """Returns a line without spaces at its end, which NllbTokenizer of transformers 5 keeps."""
+    return line.rstrip(" \u00a0\u3000▁")
+
+
+def their_ids(ours: list[int]) -> list[int]:
+    """Returns the ids in Hugging Face for ours, which begin with PAD, UNK, BOS, EOS, and a renamed <s>."""
+    return [{PAD: 1, UNK: 3, BOS: 2, EOS: 2, 4: 0}.get(i, i - 1) for i in ours]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Imported]:
+    """Returns a function that returns the model of a kind, which no test may change."""
+
+    @cache
+    def make(kind: str) -> Imported:
+        folder = tmp_path_factory.mktemp("imported") / kind
+        model = Imported(folder, kind, KINDS[kind](folder))
+        run("import", "huggingface", folder, "--output", model.path)
+        return model
+
+    return make
+
+
+def import_(folder: Path, *options: str | Path) -> Path:
+    """Imports a folder, and returns the checkpoint."""
+    path = folder.with_name(f"{folder.name}.safetensors")
+    run("import", "huggingface", folder, "--output", path, *options)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_has_the_ids_of_their_tokenizer(imported: Callable[[str], Imported], kind: str) -> None:
+    model = imported(kind)
+    lines = [line for line in LINES if "</s>" not in line]  # they turn names in a text into special tokens
+    lines = list(map(stripped, lines)) if kind == "nllb" else lines
+    assert [their_ids(model.source(line)) for line in lines] == [model.source_ids(line) for line in lines]
+    assert any(UNK in model.source(line) for line in lines)
+    encoded = model.codec.encode_source(lines)
+    assert model.codec.decode_target(encoded) == [
+        model.tokenizer.decode(their_ids(ids), skip_special_tokens=True).strip() for ids in encoded
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_special_pieces_in_a_text_stay_text(imported: Callable[[str], Imported], kind: str) -> None:
+    codec = imported(kind).codec
+    special = {PAD, BOS, EOS, *codec.target.ids([*codec.config.language_pieces, "<mask>", "<<s>>"])} - {UNK}
+    for line in LINES:
+        assert not special & {*codec.encode_source([line])[0]}, line
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_transformers(imported: Callable[[str], Imported], kind: str) -> None:
+    model = imported(kind)
+    ours = build_model(nmt.load_checkpoint(model.path), "")
+    size, draw = len(model.codec.target), torch.Generator().manual_seed(0)
+    real = [i for i in range(size) if i != BOS]
+    for line in LINES[:20]:
+        source = model.source(line)
+        target = with_bos([*model.codec.given, *torch.randint(4, size, (7,), generator=draw).tolist()]).tolist()
+        logits = ours(torch.tensor([source]), torch.tensor([target]))[0]
+        ids = torch.tensor([their_ids(source)]), torch.tensor([their_ids(target)])
+        theirs = model.theirs(ids[0], decoder_input_ids=ids[1]).logits[0]
+        assert (logits[:, real] - theirs[:, their_ids(real)]).abs().max() <= 1e-5 * theirs.abs().max()
+        assert logits[:, BOS].max() < logits.max() - 50  # EOS has this token's probability
+
+
+@pytest.mark.parametrize("engine", ["pytorch", "ctranslate2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_translations_are_those_of_transformers(
+    imported: Callable[[str], Imported], kind: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model, (source, target) = imported(kind), DIRECTIONS[kind]
+    lines = [line for line in map(stripped, mixed_lines(60, seed=8)) if 3 < len(line) < 40]
+    lines = [line for line in lines if not re.search("[😀-🙏]|&|▁", line)][:16]  # nmt would keep such words
+    options = ["--device=cpu", "--beam=1", "--max-length-offset=20", "--output-format=jsonl", f"--engine={engine}"]
+    options += ["--precision=fp32"] if engine == "pytorch" else []
+    stdin = "".join(f"{line}\n" for line in lines).encode()
+    done = run("generate", model.path, "--source-lang", source, "--target-lang", target, *options, stdin=stdin)
+    outputs = []
+    for line, translated in zip(lines, done.stdout.splitlines(), strict=True):
+        (hypothesis,) = json.loads(translated)["hypotheses"]
+        forced = {} if kind == "small" else {"forced_bos_token_id": model.target_token}
+        options_ = {"num_beams": 1, "max_new_tokens": 60, "begin_suppress_tokens": [2], **forced}
+        ids = model.theirs.generate(torch.tensor([model.source_ids(line)]), **options_)[0, 1 + bool(forced) :]
+        ours = their_ids(model.codec.target.ids(hypothesis["pieces"]))
+        assert ours == ids[: len(ours)].tolist(), line
+        if len(ours) < len(ids) and ids[len(ours)] == 2:  # it ends; the language's token does not count
+            assert len(hypothesis["log_probs"]) == len(ours) + 1
+            assert hypothesis["text"] == model.tokenizer.decode(ids, skip_special_tokens=True).strip()
+        outputs.append(hypothesis["text"])
+    assert len(set(outputs)) > 5
+
+
+def shards(folder: Path) -> None:
+    """Replaces the weights by two files and an index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
+    for file in set(weight_map.values()):
+        save_file({name: tensors[name] for name in tensors if weight_map[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def torch_file(folder: Path) -> None:
+    """Replaces the weights by a torch file like those of the first models, with copies and position encodings."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shared = tensors["model.shared.weight"]
+    names = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"
+    tensors |= dict.fromkeys(names, shared)
+    positions = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding(64, 32, 1)
+    tensors |= {f"model.{stack}.embed_positions.weights": positions.weights for stack in ("encoder", "decoder")}
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(("kind", "dtype", "change"), [
+    ("nllb", torch.float32, None), ("nllb", torch.bfloat16, shards), ("m2m", torch.float16, torch_file),
+    ("small", torch.float32, shards),
+])  # fmt: skip
+def test_a_model_goes_out_as_it_came_in(
+    kind: str, dtype: torch.dtype, change: Callable[[Path], None] | None, tmp_path: Path
+) -> None:
+    write = write_nllb if kind == "nllb" else write_m2m
+    write(tmp_path / "first", dtype=dtype, **({"small": True} if kind == "small" else {}))
+    expected = load_file(tmp_path / "first" / "model.safetensors")
+    if change:
+        change(tmp_path / "first")
+    first = import_(tmp_path / "first")
+    assert {weight.dtype for weight in weights(first).values()} == {dtype}
+    run("export", first, "--format=huggingface", "--output", tmp_path / "second")
+    tensors = load_file(tmp_path / "second" / "model.safetensors")
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+    assert tensors["model.shared.weight"].dtype == dtype
+    second = import_(tmp_path / "second")
+    assert nmt.load_checkpoint(first).codec.to_dict() | {"source_model": None} == nmt.load_checkpoint(
+        second
+    ).codec.to_dict() | {"source_model": None}
+    tokenizers = [tokenizer_of(tmp_path / name, kind) for name in ("first", "second")]
+    for tokenizer in tokenizers:
+        tokenizer.src_lang = DIRECTIONS[kind].source
+    assert tokenizers[0](LINES[:200]).input_ids == tokenizers[1](LINES[:200]).input_ids
+    codes = list(nmt.load_checkpoint(second).codec.config.language_pieces)
+    assert tokenizers[0].convert_tokens_to_ids(codes) == tokenizers[1].convert_tokens_to_ids(codes)
+    if kind != "small" and dtype == torch.float32:
+        theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "second")
+        assert torch.equal(theirs.model.shared.weight, expected["model.shared.weight"])
+
+
+def test_a_changed_row_of_bos_changes_nothing(imported: Callable[[str], Imported]) -> None:
+    """Targets begin with EOS, so that a tuned model stays one that transformers can have."""
+    checkpoint = nmt.load_checkpoint(imported("m2m").path)
+    ids = torch.tensor([[9, 8, EOS]]), torch.tensor([[BOS, 7, 9]])
+    expected = build_model(checkpoint, "")(*ids)
+    embedding_VD = checkpoint.weights["target_embedding.weight"].clone()
+    embedding_VD[BOS] = 7
+    checkpoint.weights["target_embedding.weight"] = embedding_VD
+    logits = build_model(checkpoint, "")(*ids)
+    assert torch.equal(logits[..., EOS:], expected[..., EOS:])
+
+
+@torch.no_grad()
+def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    model = imported("nllb")
+    text = [line for line in mixed_lines(40, seed=11) if line.strip()]
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in text))
+    path = tmp_path / "trimmed.safetensors"
+    options = ["--languages", "en,fra_Latn", "--pieces-of", tmp_path / "text"]
+    run("import", "huggingface", model.folder, "--output", path, *options)
+    small = nmt.load_checkpoint(path)
+    codec, full = small.codec.towards(DIRECTIONS["nllb"]), model.codec
+    assert small.codec.config.languages == ("eng_Latn", "fra_Latn")
+    pieces = set(codec.target.vocabulary)
+    assert len(pieces) < len(full.target.vocabulary) - 100
+    assert {piece for piece in bpe_pieces() if len(piece) == 1} <= pieces
+    in_pieces = [[each.source.pieces(ids) for ids in each.encode_source(text)] for each in (codec, full)]
+    assert in_pieces[0] == in_pieces[1]
+    kept = torch.tensor([i for i, piece in enumerate(codec.target.vocabulary) if i != BOS])
+    of_full = torch.tensor(full.target.ids(codec.target.pieces(kept)))
+    models = build_model(small, ""), build_model(nmt.load_checkpoint(model.path), "")
+    for line, other in pairwise(text[:6]):
+        logits = []
+        for each, network in zip((codec, full), models, strict=True):
+            (source,), (target,) = each.encode_source([line]), each.encode_target([other])
+            ids = with_eos([*each.around[0], *source]), with_bos([*each.given, *target])
+            logits.append(network(*(torch.from_numpy(side)[None] for side in ids))[0])
+        assert torch.allclose(logits[0][:, kept], logits[1][:, of_full], rtol=0, atol=1e-5)
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang="eng_Latn")
+    again = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert again.codec.target.vocabulary == codec.target.vocabulary
+    for line in map(stripped, text):
+        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
+        assert their_ids(ids) == tokenizer(line).input_ids
+
+
+def test_a_trimmed_model_of_m2m_leaves_with_the_tokenizer_of_nllb(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    path = tmp_path / "trimmed.safetensors"
+    run("import", "huggingface", imported("m2m").folder, "--output", path, "--languages=en,fr")
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang="__en__")
+    codec = nmt.load_checkpoint(path).codec.towards(Direction("en", "fr"))
+    for line in map(stripped, LINES[:50]):
+        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
+        assert their_ids(ids) == tokenizer(line).input_ids
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(codec.target) - 1
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_an_adapter_is_merged(imported: Callable[[str], Imported], rslora: bool, tmp_path: Path) -> None:
+    model = imported("nllb")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    options = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_rslora": rslora}
+    (adapter / "adapter_config.json").write_text(json.dumps(options))
+    name, (down, up) = "model.decoder.layers.0.encoder_attn.out_proj", (torch.randn(4, 32), torch.randn(32, 4))
+    tensors = {f"base_model.model.{name}.lora_{which}.weight": value for which, value in (("A", down), ("B", up))}
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    assert "has an adapter; give the folder of its model with --base" in failed(
+        "import", "huggingface", adapter, "--output", tmp_path / "x.safetensors"
+    )
+    path = import_(adapter, "--base", model.folder)
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    before, after = (load_file(folder / "model.safetensors") for folder in (model.folder, tmp_path / "out"))
+    scale = 8 / 4**0.5 if rslora else 8 / 4
+    assert torch.allclose(after[f"{name}.weight"], before[f"{name}.weight"] + scale * up @ down, atol=1e-5)
+    assert [n for n in before if not torch.equal(before[n], after[n])] == [f"{name}.weight"]
+    save_file({f"{n}.x": value for n, value in tensors.items()}, adapter / "adapter_model.safetensors")
+    command = ["import", "huggingface", adapter, "--base", model.folder, "--output", tmp_path / "x.safetensors"]
+    assert "which does not fit the model of --base" in failed(*command)
+
+
+@pytest.mark.parametrize(("settings", "options", "source"), [
+    ({"legacy_behaviour": True}, [], ["▁a", "</s>", "eng_Latn"]),
+    ({}, ["--language-tokens=behind_source"], ["▁a", "</s>", "eng_Latn"]),
+    ({"legacy_behaviour": True}, ["--language-tokens=target_on_source"], ["fra_Latn", "▁a", "</s>"]),
+])  # fmt: skip
+def test_the_place_of_language_tokens_is_in_the_folder_or_given(
+    imported: Callable[[str], Imported], settings: dict[str, Any], options: list[str], source: list[str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(imported("nllb").folder, tmp_path / "model"))
+    change("tokenizer_config.json", **settings)(folder)
+    path = import_(folder, *options)
+    codec = nmt.load_checkpoint(path).codec.towards(DIRECTIONS["nllb"])
+    (ids,), (before, behind) = codec.encode_source(["a"]), codec.around
+    assert codec.source.pieces(with_eos([*before, *ids, *behind]).tolist()) == source
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    assert nmt.load_checkpoint(import_(tmp_path / "out")).codec.config.placement == codec.config.placement
+
+
+@pytest.mark.parametrize("format", ["onnx", "web", "argos"])
+def test_formats_without_languages_are_refused(
+    imported: Callable[[str], Imported], format: str, tmp_path: Path
+) -> None:
+    output = tmp_path / ("model.argosmodel" if format == "argos" else "out")
+    said = failed("export", imported("nllb").path, f"--format={format}", "--output", output)
+    assert "bos-is-eos" in said or "tokens of several languages" in said
+    assert not output.exists()
+
+
+# Folders that are damaged, or have something that nmt does not
+
+
+def change(name: str, **values: Any) -> Callable[[Path], None]:
+    """Returns a function that changes fields of a JSON file; None removes a field."""
+
+    def apply(folder: Path) -> None:
+        content = json.loads((folder / name).read_text()) | values
+        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+    return apply
+
+
+def index(*files: str) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        weight_map = {str(i): file for i, file in enumerate(files)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+    return apply
+
+
+def tensor(name: str, value: torch.Tensor) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        save_file(load_file(path) | {name: value}, path)
+
+    return apply
+
+
+def tokenizer(apply: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Returns a function that replaces the sentencepiece model and vocab.json by a changed tokenizer.json."""
+
+    def replace(folder: Path) -> None:
+        for name in ("sentencepiece.bpe.model", "vocab.json"):
+            (folder / name).unlink()
+        merges = [["a", "b"], ["▁", "a"]]
+        vocabulary = {piece: i for i, piece in enumerate([*bpe_pieces()[:4], "ab", "▁a", "a", "b", "▁"])}
+        model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+        content = {"model": model, "added_tokens": [{"id": 9, "content": "eng_Latn"}], "normalizer": None}
+        apply(content)
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    return replace
+
+
+def remove(folder: Path) -> None:
+    (folder / "sentencepiece.bpe.model").unlink()
+
+
+config = "config.json"
+CASES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "index leaves the folder": (index("a.safetensors", "../b.safetensors"), "'../b.safetensors', which is not in its"),
+    "index names a folder": (index(".."), "'..', which is missing"),
+    "index without a shard": (index("model-1.safetensors"), "'model-1.safetensors', which is missing; download"),
+    "index of numbers": (
+        lambda f: (index()(f), change("model.safetensors.index.json", weight_map=[1])(f)), "no weight_map from",
+    ),
+    "hole in the vocabulary": (change("vocab.json", **{"▁": None}), "vocab.json does not give the ids from 0 to"),
+    "id twice": (change("vocab.json", another=5), "vocab.json does not give the ids from 0 to"),
+    "id is text": (change("vocab.json", another="5"), "does not have the files of a tokenizer as transformers writes"),
+    "untied": (change(config, tie_word_embeddings=False), "has tie_word_embeddings False, which nmt does not have"),
+    "other softmax": (tensor("lm_head.weight", torch.zeros(1309, 32)), "lm_head.weight in"),
+    "experts": (change(config, model_type="nllb-moe"), "'nllb-moe', a mixture of experts, which nmt does not have"),
+    "8 bits": (change(config, quantization_config={"load_in_8bit": True}), "has a quantization_config; choose"),
+    "not scaled": (change(config, scale_embedding=False), "has scale_embedding False"),
+    "fewer rows": (
+        lambda f: (tensor("model.shared.weight", torch.zeros(1300, 32))(f), change(config, vocab_size=1300)(f)),
+        "has the id 1300 for the piece '__zu__', but the model has 1,300 ids",
+    ),
+    "rows and config differ": (change(config, vocab_size=1300), "with the shape (1309, 32), but config.json says"),
+    "no text": (remove, "has neither sentencepiece.bpe.model nor tokenizer.json"),
+    "tokens of another form": (change("tokenizer_config.json", added_tokens_decoder=[1]), "as transformers writes"),
+    "other merges": (tokenizer(lambda t: t["model"]["merges"].pop()), "does not merge pieces as sentencepiece does"),
+    "merges twice": (tokenizer(lambda t: t["model"]["merges"].append(["a", "b"])), "does not merge pieces as"),
+    "unigram": (tokenizer(lambda t: t["model"].update(type="Unigram")), "does not merge pieces as sentencepiece"),
+    "no languages": (tokenizer(lambda t: t.update(added_tokens=[])), "lists no languages; add the special_tokens"),
+    "other sinusoids": (tensor("model.encoder.embed_positions.weights", torch.zeros(66, 32)), "are not the sinusoids"),
+    "unknown tensor": (tensor("model.encoder.layernorm_embedding.weight", torch.zeros(32)), "which nmt does not know"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_and_unsuitable_folders_are_refused(
+    imported: Callable[[str], Imported], case: str, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(imported("m2m").folder, tmp_path / "model"))
+    apply, message = CASES[case]
+    apply(folder)
+    said = failed("import", "huggingface", folder, "--output", tmp_path / "model.safetensors")
+    assert message in said
+    assert len(said) < 600
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_flags_of_the_other_kind_of_model_are_refused(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
+    assert "is a model of many languages; leave out --source-lang" in failed(*command, "--source-lang=en")
+    assert "has no language 'xx', but ace_Arab, deu_Latn" in failed(*command, "--languages=en,xx")
+    marian = tmp_path / "marian"
+    write_model(marian, encoder_layers=1, decoder_layers=1, d_model=8)
+    command[2] = marian
+    assert "is a model of MarianMT, which stays as it is" in failed(*command, "--languages=en")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["nllb", "m2m"])
+def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], kind: str, tmp_path: Path) -> None:
+    model = imported(kind)
+    words = ["қазақша", "тілінде", "сөйлейді", "қаладағы"]
+    new, old = [f"{a} {b}" for a in words for b in words], [line for line in mixed_lines(60, seed=4) if line.strip()]
+    for name, lines in (("new", new), ("old", old)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    code, related = ("tyv_Cyrl", "zho_Hans") if kind == "nllb" else ("tyv", "kk")
+    options: list[Any] = ["--add-language", f"{code}={related}", "--add-pieces", tmp_path / "new", "--pieces=12"]
+    path = tmp_path / "more.safetensors"
+    run("import", "huggingface", model.folder, "--output", path, *options, "--unchanged", tmp_path / "old")
+    before, after = nmt.load_checkpoint(model.path), nmt.load_checkpoint(path)
+    pieces = after.codec.target.vocabulary[len(before.codec.target) :]
+    assert len(pieces) == 13
+    assert after.codec.config.languages == (*before.codec.config.languages, code)
+    assert after.codec.encode_source(old) == before.codec.encode_source(old)
+    lengths = [sum(map(len, each.codec.encode_source(new))) for each in (before, after)]
+    assert lengths[1] < lengths[0] - 40
+    assert set(pieces[1:]) <= needed_pieces(after.codec.source.model, new)  # each is reached
+    rows, more = (each.weights["target_embedding.weight"] for each in (before, after))
+    assert torch.equal(more[: len(rows)], rows)
+    token = dict(zip(after.codec.config.languages, after.codec.config.language_pieces, strict=True))
+    (related_id,) = after.codec.target.ids([token[related]])
+    assert torch.equal(more[len(rows)], rows[related_id])
+    for row, piece in zip(more[len(rows) + 1 :], pieces[1:], strict=True):
+        (ids,) = before.codec.encode_source([piece.replace("▁", " ")])
+        if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
+            assert torch.allclose(row, rows[ids].mean(0), atol=1e-6)
+
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
+    codec = after.codec.towards(Direction(code, related))
+    for line in map(stripped, [*new, *LINES[:50]]):
+        assert their_ids([*codec.around[0], *codec.encode_source([line])[0], EOS]) == tokenizer(line).input_ids
+    again = nmt.load_checkpoint(import_(tmp_path / "out"))
+    assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
+    theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
+    assert theirs.config.vocab_size == len(more) - 1
+
+
+def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    done = run("export", imported("small").path, "--output", tmp_path / "out")
+    assert "put __af__ and the like where config.json says (target_on_source)" in done.stderr
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["text"]["placement"] == "target_on_source"
+
+
+def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
+    assert "does not name a new language; give one such as" in failed(*command, "--add-language=deu_Latn=eng_Latn")
+    assert "the model has no language ''" in failed(*command, "--add-language=tyv_Cyrl")
+    assert "also give --add-pieces" in failed(*command, f"--unchanged={__file__}")
+
+
+@needs_linux
+@pytest.mark.nightly
+def test_a_model_of_the_true_size_is_imported_in_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
+    """The size is that of NLLB-200 600M. The weights are zeros, which take no room on disk."""
+    folder, rows = tmp_path / "model", 256_206
+    folder.mkdir()
+    with torch.device("meta"):
+        config = transformers.M2M100Config(vocab_size=rows)  # all other sizes are the default
+        shapes = dict(transformers.M2M100ForConditionalGeneration(config).named_parameters())
+    header: dict[str, Any] = {}
+    end = 0
+    for name, weight in shapes.items():
+        start, end = end, end + 4 * weight.numel()
+        header[name] = {"dtype": "F32", "shape": list(weight.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    config.save_pretrained(folder)
+    more = (f"{i:06x}" for i in range(rows - 5 - len(bpe_pieces())))
+    (folder / "sentencepiece.bpe.model").write_bytes(changed(bpe_model(), more=more))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["eng_Latn", "fra_Latn"]}))
+    path, most, begin = tmp_path / "model.safetensors", 0, time.monotonic()
+    command = [sys.executable, "-m", "nmt", "import", "huggingface", str(folder), "--output", str(path)]
+    with subprocess.Popen(command) as process:
+        while process.poll() is None:
+            if own := re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text()):
+                most = max(most, int(own[1]))
+            time.sleep(0.05)
+    assert process.returncode == 0
+    assert time.monotonic() - begin < 60
+    assert most < 1 << 20
+    read = f"from nmt.checkpoint_file import read_model; size = len(read_model({str(path)!r})[1].target)"
+    code = f"{read}; import sys; print(size, 'torch' in sys.modules)"
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{rows + 1} False\n"
+    assert time.monotonic() - begin < 2
