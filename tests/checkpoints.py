@@ -41,12 +41,18 @@ def small_codec(**changes: Any) -> TextCodec:
 
 
 @cache
-def multilingual_codec(placement: Placement, directions: tuple[str, ...] = ()) -> TextCodec:
-    """Returns a codec for English, German and French, whose tokens are <2en>, <2de> and <2fr>."""
-    languages = "en", "de", "fr"
+def multilingual_codec(
+    placement: Placement, directions: tuple[str, ...] = (), languages: tuple[str, ...] = ("en", "de", "fr")
+) -> TextCodec:
+    """Returns a codec for English, German and French, whose tokens are <2en>, <2de> and <2fr>, or other languages."""
     pieces = tuple(f"<2{lang}>" for lang in languages)
-    subword = Subword.train([WORDS] * 5, "bpe", 300, languages=pieces)
-    options = {"source_lang": "mul", "target_lang": "mul", "languages": languages, "language_pieces": pieces}
+    subword = Subword.train([WORDS] * 5, "bpe", 297 + len(pieces), languages=pieces)
+    options: dict[str, Any] = {
+        "source_lang": "mul",
+        "target_lang": "mul",
+        "languages": languages,
+        "language_pieces": pieces,
+    }
     return TextCodec(replace(TEXT_CONFIG, placement=placement, directions=directions, **options), subword, subword)
 
 

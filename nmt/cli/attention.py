@@ -24,6 +24,8 @@ def attention(
         int | None, Option(help="Number of the layer, from 1; by default the last.", rich_help_panel=_SHOWN)
     ] = None,
     head: Annotated[int, Option(help="Number of the head, from 1.", rich_help_panel=_SHOWN)] = 1,
+    source_lang: Annotated[str, Option(help="Language of the source, for a model of several.")] = "",
+    target_lang: Annotated[str, Option(help="Language of the translation, for a model of several.")] = "",
 ) -> None:
     """Draw the attention weights of a sentence pair, for all layers and heads, on an interactive page.
 
@@ -33,8 +35,10 @@ def attention(
         raise NmtError(f"--output {output} must end in .html for a page or in .svg for one head")
     from nmt.pages.attention import attention_of, head_as_svg, page_data
     from nmt.pages.page import page
+    from nmt.text.codec import Direction
 
-    attentions = attention_of(checkpoint, source, target)
+    direction = Direction(source_lang, target_lang) if source_lang or target_lang else None
+    attentions = attention_of(checkpoint, source, target, direction)
     if output.endswith(".svg"):
         content = head_as_svg(attentions[kind], kind, layer, head)
     else:

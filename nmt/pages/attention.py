@@ -12,10 +12,11 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.model.attention import recording
 from nmt.model.transformer import MultiHeadAttention
+from nmt.text.codec import Direction
 from nmt.text.subword import with_bos, with_eos
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
-from nmt.translate.units import WIDTH_MULTIPLE
+from nmt.translate.units import WIDTH_MULTIPLE, Unit
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -51,20 +52,23 @@ class Attention:
     weights_LHQS: Tensor
 
 
-def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind, Attention]:
+Attentions = dict[Kind, Attention]
+
+
+def attention_of(checkpoint: str, source: str, target: str | None, direction: Direction | None = None) -> Attentions:
     """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU."""
     engine = PyTorchEngine.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
-    return attention_in(engine, source, target)
+    return attention_in(engine, source, target, direction)
 
 
 @torch.no_grad()
-def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict[Kind, Attention]:
-    """Returns the attention weights of a loaded model on a sentence pair.
+def attention_in(engine: PyTorchEngine, source: str, target: str | None, direction: Direction | None) -> Attentions:
+    """Returns the attention weights of a loaded model on a sentence pair of a direction.
 
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
     """
-    codec, (model,) = engine.codec, engine.models
+    codec, (model,) = engine.codec.towards(direction), engine.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
@@ -73,11 +77,13 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None) -> dict
         longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
         offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
         search = SearchConfig(max_source_length=longest, max_length_offset=offset)
-        ((best, *_),) = Translator(engine).hypotheses([source], search)
+        ((best, *_),) = Translator(engine).hypotheses([Unit(source, direction=direction)], search)
         target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
+    before, behind = codec.around
+    source_ids, target_ids = [*before, *source_ids, *behind], [*codec.given, *target_ids]
     device, attentions = engine.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:
         model(*(torch.from_numpy(ids)[None].to(device) for ids in (with_eos(source_ids), with_bos(target_ids))))
@@ -100,9 +106,7 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
     return torch.cat([recorded[getattr(layer, name)] for layer in layers]).float().cpu()  # of one sentence
 
 
-def page_data(
-    attentions: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
-) -> dict[str, Any]:
+def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = None, head: int = 1) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
     layer, head = _chosen(attentions[kind], layer, head)
     kinds = {}

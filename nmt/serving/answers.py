@@ -33,7 +33,7 @@ FAILURES, DEEPL_FAILURES = (
     for model in (Failure, DeepLFailure)
 )
 # Flags in messages that stand for fields of a request.
-_FIELDS = ("source", "target", *(field.name.replace("_", "-") for field in SEARCH_FIELDS))
+_FIELDS = ("source", "target", "source-lang", "target-lang", *(field.name.replace("_", "-") for field in SEARCH_FIELDS))
 _FLAGS_OF_FIELDS = re.compile(f"--({'|'.join(_FIELDS)})(?![a-z-])")
 
 

@@ -1,7 +1,9 @@
 """The routes of the service."""
 
+import asyncio
 import re
 from base64 import b64encode
+from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated
 
@@ -23,6 +25,7 @@ from nmt.serving.deepl_glossaries import glossary_routes
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.libretranslate import libretranslate_routes
 from nmt.serving.service import Service
+from nmt.text.languages import WITHOUT_SPACES, base_language, english_name
 
 _FOLDER = STYLE.parent / "service"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -109,25 +112,30 @@ def _status_routes(service: Service) -> APIRouter:
     @router.get("/models")
     async def models() -> schema.ModelsAnswer:
         """Lists the models."""
-        served = service.models.values()
-        direct = [(model.pair, (model,)) for model in served]
-        pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
+        identified: list[str] = []
+        with suppress(NmtError):  # without the package, none can be
+            identified = await asyncio.to_thread(lambda: service.identified)
         return schema.ModelsAnswer(
             models=[
                 schema.ModelEntry(
                     name=model.name,
                     source_lang=model.codec.config.source_lang,
                     target_lang=model.codec.config.target_lang,
-                    target_spaces=model.codec.has_spaces("target"),
                     parameters=parameter_count(model.config, model.codec),
                     engine=service.engine.engine,
                 )
-                for model in served
+                for model in service.models.values()
             ],
-            pairs=[
-                schema.LanguagePair(source_lang=source, target_lang=target, models=[model.name for model in path])
-                for (source, target), path in [*direct, *pivots]
+            languages=[
+                schema.LanguageEntry(
+                    code=code,
+                    name=english_name(code),
+                    identified=code in identified,
+                    spaces=base_language(code) not in WITHOUT_SPACES,
+                )
+                for code in service.languages
             ],
+            directions=service.directions,
             attention=service.engine.engine == "pytorch",
             glossaries=list(service.glossaries),
             documents=list(FORMATS) if service.config.max_document_mib else [],

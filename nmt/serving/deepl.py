@@ -15,7 +15,7 @@ from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Service
-from nmt.text.languages import base_language, english_name
+from nmt.text.languages import english_name
 from nmt.text.markup_reading import NO_RULES, ElementRules
 
 _SENTENCES = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
@@ -101,10 +101,9 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         if kind not in ("source", "target"):
             raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
         if kind == "source":
-            codes = sorted({source for source, _ in service.paths})
-            return [{"language": code.upper(), "name": english_name(code)} for code in codes]
+            return [{"language": code.upper(), "name": english_name(code)} for code in sorted(service.sources)]
         names: dict[str, str] = {}
-        for code in sorted({target for _, target in service.paths}):
+        for code in sorted(service.targets):
             names |= _VARIANTS.get(code, {code.upper(): english_name(code)})
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
@@ -167,7 +166,7 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     model_type = {"model_type_used": body.model_type.removeprefix("prefer_")} if body.model_type else {}
     answers = []
     for text, translation in zip(body.text, await service.translated(request, rules), strict=True):
-        detected = translation.detected.language if translation.detected else base_language(options["source_lang"])
+        detected = translation.detected.language if translation.detected else service.language(options["source_lang"])
         answer = {"detected_source_language": detected.upper(), "text": translation.text(), **model_type}
         answers.append(answer | ({"billed_characters": len(text)} if body.show_billed_characters else {}))
     return {"translations": answers}
@@ -175,9 +174,9 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
 
 def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str, Any]) -> str | None:
     """Returns the name of the glossary of a request, if it has one; raises an error in the words of DeepL."""
-    for side, name in enumerate(("source_lang", "target_lang")):
+    for name, languages in (("source_lang", service.sources), ("target_lang", service.targets)):
         language = getattr(body, name)
-        if language and base_language(language) not in {pair[side] for pair in service.paths}:
+        if language and service.language(language) not in languages:
             raise NmtError(_SENTENCES["other"].format(name))
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")

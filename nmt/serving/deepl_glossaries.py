@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from nmt.serving.answers import DEEPL_FAILURES
 from nmt.serving.service import Service
-from nmt.text.languages import base_language
 
 _TSV = "text/tab-separated-values"
 _REFUSAL = "requests cannot change glossaries; start the server with --glossary NAME=FILE"
@@ -78,7 +77,7 @@ def glossary_routes(service: Service) -> APIRouter:
     async def entries(id: str, source_lang: str, target_lang: str) -> dict[str, Any]:
         """Lists the terms of a glossary and the first form of each translation."""
         name = multilingual(id)["name"]
-        pair = {"source_lang": base_language(source_lang), "target_lang": base_language(target_lang)}
+        pair = {"source_lang": service.language(source_lang), "target_lang": service.language(target_lang)}
         if pair not in pairs:
             raise HTTPException(404, f"the glossary {id!r:.60} has no dictionary for these languages")
         return {"dictionaries": [pair | {"entries": tsv(name), "entries_format": "tsv"}]}

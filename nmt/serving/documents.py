@@ -19,9 +19,8 @@ from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import RETRY, explained
 from nmt.serving.schema import search_config
-from nmt.serving.service import AUTO, ModelPath, Service, fitted
+from nmt.serving.service import ModelPath, Service, fitted
 from nmt.text.glossary import Glossary
-from nmt.text.languages import base_language
 from nmt.translate.units import Sentence, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
@@ -99,14 +98,14 @@ class DocumentStore:
         name = PurePath(name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
-        is_detected = source_lang == AUTO and model is None
+        is_detected = self._service.identifies(model, source_lang)
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
         terms = self._service.glossary(glossary)
         if len(self._tasks) >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
         document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
         self._documents[document_id] = document
-        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, target_lang, terms))
+        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, model, target_lang, terms))
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
 
@@ -151,7 +150,12 @@ class DocumentStore:
             del self._documents[oldest]
 
     async def _translate(
-        self, document: UploadedDocument, path: ModelPath | None, target_lang: str | None, glossary: Glossary | None
+        self,
+        document: UploadedDocument,
+        path: ModelPath | None,
+        model: str | None,
+        target_lang: str | None,
+        glossary: Glossary | None,
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
@@ -162,11 +166,12 @@ class DocumentStore:
 
         try:
             if path is None:
-                ((_, path),) = await self._service.likeliest([await self._in_thread(plain_text)], target_lang)
+                text = await self._in_thread(plain_text)
+                ((_, path),) = await self._service.likeliest([text], model, target_lang)
             if path:  # otherwise, the document is in the target language already
                 document.content = await self._translated(document, path, glossary)
             name = PurePath(document.name)
-            language = path[-1].codec.config.target_lang if path else base_language(target_lang or "")
+            language = path[-1].codec.config.target_lang if path else self._service.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
             document.state, document.content, document.error = "failed", b"", explained(error).detail

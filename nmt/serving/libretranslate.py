@@ -15,7 +15,7 @@ from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, TranslateBody
 from nmt.serving.service import AUTO, Service
-from nmt.text.languages import base_language, english_name
+from nmt.text.languages import english_name
 
 # The guard puts this prefix before paths of LibreTranslate that this server has, too.
 PREFIX = "/libretranslate"
@@ -81,7 +81,9 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
         """Lists the languages, and the target languages of each."""
-        targets = {code: {code, *(pair[1] for pair in service.paths if pair[0] == code)} for code in service.languages}
+        targets = {code: {code} for code in service.languages}
+        for source, target in service.paths:
+            targets[source].add(target)
         return [_named(code) | {"targets": sorted(targets[code])} for code in service.languages]
 
     @router.get("/frontend/settings")
@@ -164,7 +166,7 @@ async def _detect(service: Service, fields: Mapping[str, Any]) -> list[dict[str,
 
 def _check_languages(service: Service, source: str, target: str) -> None:
     """Raises an error in the words of LibreTranslate."""
-    source, target = base_language(source), base_language(target)
+    source, target = (code if code == AUTO else service.language(code) for code in (source, target))
     for language in (target,) if source == AUTO else (source, target):
         if language not in service.languages:
             raise NmtError(f"{language:.60} is not supported")

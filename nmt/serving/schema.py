@@ -6,6 +6,7 @@ An answer is made as a model of this module. Its fields with default values are 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -80,7 +81,9 @@ class TranslateBody(BaseModel):
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
     source_lang: str | None = Field(
-        None, description="With target_lang, chooses a model by language if no model is named. `auto` identifies it."
+        None,
+        description="With target_lang, chooses a model by language if no model is named, and the direction of a "
+        "model of several languages. `auto` identifies it.",
     )
     target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
@@ -121,26 +124,30 @@ class DocumentFields(_Body):
     glossary: str | None = Field(None, description="As for /translate.")
 
 
-class ScoreBody(_Body):
+class ModelBody(_Body):
+    """What chooses a model and its direction."""
+
+    model: ModelName = None
+    source_lang: str | None = Field(None, description="As for /translate, without `auto`.")
+    target_lang: str | None = Field(None, description="As for /translate.")
+
+
+class ScoreBody(ModelBody):
     """Translations to score."""
 
     pairs: list[TextPair]
-    model: ModelName = None
 
 
-class AlternativesBody(_Body):
+class AlternativesBody(ModelBody):
     """A source sentence and the beginning of its translation."""
 
     source: str
     prefix: str = Field("", description="The beginning of the translation.")
     count: int = Field(8, ge=1, le=32, description="Number of alternatives.")
-    model: ModelName = None
 
 
-class AttentionBody(TextPair):
+class AttentionBody(ModelBody, TextPair):
     """A source sentence and a translation."""
-
-    model: ModelName = None
 
 
 class HypothesisEntry(BaseModel):
@@ -279,26 +286,41 @@ class ModelEntry(BaseModel):
     """A model that is served."""
 
     name: str
-    source_lang: str
+    source_lang: str = Field(description="`mul` if the model has several, and so with target_lang.")
     target_lang: str
-    target_spaces: bool = Field(description="Whether spaces separate the words of the target language.")
     parameters: int
     engine: str
 
 
-class LanguagePair(BaseModel):
-    """Languages that source_lang and target_lang may name. The first of several entries for a pair is used."""
+class LanguageEntry(BaseModel):
+    """A language that source_lang or target_lang may name."""
 
-    source_lang: str
-    target_lang: str
+    code: str
+    name: str = Field(description="In English.")
+    identified: bool = Field(description="Whether source_lang `auto` can identify it.")
+    spaces: bool = Field(description="Whether spaces separate its words.")
+
+
+class Directions(BaseModel):
+    """What is translated: each source language into each other target language. The first entry of a pair is used."""
+
+    source_langs: list[str]
+    target_langs: list[str]
     models: list[str] = Field(description="The models that translate in turn.")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All pairs of languages. A model of a single pair may have one language on both sides."""
+        pairs = list(product(self.source_langs, self.target_langs))
+        return [(source, target) for source, target in pairs if source != target or len(pairs) == 1]
 
 
 class ModelsAnswer(BaseModel):
     """All models."""
 
     models: list[ModelEntry]
-    pairs: list[LanguagePair]
+    languages: list[LanguageEntry]
+    directions: list[Directions]
     attention: bool = Field(description="Whether /attention is available with this engine.")
     glossaries: list[str] = Field(description="The names of the glossaries that requests can use.")
     documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")

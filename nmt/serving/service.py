@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, product
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -20,7 +20,7 @@ from nmt.serving.workers import Operation
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
-from nmt.text.languages import Identifier, base_language, label_of
+from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.markup_reading import NO_RULES, ElementRules
 from nmt.text.protected import Protected
 from nmt.translate.pairs import Pair, Target, encode_pairs
@@ -37,10 +37,31 @@ class ServedModel:
     config: ModelConfig
     codec: TextCodec
 
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The languages without regions and scripts."""
-        return base_language(self.codec.config.source_lang), base_language(self.codec.config.target_lang)
+    @cached_property
+    def directions(self) -> list[schema.Directions]:
+        """What it translates."""
+        config = self.codec.config
+        public = public_codes(config.languages or dict.fromkeys((config.source_lang, config.target_lang)))
+        if not config.trained:  # any direction
+            languages = list(public.values())
+            return [schema.Directions(source_langs=languages, target_langs=languages, models=[self.name])]
+        of_sources: dict[str, list[str]] = {}
+        for source, target in config.trained:
+            of_sources.setdefault(public.get(source, source), []).append(public.get(target, target))
+        return [schema.Directions(source_langs=[s], target_langs=t, models=[self.name]) for s, t in of_sources.items()]
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The languages of each direction."""
+        return [pair for directions in self.directions for pair in directions.pairs]
+
+    def towards(self, source_lang: str | None, target_lang: str | None) -> Self:
+        """Returns the model for one of its directions. A model of two languages need not be told its direction."""
+        config = self.codec.config
+        if not config.languages:
+            return self
+        direction = config.direction(source_lang or "", target_lang or "")
+        return replace(self, codec=self.codec.towards(direction))
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -148,50 +169,72 @@ class Service:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {path} another name")
             self.glossaries[name] = Glossary.read(path)
-        # The models for each pair of languages. Models that were given earlier are preferred.
-        direct: dict[tuple[str, str], ModelPath] = {}
-        for model in models.values():
-            direct.setdefault(model.pair, (model,))
-        self.paths = dict(direct)
-        for first, second in product(direct, repeat=2) if config.pivot else ():
-            if first[1] == second[0] and first[0] != second[1]:
-                self.paths.setdefault((first[0], second[1]), direct[first] + direct[second])
-        self.languages = sorted({language for model in models.values() for language in model.pair})
+        # The models for each pair of languages. Models of one direction are preferred, and then those given earlier.
+        self.paths: dict[tuple[str, str], ModelPath] = {}
+        self.directions: list[schema.Directions] = []
+        of_one: dict[tuple[str, str], ModelPath] = {}
+        for model in sorted(models.values(), key=lambda model: len(model.pairs) > 1):
+            self.directions += model.directions
+            self.paths |= {pair: (model,) for pair in model.pairs if pair not in self.paths}
+            if len(model.pairs) == 1:
+                of_one.setdefault(model.pairs[0], (model.towards(*model.pairs[0]),))
+        for (source, between), (other, target) in product(of_one, repeat=2) if config.pivot else ():
+            if between == other and source != target and (source, target) not in self.paths:
+                models_in_turn = self.paths[source, target] = of_one[source, between] + of_one[other, target]
+                names = [model.name for model in models_in_turn]
+                self.directions.append(schema.Directions(source_langs=[source], target_langs=[target], models=names))
+        self.sources, self.targets = ({pair[side] for pair in self.paths} for side in (0, 1))
+        self.languages = sorted(self.sources | self.targets)
 
     @cached_property
     def _identifier(self) -> Identifier:
         return Identifier("the identification of languages")
+
+    @cached_property
+    def identified(self) -> list[str]:
+        """The languages that can be identified; of a language in several scripts, the usual one."""
+        return [lang for lang in self.languages if "-" not in lang and label_of(lang) in self._identifier.known]
+
+    def language(self, code: str) -> str:
+        """Returns what this server calls the language of a request, or the language alone if it is not known."""
+        try:
+            return matching(code, self.languages)
+        except NmtError:
+            return base_language(code)
 
     async def detected(self, texts: Sequence[str]) -> list[list[schema.Detection]]:
         """Returns the languages of this server for each text, the most probable first."""
         check_text(texts, self.config)
 
         def likeliest(text: str) -> list[schema.Detection]:
-            known = [language for language in self.languages if label_of(language) in self._identifier.known]
-            if not known:
-                listed = ", ".join(self.languages)
-                raise NmtError(f"the languages {listed} cannot be identified; name the source language")
-            probabilities = dict(self._identifier.likeliest(text, len(self._identifier.known))[::-1])
-            of_known = [(language, probabilities.get(label_of(language), 0.0)) for language in known]
-            ranked = sorted(of_known, key=lambda pair: -pair[1])
+            if not self.identified:
+                languages = listed(self.languages, "GET /models")
+                raise NmtError(f"the languages {languages} cannot be identified; name the source language")
+            ranked = self._identifier.ranked(text, self.identified)
             return [schema.Detection(language=language, probability=probability) for language, probability in ranked]
 
         return await asyncio.to_thread(lambda: list(map(likeliest, texts)))
 
+    def identifies(self, model: str | None, source_lang: str | None) -> bool:
+        """Returns whether the source language of a request is to be identified. A model of one needs no other."""
+        is_needed = model is None or len(self._model_named(model).pairs) > 1
+        return source_lang == AUTO and is_needed
+
     async def likeliest(
-        self, texts: Sequence[str], target_lang: str | None
+        self, texts: Sequence[str], model: str | None, target_lang: str | None
     ) -> list[tuple[schema.Detection, ModelPath]]:
         """Returns the most probable language of each text, and the models for it.
 
         If no language is probable enough, the most probable one that can be translated counts.
         """
-        target = base_language(target_lang or "")
+        target = self.language(target_lang or "")
         chosen = []
         for languages in await self.detected(texts):
             best = languages[0]
             if best.probability < _SURE:
                 best = next((other for other in languages if (other.language, target) in self.paths), best)
-            chosen.append((best, self.path(None, best.language, target_lang)))
+            is_translated = model is not None and best.language == target
+            chosen.append((best, () if is_translated else self.path(model, best.language, target_lang)))
         return chosen
 
     async def detect(self, body: schema.DetectBody) -> schema.DetectAnswer:
@@ -225,8 +268,8 @@ class Service:
             units = [replace(unit, markup="icu") if is_icu(unit.source) else unit for unit in units]
         await _in_thread_if_long(sources, lambda: [unit.content for unit in units])  # raises what is wrong with markup
         chosen: Sequence[tuple[schema.Detection | None, ModelPath]]
-        if body.source_lang == AUTO and body.model is None:
-            chosen = await self.likeliest(["\n".join(unit.lines) for unit in units], body.target_lang)
+        if self.identifies(body.model, body.source_lang):
+            chosen = await self.likeliest(["\n".join(unit.lines) for unit in units], body.model, body.target_lang)
         else:
             chosen = [(None, self.path(body.model, body.source_lang, body.target_lang))] * len(units)
         texts: dict[int, TranslatedText] = {}
@@ -237,7 +280,7 @@ class Service:
                 texts[i] = TranslatedText(units[i], sentences, translations, path, chosen[i][0])
         return [texts[i] for i in range(len(units))]
 
-    def _model(self, name: str | None) -> ServedModel:
+    def _model_named(self, name: str | None) -> ServedModel:
         """Returns the model that a request names, or the only one."""
         names = ", ".join(self.models)
         if name is None and len(self.models) > 1:
@@ -249,15 +292,24 @@ class Service:
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> ModelPath:
         """Returns the models for a request: the model that it names, or those for its languages."""
         if model is not None or (source_lang is None and target_lang is None):
-            return (self._model(model),)
+            return (self._model_named(model).towards(None if source_lang == AUTO else source_lang, target_lang),)
         if source_lang is None or target_lang is None:
             missing = "source_lang" if source_lang is None else "target_lang"
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
-        pair = base_language(source_lang), base_language(target_lang)
+        pair = self.language(source_lang), self.language(target_lang)
         if pair not in self.paths and pair[0] != pair[1]:
-            pairs = ", ".join(map("-".join, self.paths))
+            pairs = listed(map("-".join, self.paths), "GET /models")
             raise HTTPException(404, f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
-        return self.paths.get(pair, ())
+        path = self.paths.get(pair, ())
+        return (path[0].towards(*pair),) if len(path) == 1 else path
+
+    def _model(self, body: schema.ModelBody) -> ServedModel:
+        """Returns the model for a request that only a single one can answer."""
+        path = self.path(body.model, body.source_lang, body.target_lang)
+        if len(path) != 1:
+            names = " and ".join(model.name for model in path) or "no model"
+            raise NmtError(f"this request needs a single model, but {names} would translate; name one")
+        return path[0]
 
     async def _translated_along(
         self, path: ModelPath, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig
@@ -302,7 +354,8 @@ class Service:
             texts = [sentence.text for _, sentences in units for sentence in sentences]
             encoded = await _in_thread_if_long(texts, partial(encode, model.codec, units, options, glossary))
             operation = Operation(workers.translate, model.name, (options, pieces and is_last))
-            has_searches = self._has_searches and model_can_join(model.config)
+            # A search that sentences join begins with BOS, and not with the token of a language.
+            has_searches = self._has_searches and model_can_join(model.config) and not model.codec.given
             items = [
                 Item(
                     operation,
@@ -329,7 +382,7 @@ class Service:
     async def score(self, body: schema.ScoreBody) -> schema.ScoreAnswer:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
-        model = self._model(body.model)
+        model = self._model(body)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
         operation = Operation(workers.score, model.name)
@@ -340,7 +393,7 @@ class Service:
     async def alternatives(self, body: schema.AlternativesBody) -> schema.AlternativesAnswer:
         """Returns what may follow a prefix."""
         check_text([body.source, body.prefix], self.config)
-        model = self._model(body.model)
+        model = self._model(body)
         search = fitted(_GREEDY, (model,))
         unit = Unit(body.source, prefix=body.prefix)
         units = [(unit, [Sentence(0, body.source)])]
@@ -361,9 +414,9 @@ class Service:
     async def attention(self, body: schema.AttentionBody) -> schema.AttentionAnswer:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
-        model = self._model(body.model)
+        model = self._model(body)
         operation = Operation(workers.attention, model.name)
-        item = Item(operation, (body.source, body.target), len(body.source), False)
+        item = Item(operation, (body.source, body.target, model.codec.direction), len(body.source), False)
         (weights,) = await self.scheduler.run([item])
         return schema.AttentionAnswer(**weights)
 

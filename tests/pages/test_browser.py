@@ -19,6 +19,7 @@ from checkpoints import (
     TEXT_CONFIG,
     chinese_codec,
     eloquent_checkpoint,
+    multilingual_codec,
     saved,
     small_checkpoint,
     small_codec,
@@ -348,22 +349,73 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
 
     with serving(*paths, "--device=cpu") as server, opened(browser, server.address) as page:
         page.wait_for_selector("#languages")
-        assert page.locator("#from option").all_inner_texts() == ["English", "German", "Detect language"]
-        page.select_option("#from", label="German")
-        assert page.locator("#to option").all_inner_texts() == ["French"]
+        assert page.locator("#from option").all_inner_texts() == ["English", "German (Deutsch)", "Detect language"]
+        page.select_option("#from", label="German (Deutsch)")
+        assert page.locator("#to option").all_inner_texts() == ["French (français)"]
         page.select_option("#from", label="Detect language")
         page.fill("#source", german)
         pair = {"source_lang": "auto", "target_lang": "fr"}
         shows(server.translate(german, **pair)["translations"][0]["text"], "detected: de")
-        page.select_option("#to", label="German")
+        page.select_option("#to", label="German (Deutsch)")
         shows(german, "detected: de")
-        page.select_option("#to", label="French")
+        page.select_option("#to", label="French (français)")
         page.select_option("#from", label="English")
         pair = {"source_lang": "en", "target_lang": "fr"}
         page.fill("#source", "some words. to learn")  # through German, so that no word can be replaced
         shows(server.translate("some words. to learn", **pair)["translations"][0]["text"], "en")
         assert page.locator("#translation .word").count() == 0
         assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
+
+
+def test_a_person_searches_among_many_languages(browser: Any, tmp_path: Path) -> None:
+    languages = (
+        "eng_Latn", "deu_Latn", "fra_Latn", "arb_Arab", "arb_Latn", "zho_Hans", "zho_Hant", "fij_Latn", "jpn_Jpan",
+        "lao_Laoo", "fon_Latn", "ewe_Latn", "twi_Latn", "tha_Thai",
+    )  # fmt: skip
+    codec = multilingual_codec("both_sides", languages=languages)
+    path = saved(eloquent_checkpoint(3, codec=codec), tmp_path / "model.safetensors")
+
+    def shows(source: str, target: str) -> None:
+        pair = {"source_lang": source, "target_lang": target}
+        text = server.translate("some words. to learn", n_best=4, **pair)["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=text)
+        assert page.inner_text("#source-lang") == f"Source ({source})"
+
+    with serving(path, "--device=cpu", "--precision=fp32") as server, opened(browser, server.address) as page:
+        page.wait_for_selector("#find-from")
+        assert page.locator("#from option:checked").inner_text() == "Detect language"
+        assert page.locator("#to option:checked").inner_text() == "English"
+        page.click("#undetected summary")
+        cannot = page.inner_text("#undetected p")
+        assert "Fijian" in cannot and "Arabic (Latin)" in cannot and "German" not in cannot
+        page.fill("#source", "some words. to learn")
+        page.fill("#find-from", "deut")
+        assert page.locator("#from option").all_inner_texts() == ["German (Deutsch)"]
+        shows("de", "en")
+        page.press("#find-from", "Enter")
+        assert page.locator("#from option").count() == 15  # with the detection
+        page.fill("#find-to", "fij")
+        shows("de", "fj")
+        page.press("#find-to", "Enter")
+        page.locator("#translation .word").first.click()
+        page.wait_for_selector("#alternatives button")
+        page.keyboard.press("Escape")
+        page.click("#show-attention")
+        page.frame_locator("#attention iframe").locator("svg").first.wait_for()
+        page.click("#close-attention")
+        page.fill("#find-to", "no such language")
+        assert page.locator("#to option:checked").inner_text() == "Fijian"
+        page.press("#find-to", "Enter")
+        page.reload()
+        page.wait_for_selector("#find-from")
+        assert page.locator("#from option:checked").inner_text() == "German (Deutsch)"
+        assert page.locator("#to option").first.inner_text() == "Fijian"
+        page.fill("#source", "some words. to learn")
+        page.click("#swap")
+        page.fill("#source", "some words. to learn")
+        shows("fj", "de")
+        page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"some words. to learn"})
+        page.wait_for_selector("text=Download a.deu_Latn.txt")
 
 
 def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from browser import start_record, train_record, valid_record, write_run
-from checkpoints import ELOQUENT, FP32, saved, small_checkpoint
+from checkpoints import ELOQUENT, FP32, multilingual_codec, saved, small_checkpoint
 from commands import failed, records, run
 from servers import running
 
@@ -20,6 +20,7 @@ import nmt
 from nmt.locks import locked
 from nmt.pages.attention import attention_of
 from nmt.pages.page import page as made_page
+from nmt.text.codec import Placement
 from nmt.text.subword import BOS, EOS
 from nmt.translate.pytorch_engine import PyTorchEngine
 
@@ -168,6 +169,23 @@ def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(tmp_path
         assert data_of(page)["shown"] == {"kind": "encoder", "layer": layer, "head": head}
         run(*command, *chosen, "--output", picture)
         assert f"Encoder self-attention, layer {layer}, head {head}<" in picture.read_text()
+
+
+@pytest.mark.parametrize("placement, source, target", [
+    ("both_sides", ["<2en>", "▁a", "</s>"], ["<s>", "<2de>"]),
+    ("behind_source", ["▁a", "</s>", "<2en>"], ["<s>", "<2de>"]),
+    ("target_on_source", ["<2de>", "▁a", "</s>"], ["<s>"]),
+])  # fmt: skip
+def test_attention_in_a_direction_has_the_tokens_of_languages(
+    tmp_path: Path, placement: Placement, source: list[str], target: list[str]
+) -> None:
+    several = saved(small_checkpoint(1, codec=multilingual_codec(placement)), tmp_path / "model.safetensors")
+    command = ["attention", several, "--source=a", "--output", tmp_path / "page.html", "--target-lang=de"]
+    run(*command, "--source-lang=en")
+    kinds = data_of(tmp_path / "page.html")["kinds"]
+    assert kinds["cross"]["keys"] == source
+    assert kinds["decoder"]["keys"][: len(target)] == target
+    assert "--target-lang is missing; name one of de, en, fr" in failed(*command[:-1], "--source-lang=en")
 
 
 def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:

@@ -128,10 +128,11 @@ def test_answers_have_only_the_fields_that_apply_in_a_fixed_order(server: Server
     names = ["name", "query_side", "key_side", "about", "queries", "keys", "layers", "heads", "weights"]
     assert [[*kind] for kind in answer["kinds"].values()] == [names] * 3
     answer = server.get("/models").json
-    names = ["models", "pairs", "attention", "glossaries", "documents", "max_document_mib", "max_beam"]
-    assert [*answer] == names and [*answer["pairs"][0]] == ["source_lang", "target_lang", "models"]
-    names = ["name", "source_lang", "target_lang", "target_spaces", "parameters", "engine"]
-    assert [*answer["models"][0]] == names
+    names = ["models", "languages", "directions", "attention", "glossaries", "documents", "max_document_mib"]
+    assert [*answer] == [*names, "max_beam"]
+    assert [*answer["directions"][0]] == ["source_langs", "target_langs", "models"]
+    assert [*answer["languages"][0]] == ["code", "name", "identified", "spaces"]
+    assert [*answer["models"][0]] == ["name", "source_lang", "target_lang", "parameters", "engine"]
 
 
 def test_every_answer_is_as_the_description_says(server: Server) -> None:

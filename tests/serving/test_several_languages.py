@@ -1,0 +1,164 @@
+"""Models of several languages offer their directions to all protocols, beside models of two languages."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import eloquent_checkpoint, generated, multilingual_codec, saved
+from commands import run
+from servers import Server, serving
+
+LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "zho_Hans", "zho_Hant", "fij_Latn")
+LINES = ["some words to learn", "and a few more"]
+GERMAN = "Der alte Lehrer sieht einen Hund in dem schönen Park."
+SHORT = {"max_length_offset": 3}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Returns a model that is given the target's token, one that is not, and two of a single direction."""
+    folder = tmp_path_factory.mktemp("models")
+    trained = tuple(f"{source} deu_Latn" for source in ("eng_Latn", "fra_Latn"))
+    checkpoints = {
+        "many": eloquent_checkpoint(3, codec=multilingual_codec("both_sides", languages=LANGUAGES)),
+        "few": eloquent_checkpoint(9, codec=multilingual_codec("target_on_source", trained, LANGUAGES)),
+        "one": eloquent_checkpoint(11, codec=multilingual_codec("both_sides", ("deu_Latn fij_Latn",), LANGUAGES)),
+        "en-de": eloquent_checkpoint(2),
+    }
+    return {name: saved(checkpoint, folder / name) for name, checkpoint in checkpoints.items()}
+
+
+@pytest.fixture(scope="module")
+def server(models: dict[str, Path]) -> Iterator[Server]:
+    named = [f"--model={name}={path}" for name, path in models.items()]
+    with serving(*named, "--api=libretranslate", "--api=deepl", "--precision=fp32", "--device=cpu") as running:
+        yield running
+
+
+def expected(models: dict[str, Path], name: str, source_lang: str = "", target_lang: str = "") -> list[str]:
+    languages = [f"--source-lang={source_lang}", f"--target-lang={target_lang}"] if source_lang else []
+    results = generated(models[name], LINES, "--precision=fp32", "--max-length-offset=3", *languages)
+    return [result["hypotheses"][0]["text"] for result in results]
+
+
+def texts(answer: Any) -> list[str]:
+    return [translation["text"] for translation in answer["translations"]]
+
+
+@pytest.mark.parametrize("fields, name, direction", [
+    ({"source_lang": "de", "target_lang": "fr"}, "many", ("deu_Latn", "fra_Latn")),
+    ({"source_lang": "deu", "target_lang": "FJ"}, "one", ("deu_Latn", "fij_Latn")),
+    ({"source_lang": "fra_Latn", "target_lang": "zh-TW"}, "many", ("fra_Latn", "zho_Hant")),
+    ({"source_lang": "fr", "target_lang": "ZH"}, "many", ("fra_Latn", "zho_Hans")),
+    ({"source_lang": "en", "target_lang": "de"}, "en-de", ()),  # a model of two languages is preferred
+    ({"source_lang": "fr", "target_lang": "de"}, "many", ("fra_Latn", "deu_Latn")),  # the first of two models
+    ({"model": "many", "source_lang": "en", "target_lang": "de"}, "many", ("eng_Latn", "deu_Latn")),
+    ({"model": "few", "source_lang": "en", "target_lang": "de"}, "few", ("eng_Latn", "deu_Latn")),
+    ({"model": "few", "source_lang": "fr"}, "few", ("fra_Latn", "deu_Latn")),  # its only target language
+    ({"model": "one", "source_lang": "auto", "target_lang": "fj"}, "one", ("deu_Latn", "fij_Latn")),  # its only source
+    ({"source_lang": "en", "target_lang": "fj"}, "many", ("eng_Latn", "fij_Latn")),  # rather than two in turn
+    ({"model": "en-de"}, "en-de", ()),
+])  # fmt: skip
+def test_a_request_gets_the_model_and_the_direction_that_it_names(
+    server: Server, models: dict[str, Path], fields: dict[str, str], name: str, direction: tuple[str, ...]
+) -> None:
+    answer = server.translate(LINES, **fields, **SHORT)
+    assert answer["models"] == [name]
+    assert texts(answer) == expected(models, name, *direction)
+
+
+def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server) -> None:
+    answer = server.get("/models").json
+    codes = ["de", "en", "fj", "fr", "zh", "zh-Hant"]
+    assert [language["code"] for language in answer["languages"]] == codes
+    assert [language["code"] for language in answer["languages"] if not language["identified"]] == ["fj", "zh-Hant"]
+    in_order = ["en", "de", "fr", "zh", "zh-Hant", "fj"]
+    assert [tuple(each.values()) for each in answer["directions"]] == [
+        (["de"], ["fj"], ["one"]),
+        (["en"], ["de"], ["en-de"]),
+        (in_order, in_order, ["many"]),
+        (["en"], ["de"], ["few"]),
+        (["fr"], ["de"], ["few"]),
+    ]
+    listed = {each["code"]: each for each in server.get("/languages").json}
+    assert [*listed] == codes and all(each["targets"] == codes for each in listed.values())
+    assert listed["zh-Hant"]["name"] == "Chinese (Traditional)"
+    deepl = [*map(str.upper, codes)]
+    assert [each["language"] for each in server.get("/v2/languages").json] == deepl
+    targets = [each["language"] for each in server.get("/v2/languages?type=target").json]
+    assert targets == ["DE", "EN-GB", "EN-US", "FJ", "FR", "ZH", "ZH-HANT"]
+
+
+def test_other_protocols_translate_in_any_direction(server: Server) -> None:
+    (text,) = texts(server.translate(LINES[0], source_lang="de", target_lang="zho_Hant"))
+    body = {"q": LINES[0], "source": "de", "target": "zh-hant"}
+    assert server.post("/translate", body).json == {"translatedText": text}
+    deepl = server.post("/v2/translate", {"text": [LINES[0]], "source_lang": "DE", "target_lang": "ZH-HANT"}).json
+    assert deepl == {"translations": [{"detected_source_language": "DE", "text": text}]}
+
+
+def test_the_source_language_is_identified_among_those_that_can_be(server: Server) -> None:
+    (text,) = texts(server.translate(GERMAN, source_lang="de", target_lang="fr"))
+    for fields in ({}, {"model": "many"}):
+        (found,) = server.translate(GERMAN, source_lang="auto", target_lang="fr", **fields)["translations"]
+        assert (found["detected"], found["text"]) == ("de", text)
+        (found,) = server.translate(GERMAN, source_lang="auto", target_lang="de", **fields)["translations"]
+        assert (found["detected"], found["text"]) == ("de", GERMAN)
+    (translation,) = server.post("/v2/translate", {"text": [GERMAN], "target_lang": "FR"}).json["translations"]
+    assert translation == {"detected_source_language": "DE", "text": text}
+    (detected,) = server.post("/detect", {"source": ["你好,我在公园里看到一只狗。"]}).json["detected"]
+    assert detected["language"] == "zh"
+
+
+@pytest.mark.parametrize("fields, status, said", [
+    ({"model": "many", "target_lang": "de"}, 400,
+     "source_lang is missing; name one of deu_Latn, eng_Latn, fij_Latn, fra_Latn, zho_Hans, zho_Hant"),
+    ({"model": "many", "source_lang": "en"}, 400, "target_lang is missing; name one of deu_Latn"),
+    ({"model": "many", "source_lang": "en", "target_lang": "xx"}, 400, "the model has no language 'xx', but deu_Latn"),
+    ({"model": "many", "source_lang": "en", "target_lang": "eng_Latn"}, 400, "both languages are eng_Latn; name two"),
+    ({"source_lang": "xx", "target_lang": "de"}, 404, "no model translates 'xx-de'; this server translates de-en, "),
+    ({"source_lang": "en"}, 400, "target_lang is missing; source_lang and target_lang choose a model together"),
+])  # fmt: skip
+def test_wrong_languages_are_refused_in_a_sentence(
+    server: Server, fields: dict[str, str], status: int, said: str
+) -> None:
+    assert server.refused("/translate", {"source": "a", **fields}, status).startswith(said)
+    body = {"pairs": [{"source": "a", "target": "b"}], **fields}
+    assert server.refused("/score", body, status).startswith(said)
+
+
+def test_scores_alternatives_and_attention_are_of_the_direction(server: Server, models: dict[str, Path]) -> None:
+    direction = {"source_lang": "de", "target_lang": "fr"}
+    pair = {"source": LINES[0], "target": "more words"}
+    (score,) = server.post("/score", {"pairs": [pair], **direction}).json["scores"]
+    command = ["rescore", models["many"], "--precision=fp32", "--device=cpu", "--output-format=jsonl"]
+    output = run(*command, "--source-lang=de", "--target-lang=fr", stdin=f"{LINES[0]}\tmore words\n".encode()).stdout
+    assert score["log_probs"] == pytest.approx(json.loads(output)["rescored"]["log_probs"], abs=1e-5)
+    alternatives = {}
+    for name, languages in (("fr", direction), ("en", direction | {"target_lang": "en"})):
+        answer = server.post("/alternatives", {"source": LINES[0], "prefix": "more", **languages}).json
+        assert answer["model"] == "many"
+        alternatives[name] = answer["alternatives"]
+    best = alternatives["fr"][0]
+    (text,) = texts(server.translate(LINES[0], prefix=best["prefix"], beam=1, split=False, **direction))
+    assert best["text"] == text
+    assert alternatives["fr"] != alternatives["en"]
+    kinds = server.post("/attention", pair | direction).json["kinds"]
+    assert kinds["cross"]["keys"][0] == "<2deu_Latn>"
+    assert kinds["decoder"]["keys"][:2] == ["<s>", "<2fra_Latn>"]
+    said = server.refused("/alternatives", {"source": "a", "source_lang": "de", "target_lang": "de"})
+    assert said == "this request needs a single model, but no model would translate; name one"
+
+
+def test_documents_are_translated_in_a_direction(server: Server) -> None:
+    for query, source in (("source_lang=de&target_lang=fr", LINES[0]), ("source_lang=auto&target_lang=fr", GERMAN)):
+        (text,) = texts(server.translate(source, source_lang="de", target_lang="fr"))
+        path = f"/documents?name=a.txt&model=many&{query}"
+        document = server.send("POST", path, source.encode()).json["id"]
+        while server.get(f"/documents/{document}").json["state"] in ("waiting", "translating"):
+            pass
+        result = server.get(f"/documents/{document}/result")
+        assert result.body.decode() == text
+        assert "a.fra_Latn.txt" in result.headers["content-disposition"]
