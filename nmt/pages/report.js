@@ -71,8 +71,8 @@ function drawRuns() {
           run.message ? `: ${run.message}` : "",
         ),
         element("dl", {}, ...facts),
-        element("p", { class: "muted" }, ...directionsOf(run).flatMap(each => [colourKey(each), `${each.code} `])),
       );
+      for (const direction of directionsOf(run)) card.append(colourKey(direction), `${direction.code} `);
       if (run.command) card.append(commandOf(run));
       return card;
     }),

@@ -141,7 +141,7 @@ def test_memory_that_runs_out_on_one_of_two_ranks_ends_training_with_its_state_s
     assert "after update 7" in run(*train, "--max-updates=8").stderr
 
 
-@pytest.mark.parametrize("target", ["loop.validate", "validation.Translator.translate"])
+@pytest.mark.parametrize("target", ["loop.validate", "validation.Translator.hypotheses"])
 def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved(
     trained: Path, tmp_path: Path, target: str
 ) -> None:
