@@ -146,6 +146,13 @@ class DataConfig(Config, panel="Corpus"):
     directions: str | None = option(
         None, "With --languages: train these directions, such as en-de,de-en, and no others."
     )
+    copies: float | None = option(
+        None,
+        "With --languages: also train to restore the lines of every target language from noised copies, which "
+        "directions without text need. An epoch has a copy this many times as often as a pair, such as 1.",
+        above=0,
+        at_most=100,
+    )
     train: tuple[str, ...] = option(
         help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
         "times."
@@ -300,7 +307,7 @@ class DataConfig(Config, panel="Corpus"):
             if self.source_lang is None or self.target_lang is None:
                 raise NmtError("the languages are missing; give --source-lang and --target-lang, or --languages")
             check_languages(self.source_lang, self.target_lang)
-            for name in ("both_ways", "directions", "language_tokens"):
+            for name in ("both_ways", "directions", "copies", "language_tokens"):
                 if name in self.variants():
                     raise NmtError(f"{flag_name(name)} is for a model of several languages; also give --languages")
             return
@@ -312,6 +319,8 @@ class DataConfig(Config, panel="Corpus"):
         if self.tokenizer != "none" or not self.joint_vocab:
             wrong = "--separate-vocab" if self.tokenizer == "none" else f"--tokenizer {self.tokenizer}"
             raise NmtError(f"{wrong} does not go with --languages; leave it out")
+        if self.copies and self.alignments:
+            raise NmtError("--copies does not go with --alignments, because copies have none; leave out one of them")
         if self.directions is not None and self.both_ways:
             raise NmtError("--both-ways does not go with --directions; leave it out and name both directions")
         self.pairs  # noqa: B018 (checks the names of directions)

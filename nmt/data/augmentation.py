@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Sequence
 
 from nmt.data.arrays import hash_of
 
@@ -90,3 +91,14 @@ def _changed(pair: Pair, change: str, draw: random.Random) -> Pair:
     if any(new == old and old.endswith(tuple(_FINAL)) for new, old in zip(changed, pair, strict=True)):
         return pair  # one side must keep its punctuation
     return changed
+
+
+# A noised copy lacks this share of the pieces, and has the others up to so many places from their own.
+_LOST, _MOVED = 0.15, 3
+
+
+def noised(ids: Sequence[int], seed: int) -> list[int]:
+    """Returns the ids of a line without some of them and in another order (Lample et al. 2018, arXiv:1711.00043)."""
+    draw = random.Random(seed)
+    kept = [(place + draw.uniform(0, _MOVED), id_) for place, id_ in enumerate(ids) if draw.random() >= _LOST]
+    return [id_ for _, id_ in sorted(kept)] or list(ids)

@@ -37,7 +37,7 @@ class Corpus(NamedTuple):
     Attributes:
         prefix: what the user gave.
         number: of the prefix among those of its flag, from 0.
-        direction: the languages as the model calls them.
+        direction: the languages as the model calls them; of copies, the same on both sides.
         paths: of the source and the target file.
     """
 
@@ -45,6 +45,11 @@ class Corpus(NamedTuple):
     number: int
     direction: Direction
     paths: tuple[str, str]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the source is a noised copy of the target."""
+        return self.direction.source == self.direction.target
 
 
 def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequence[str]) -> list[Corpus]:
@@ -72,6 +77,13 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
                 f"{prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the languages"
             )
     return corpora
+
+
+def copies_of(corpora: Sequence[Corpus]) -> list[Corpus]:
+    """Returns the text of each target language as a corpus of copies."""
+    copies = [each._replace(direction=Direction(*[each.direction.target] * 2), paths=(each.paths[1],) * 2)
+              for each in corpora]  # fmt: skip
+    return list({each.paths: each for each in copies}.values())  # several directions may have a file
 
 
 class RawPairs(NamedTuple):
@@ -114,7 +126,8 @@ def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Seque
                 f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
             )
         files = frozenset((source.path, target.path))
-        if not config.languages or files not in checked:  # the other direction has the same files
+        # The other direction has the same files.
+        if not corpus.is_copy and (not config.languages or files not in checked):
             warn_of_text(source, target, corpus.direction, flags)
         checked.add(files)
     for paths in plan.paths if config.alignments else ():

@@ -20,6 +20,7 @@ from nmt.config import DataConfig, flag_name
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
+from nmt.data.augmentation import noised
 from nmt.data.corpora import Corpus, RawPairs, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.errors import NmtError
@@ -54,6 +55,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     train = corpora.corpora_of(config, text, "--train", config.train)
     if text.languages:
         text = _with_directions(text, config, train)
+        train += corpora.copies_of(train) if config.copies else []
         like = like and TextCodec(text, like.source, like.target)
     splits = _other_splits(config, text, train)
     check_new(config.dest, "--dest")
@@ -139,7 +141,7 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
 def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus]) -> dict[str, list[Corpus]]:
     """Returns the corpora of the validation set and of the test sets, in the directions of the training text."""
     prefixes = {"valid": config.valid} | {f"test{i or ''}": prefix for i, prefix in enumerate(config.test)}
-    splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train)
+    splits, trained = {}, dict.fromkeys(corpus.direction for corpus in train if not corpus.is_copy)
     for name, prefix in prefixes.items():
         flag = "--valid" if name == "valid" else "--test"
         of_split = corpora.corpora_of(config, text, flag, [prefix])
@@ -179,6 +181,7 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
         )
     meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
+    weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
         return meta  # an epoch has each pair once
     names = [f"{each.prefix} {each.direction}" if codec.config.languages else each.prefix for each in train]
@@ -289,7 +292,9 @@ class Encoder(Processor):
 
     def __call__(self, pairs: RawPairs) -> EncodedPairs:
         """Returns the encoded pairs that are kept."""
-        codec, config = self.codec.towards(pairs.direction), self.config
+        config, direction = self.config, pairs.direction
+        is_copy = direction is not None and direction.source == direction.target
+        codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
         (before, behind), given = codec.around, codec.given
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
@@ -305,6 +310,9 @@ class Encoder(Processor):
             source = self._encodings("source", config, pairs, kept, source, config.max_length - max(map(len, tags)))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
             count = len(source) // max(1, len(kept))
+            if is_copy:
+                seeds = (hash_of(config.seed, pairs.first + kept[i // count], i) for i in range(len(source)))
+                source = list(map(noised, source, seeds))
             source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]

@@ -239,6 +239,10 @@ class TextCodec:
             return self
         if self.config.directions and direction.source != UNKNOWN and direction not in self.config.trained:
             console.warn(f"the model was not trained on the direction {direction}; its translations may be poor")
+        return self.within(direction)
+
+    def within(self, direction: Direction) -> Self:
+        """Returns the text processing between two languages of a model, which may be the same."""
         config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
         codec = copy(self)  # which shares all tables, as there can be 40,000 directions
         codec.config, codec._of_directions = config, {}

@@ -259,3 +259,24 @@ def test_directions_follow_the_order_of_languages() -> None:
     assert config(languages="en,pt-BR", directions="pt-BR-en").pairs == [("pt-BR", "en")]
     with pytest.raises(NmtError, match="--directions has ''"):
         config(languages="en,de", directions="en-de,")
+
+
+def test_copies_restore_lines_of_every_target_language(made: Path) -> None:
+    log = preprocess(made, made / "copies", "--both-ways", "--copies=2")
+    assert "de-de 120" in log and "en-en 180" in log and "fr-fr 60" in log
+    times = {direction: float(of) for direction, of in re.findall(r"web (\S+): 60 pairs, .* each ([\d.]+) times", log)}
+    assert times["fr-fr"] == pytest.approx(2 * times["en-fr"], rel=0.01)
+    data = DataFolder.open(made / "copies")
+    split, meta, codec = data.split("train"), data.meta.splits["train"], data.codec
+    assert codec.config.trained == DataFolder.open(made / "target_on_source").codec.config.trained
+    assert list(data.directions("valid")) == [Direction(*name.split()) for name in BOTH_WAYS]
+    token = dict(zip(codec.config.languages, codec.source.ids(codec.config.language_pieces), strict=True))
+    starts, changed = np.cumsum([0, *meta.sizes]), 0
+    for direction, start, stop in zip(meta.directions, starts, starts[1:], strict=False):
+        source_lang, target_lang = direction.split()
+        for i in range(start, stop) if source_lang == target_lang else ():
+            (first, *source), target = split.source[i].tolist(), split.target[i].tolist()
+            assert first == token[target_lang]
+            assert not set(source) - set(target) and len(source) <= len(target)
+            changed += source != target
+    assert changed > 300
