@@ -8,15 +8,26 @@ the provenance. `nmt.checkpoint_file` defines the format of the file. A run fold
     best.safetensors                the checkpoint with the best validation score
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, is_weight, read_file, without_prefix, write_file
+from nmt.checkpoint_file import (
+    TAKE_ANOTHER,
+    TEXT,
+    TRAINING,
+    Content,
+    codec_of,
+    is_weight,
+    read_file,
+    without_prefix,
+    write_file,
+)
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
@@ -32,6 +43,24 @@ _NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A tensor that is computed part by part, so that a large one need not fit into memory.
+
+    Attributes:
+        parts: what `change` makes its parts of, along the first axis.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    parts: Sequence[Tensor]
+    change: Callable[[Tensor], Tensor]
+
+    def tensor(self) -> Tensor:
+        """Returns the whole tensor."""
+        return torch.cat([self.change(part) for part in self.parts])
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """The content of a checkpoint.
 
@@ -42,6 +71,7 @@ class Checkpoint:
         provenance: how the weights were made: versions, options, data, updates.
         training: what training needs to resume, besides tensors. It is empty unless this is a training state.
         training_tensors: tensors that training needs to resume, by name.
+        computed: weights that are computed when the checkpoint is written.
 
     `provenance` and `training` have what JSON has, so lists take the place of tuples when a checkpoint is read.
     """
@@ -52,6 +82,7 @@ class Checkpoint:
     provenance: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
     training_tensors: dict[str, Tensor] = field(default_factory=dict)
+    computed: Mapping[str, Computed] = field(default_factory=dict)
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
@@ -71,9 +102,18 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
         "training": checkpoint.training,
     }
     tensors = checkpoint.weights | {TRAINING + name: t for name, t in checkpoint.training_tensors.items()}
-    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-    arrays |= {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
-    write_file(file, document, arrays)
+    contents: dict[str, Any] = {name: _content(tensor) for name, tensor in (tensors | dict(checkpoint.computed)).items()}
+    contents |= {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
+    write_file(file, document, contents)
+
+
+def _content(tensor: Tensor | Computed) -> Content:
+    def parts() -> Iterator[memoryview]:
+        whole = isinstance(tensor, Tensor)
+        for part in [tensor] if whole else map(tensor.change, tensor.parts):
+            yield part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+    return Content(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), parts)
 
 
 def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
@@ -99,11 +139,14 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout)."""
+    """Returns the model with the checkpoint's weights, in evaluation mode (without dropout).
+
+    Weights in 32 bits are not copied; those in 16 bits become 32 bits.
+    """
     with without_memory():  # the sizes in the checkpoint are not trusted
         model = _new_model(checkpoint.model_config, checkpoint.codec)
     _check_fit(model, checkpoint, origin)
-    model.load_state_dict(checkpoint.weights, assign=True)
+    model.load_state_dict({name: weight.float() for name, weight in checkpoint.weights.items()}, assign=True)
     return model.eval()
 
 
@@ -152,7 +195,7 @@ def _differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) 
             yield f"{name} is missing"
         elif tensor.shape != weight.shape:
             yield f"{name} is {tuple(weight.shape)} instead of {tuple(tensor.shape)}"
-        elif tensor.dtype != weight.dtype:
+        elif weight.dtype not in (tensor.dtype, torch.float16, torch.bfloat16):
             yield f"{name} is of {weight.dtype} instead of {tensor.dtype}"
     for name in weights.keys() - expected.keys():
         yield f"{name!r:.80} is unexpected"

@@ -9,12 +9,13 @@ files that are cut short and headers that contradict themselves.
 
 import hashlib
 import json
+import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -35,7 +36,8 @@ HASHED_BYTES = 256 << 20
 _METADATA, _DOCUMENT, _SHA256 = "__metadata__", "nmt", "sha256"
 # Beginnings of names of tensors. Weights have none of them.
 TEXT, TRAINING = "text.", "training."
-_TYPES = {"float32": "F32", "uint8": "U8"}
+# The types of tensors in a file, by the names that numpy and torch have for them, and their bytes.
+_TYPES = {"float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2), "uint8": ("U8", 1)}
 _LENGTH = struct.Struct("<Q")  # of the header, before it
 
 
@@ -49,26 +51,44 @@ def without_prefix(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint file: a document for JSON, and arrays of fp32 or of bytes.
+class Content(NamedTuple):
+    """A tensor for a file, whose numbers need not be in memory at once.
+
+    Attributes:
+        dtype: a name of `_TYPES`.
+        parts: yields the bytes of the tensor, part by part. It is called twice, for the SHA-256 and to write.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    parts: Callable[[], Iterable[memoryview]]
+
+
+def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, np.ndarray | Content]) -> None:
+    """Writes a checkpoint file: a document for JSON, and tensors.
 
     The library's own function is not used: it gives the file other permissions, and does not say that a disk is full.
     """
-    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, -tensors[name].size, name))
-    arrays = [np.ascontiguousarray(tensors[name]) for name in names]
-    ends = [0, *accumulate(array.nbytes for array in arrays)]
+    contents = {name: _content(each) if isinstance(each, np.ndarray) else each for name, each in tensors.items()}
+    size = {name: _TYPES[content.dtype][1] for name, content in contents.items()}
+    names = sorted(contents, key=lambda name: (-size[name], -math.prod(contents[name].shape), name))
+    ends = [0, *accumulate(size[name] * math.prod(contents[name].shape) for name in names)]
     described = {
-        name: {"dtype": _TYPES[array.dtype.name], "shape": tensors[name].shape, "data_offsets": offsets}
-        for name, array, offsets in zip(names, arrays, pairwise(ends), strict=True)
+        name: {"dtype": _TYPES[contents[name].dtype][0], "shape": contents[name].shape, "data_offsets": offsets}
+        for name, offsets in zip(names, pairwise(ends), strict=True)
     }
-    contents = [array.reshape(-1).view(np.uint8).data for array in arrays]
     metadata = {_DOCUMENT: json.dumps({"schema_version": SCHEMA_VERSION, **document})}
-    metadata[_SHA256] = _digest(metadata, described, contents)
+    metadata[_SHA256] = _digest(metadata, described, chain.from_iterable(contents[name].parts() for name in names))
     header = json.dumps({_METADATA: metadata, **described}).encode()
     header += b" " * (-(_LENGTH.size + len(header)) % 64)  # processors prefer numbers at a multiple of 64 bytes
     file.write(_LENGTH.pack(len(header)) + header)
-    for content in contents:
-        file.write(content)
+    for part in chain.from_iterable(contents[name].parts() for name in names):
+        file.write(part)
+
+
+def _content(array: np.ndarray) -> Content:
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return Content(array.dtype.name, array.shape, lambda: [data])
 
 
 def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
