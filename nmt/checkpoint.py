@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint_file import (
+    SUFFIX,
     TAKE_ANOTHER,
     TEXT,
     TRAINING,
@@ -102,32 +103,39 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
         "training": checkpoint.training,
     }
     tensors = checkpoint.weights | {TRAINING + name: t for name, t in checkpoint.training_tensors.items()}
-    contents: dict[str, Any] = {name: _content(tensor) for name, tensor in (tensors | dict(checkpoint.computed)).items()}
+    contents: dict[str, Any] = {
+        name: _content(tensor) for name, tensor in (tensors | dict(checkpoint.computed)).items()
+    }
     contents |= {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
     write_file(file, document, contents)
 
 
 def _content(tensor: Tensor | Computed) -> Content:
     def parts() -> Iterator[memoryview]:
-        whole = isinstance(tensor, Tensor)
-        for part in [tensor] if whole else map(tensor.change, tensor.parts):
+        for part in [tensor] if isinstance(tensor, Tensor) else map(tensor.change, tensor.parts):
             yield part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
     return Content(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), parts)
 
 
-def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
+def load_checkpoint(path: str | Path, *, verify: bool = False, whole: bool = True) -> Checkpoint:
     """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory.
 
     The SHA-256 of a file of up to HASHED_BYTES is checked.
 
     Args:
         verify: whether to check the SHA-256 of a larger file, too.
+        whole: whether to refuse a file with only the weights that have learned (--lora, --freeze embeddings).
 
     Raises:
         NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.
     """
     document, tensors = read_file(Path(path), verify=verify)
+    if whole and "learned_from" in document["provenance"]:
+        raise NmtError(
+            f"{path} has only the weights that have learned since {document['provenance']['learned_from']['path']}; "
+            f"take best{SUFFIX}, or nmt average-checkpoints {path} --output FILE makes a whole model of a snapshot"
+        )
     return Checkpoint(
         ModelConfig.from_dict(document["model"], str(path)),
         codec_of(document, tensors, path),
@@ -145,15 +153,21 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     """
     with without_memory():  # the sizes in the checkpoint are not trusted
         model = _new_model(checkpoint.model_config, checkpoint.codec)
-    _check_fit(model, checkpoint, origin)
+    _check_fit(model.state_dict(), checkpoint, origin)
     model.load_state_dict({name: weight.float() for name, weight in checkpoint.weights.items()}, assign=True)
     return model.eval()
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    """Copies the checkpoint's weights into a model."""
-    _check_fit(model, checkpoint, origin)
-    model.load_state_dict(checkpoint.weights)
+    """Copies the checkpoint's weights into a model; of a file with only the weights that have learned, these."""
+    only_learned = "learned_from" in checkpoint.provenance
+    _check_fit(learned_weights(model) if only_learned else model.state_dict(), checkpoint, origin)
+    model.load_state_dict(checkpoint.weights, strict=not only_learned)
+
+
+def learned_weights(model: Transformer) -> dict[str, Tensor]:
+    """Returns the weights of a model that learn, by name."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
@@ -179,8 +193,8 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
         )
 
 
-def _check_fit(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    differences = list(_differences(model.state_dict(), checkpoint.weights))
+def _check_fit(expected: Mapping[str, Tensor], checkpoint: Checkpoint, origin: str | Path) -> None:
+    differences = list(_differences(expected, checkpoint.weights))
     if differences:
         listed = differences[:_NAMED_TENSORS]
         if len(differences) > len(listed):

@@ -1,7 +1,9 @@
 """Fine-tuning: a training begins with the weights of a checkpoint (--init-from)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -13,24 +15,31 @@ from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec
 
+_T = TypeVar("_T")
 # The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
 _STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
 
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
-    checkpoint = load_checkpoint(path)
-    check_sizes(path, checkpoint.model_config, model.config)
-    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
-    if then != now:
-        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
-    weights = _of_kept_layers(path, checkpoint, model.config)
+    checkpoint = checkpoint_to_start_from(path, model.config, codec)
+    weights = of_kept_layers(path, checkpoint.model_config, model.config, checkpoint.weights)
     if checkpoint.codec.to_dict() != codec.to_dict():
         weights |= _embeddings(path, checkpoint, model, codec)
         if model.source_embedding is None:
             weights.pop("source_embedding.weight", None)
     load_weights(model, replace(checkpoint, weights=weights), path)
     console.info(f"starting with the weights of {path}")
+
+
+def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -> Checkpoint:
+    """Returns a checkpoint with whose weights a model can begin; warns if the languages differ."""
+    checkpoint = load_checkpoint(path)
+    check_sizes(path, checkpoint.model_config, config)
+    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
+    if then != now:
+        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+    return checkpoint
 
 
 def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
@@ -46,11 +55,13 @@ def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> N
         )
 
 
-def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
-    """Returns the weights of as many layers as the model has, at even distances and up to the last layer."""
-    weights = checkpoint.weights
+def of_kept_layers(
+    path: str, of_checkpoint: ModelConfig, config: ModelConfig, weights: Mapping[str, _T]
+) -> dict[str, _T]:
+    """Returns the weights of as many layers as a model has, at even distances and up to the last layer."""
+    weights = dict(weights)
     for option, stack in _STACKS.items():
-        had, has = getattr(checkpoint.model_config, option), getattr(config, option)
+        had, has = getattr(of_checkpoint, option), getattr(config, option)
         if had == has:
             continue
         kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1

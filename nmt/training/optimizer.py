@@ -166,11 +166,12 @@ class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.
 
     After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average.
+    initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
     """
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights, self.decay = dict(model.named_parameters()), decay
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self.decay = decay
         self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
 
     def add(self, update: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
+from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
@@ -113,7 +113,7 @@ class RunFolder:
             return None
         for path in reversed(states):
             try:
-                checkpoint = load_checkpoint(path, verify=True)
+                checkpoint = load_checkpoint(path, verify=True, whole=False)
             except DamagedError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
@@ -187,7 +187,7 @@ class RunFolder:
             if names == [path.name for path in snapshots] and average["last"] == newest:
                 return None
         remove_partial_files(self.path, (AVERAGE,))
-        save_checkpoint(average_checkpoints(snapshots), self.path / AVERAGE)
+        save_checkpoint(average(snapshots), self.path / AVERAGE)
         return self.path / AVERAGE
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:

@@ -58,7 +58,7 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         return f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
 
     try:
-        if not resume(training, folder) and training.config.init_from:
+        if not resume(training, folder) and training.config.init_from and training.base is None:
             start_from(training.config.init_from, training.loss.model, training.data.codec)
         loop.run(first_plan(training))
     except MemoryRanOutError as error:
@@ -169,7 +169,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     """
     with join_ranks(config, saves=False) as ranks:
         training = prepare(DataFolder.open(data_folder), model_config, config, ranks)
-        if config.init_from:
+        if config.init_from and training.base is None:
             start_from(config.init_from, training.loss.model, training.data.codec)
         plan = first_plan(training)
         seconds = seconds_per_update(training, plan, _SECONDS)
