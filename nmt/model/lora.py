@@ -17,18 +17,34 @@ from nmt.model.cpu_kernels import Linear, linear
 from nmt.model.device import product_dtype
 
 
-class _FrozenProduct(torch.autograd.Function):
-    """x · weightᵀ with a weight of another type. Its converted copy does not stay in memory for the backward pass."""
+class _LowRankProduct(torch.autograd.Function):
+    """x (W + B A)ᵀ + b, which gives x, A and B their gradients.
+
+    W may have another type than x. Then it is converted twice, so that no copy stays in memory for the backward pass.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x_FD: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(weight)
-        return F.linear(x_FD, weight.to(x_FD.dtype))
+    def forward(
+        ctx: Any, x_FD: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, rows: tuple[int, ...]
+    ) -> Tensor:
+        ctx.rows, dtype = rows, x_FD.dtype
+        down, up = down.to(dtype), up.to(dtype)
+        output, inner = linear(x_FD, weight.to(dtype), None if bias is None else bias.to(dtype)), x_FD @ down.T
+        of_matrices = zip(output.split(rows, -1), inner.split(up.shape[1], -1), up.split(rows), strict=True)
+        for of_matrix, of_down, b in of_matrices:
+            of_matrix.addmm_(of_down, b.T)
+        ctx.save_for_backward(x_FD, weight, down, up, inner)
+        return output
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (weight,) = ctx.saved_tensors
-        return gradients[0] @ weight.to(gradients[0].dtype), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x_FD, weight, down, up, inner = ctx.saved_tensors
+        gradient = gradients[0].to(x_FD.dtype)
+        of_matrices = gradient.split(ctx.rows, -1)
+        grad_up = torch.cat([g.T @ h for g, h in zip(of_matrices, inner.split(up.shape[1], -1), strict=True)])
+        grad_inner = torch.cat([g @ b for g, b in zip(of_matrices, up.split(ctx.rows), strict=True)], -1)
+        grad_x_FD = gradient @ weight.to(gradient.dtype)
+        return grad_x_FD.addmm_(grad_inner, down), None, None, grad_inner.T @ x_FD, grad_up, None
 
 
 class LowRankLinear(Linear):
@@ -48,14 +64,7 @@ class LowRankLinear(Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Returns the product of the input FD, with the bias if there is one."""
         x_FD = input.to(product_dtype(input))
-        if self.weight.dtype == x_FD.dtype:
-            output = linear(x_FD, self.weight, self.bias)
-        else:
-            output = _FrozenProduct.apply(x_FD, self.weight)
-            output = output if self.bias is None else output + self.bias
-        inner = F.linear(x_FD, self.down).split(self.rank, -1)
-        outputs = zip(output.split(self.rows, -1), inner, self.up.split(self.rows), strict=True)
-        return torch.cat([torch.addmm(of_frozen, low, up.T) for of_frozen, low, up in outputs], -1)
+        return _LowRankProduct.apply(x_FD, self.weight, self.bias, self.down, self.up, self.rows)
 
 
 def update_of(down: Tensor, up: Tensor, rows: tuple[int, ...]) -> Tensor:
@@ -85,13 +94,17 @@ class FrozenTable(nn.Module):
 
     rows_X: Tensor
     indices_V: Tensor
+    frozen_sum_D: Tensor
 
     def __init__(self, weight_VD: Tensor, rows_X: Tensor, added_XD: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight_VD, requires_grad=False)
         self.added = nn.Parameter(added_XD) if len(rows_X) else None
+        self.weight.data[rows_X] = 0
+        frozen_sum_D = torch.stack([part.float().sum(0) for part in weight_VD.split(2**14)]).sum(0)
         indices_V = torch.full((len(weight_VD),), -1)
         indices_V[rows_X] = torch.arange(len(rows_X))
+        self.register_buffer("frozen_sum_D", frozen_sum_D, persistent=False)
         self.register_buffer("rows_X", rows_X, persistent=False)
         self.register_buffer("indices_V", indices_V, persistent=False)
 
@@ -106,7 +119,5 @@ class FrozenTable(nn.Module):
 
     def mean(self) -> Tensor:
         """Returns the mean embedding D."""
-        mean_D = self.weight.mean(0, dtype=torch.float32)
-        if self.added is None:
-            return mean_D
-        return mean_D + (self.added - self.added.detach()).sum(0) / len(self.weight)  # adds only the gradient
+        learned_D = 0 if self.added is None else self.added.sum(0)
+        return (self.frozen_sum_D + learned_D) / len(self.weight)
