@@ -180,7 +180,7 @@ def _new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 
-def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
+def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: float) -> None:
     """Raises an error if a model needs more memory than the machine has.
 
     Without this check, the system may grant more memory than there is, and kill the process when it uses the memory.

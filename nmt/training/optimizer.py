@@ -112,7 +112,8 @@ class Optimizer:
         of_muon = {id(weight) for weight, _ in by_muon}
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
         betas = config.adam_beta1, config.adam_beta2
-        self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+        groups = [{"params": of_adam}]  # which may be empty
+        self._adam = torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
         self.flops = self._muon.flops
         self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
         self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._muon.momenta)

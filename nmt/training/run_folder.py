@@ -18,6 +18,7 @@ from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import model_config
+from nmt.training.frozen_base import average
 from nmt.training.records import METRICS, MetricsFile, Scores
 
 CONFIG = "config.toml"
@@ -181,10 +182,10 @@ class RunFolder:
         if not snapshots:
             return None
         with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
-            average, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
-            names = [Path(path).name for path in average["averaged"]]
+            present, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
+            names = [Path(path).name for path in present["averaged"]]
             # A training that repeats its last updates writes other checkpoints of the same names.
-            if names == [path.name for path in snapshots] and average["last"] == newest:
+            if names == [path.name for path in snapshots] and present["last"] == newest:
                 return None
         remove_partial_files(self.path, (AVERAGE,))
         save_checkpoint(average(snapshots), self.path / AVERAGE)

@@ -15,7 +15,7 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import NmtError, StoppedError, importing
-from nmt.model.architectures import training_flops
+from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
 from nmt.training.checkpoints import resume
@@ -30,6 +30,8 @@ from nmt.training.update import Interval, MemoryRanOutError, endless_updates, fi
 
 # The dry run measures at most so many updates, for about so many seconds, unless a single micro-batch takes longer.
 _MEASURED_UPDATES, _SECONDS = 8, 20.0
+# The rank for which the dry run estimates the memory of --lora if none is given.
+_USUAL_RANK = 16
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None) -> None:
@@ -115,9 +117,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if device_type(config) == "cpu":
-        # Weights, gradients, the two moments of Adam or the one of Muon, and the average.
-        copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
-        check_memory(model_config, data.codec, config.gpus * copies * WEIGHT_BYTES)
+        needed = config.gpus * bytes_of_weights(data, model_config, config)
+        check_memory(model_config, data.codec, needed / parameter_count(model_config, data.codec))
     if world.is_main:
         data.verify(lambda: stop.received)
     world.barrier()  # ends the other ranks if the data is damaged
@@ -128,6 +129,25 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
         )
     return Training(data, model_config, config, ranks)
+
+
+def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
+    """Returns the memory of the weights, and of gradients, moments and average of those that learn.
+
+    Frozen weights that --init-from has take 16 bits. The rows that pieces added to them are left out.
+    """
+    model, codec = model_config, data.codec
+    # The two moments of Adam or the one of Muon.
+    copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
+    count = parameter_count(model, codec)
+    if config.lora:
+        attention = 2 * (model.d_model + model.heads * model.d_k) + 2 * (model.d_model + model.heads * model.d_v)
+        layers, feed_forward = model.encoder_layers + model.decoder_layers, 2 * (model.d_model + model.d_ff)
+        factors = config.lora * (layers * (attention + feed_forward) + model.decoder_layers * attention)
+        return 2 * count + copies * WEIGHT_BYTES * factors
+    pieces = len(codec.target) + (0 if codec.config.joint_vocab else len(codec.source))
+    frozen = pieces * model.d_model if config.init_from and "embeddings" in config.freeze else 0
+    return 2 * frozen + copies * WEIGHT_BYTES * (count - frozen)
 
 
 def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
@@ -187,12 +207,30 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
             "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
             f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
-            "memory": f"{training.runtime.peak_memory_mib:,.0f} MiB per process",
+            "memory": memory_in_words(training),
             "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
             f"of {training_state:,.0f} MiB, {disk / 1024:,.1f} GiB in total with "
             + ("the best checkpoint" if best == 1 else f"{best} best checkpoints"),
         })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
+
+
+def memory_in_words(training: Training) -> str:
+    """Returns the peak memory so far, and for fine-tuning, an estimate of that of the other ways to tune."""
+    data, model_config, config = training.data, training.model_config, training.config
+    peak = training.runtime.peak_memory_mib
+    words = f"{peak:,.0f} MiB per process"
+    if not config.init_from:
+        return words
+    rank = config.lora or _USUAL_RANK
+    ways = {
+        "whole": replace(config, lora=None, freeze=()),
+        "with --freeze embeddings": replace(config, lora=None, freeze=("embeddings",)),
+        f"with --lora {rank}": replace(config, lora=rank, freeze=()),
+    }
+    now = bytes_of_weights(data, model_config, config)
+    others = {way: bytes_of_weights(data, model_config, other) - now for way, other in ways.items()}
+    return f"{words}; " + ", ".join(f"{way} {peak + more / 2**20:,.0f} MiB" for way, more in others.items())
 
 
 def seconds_per_update(training: Training, plan: UpdatePlan, limit: float) -> float:
