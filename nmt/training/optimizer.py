@@ -140,7 +140,11 @@ class Optimizer:
         self._adam.step()
         if self._muon.momenta and not skipped:  # waits for the device
             self._muon.step(learning_rate, 1.0 if self.loss_scale is None else self.loss_scale.item())
-        torch._foreach_zero_(gradients)
+        if norm.device.type == "cpu":  # so that the next update can use their memory for activations
+            for weight in self._parameters:
+                weight.grad = None
+        else:  # a recorded CUDA graph writes to the same memory
+            torch._foreach_zero_(gradients)
         if self.loss_scale is not None:
             torch._amp_update_scale_(self.loss_scale, self.good_updates, skipped, _GROWTH, _BACKOFF, _GROWTH_UPDATES)
         return norm, skipped
