@@ -6,10 +6,9 @@ What is saved of --lora are the weights that learn. Whole models are made of the
 Shapes: see docs/architecture.md; V pieces, X rows of a weight.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,9 +105,11 @@ class FrozenBase:
             random_X = self._rows[name][rows_X] < 0
             values_XD[random_X] = torch.randn(int(random_X.sum()), self.config.d_model) * self.config.d_model**-0.5
             setattr(model, name.removesuffix(".weight"), FrozenTable(table_VD, rows_X, values_XD))
-        if model.output_bias is not None and len(self.added["output_bias"]):
+        if model.output_bias is not None:
             learns_V = torch.zeros(len(model.output_bias)).index_fill_(0, self.added["output_bias"], 1)
-            model.output_bias.requires_grad_().register_hook(lambda gradient: gradient * learns_V.to(gradient))
+            model.output_bias.requires_grad_(bool(learns_V.any()))
+            if model.output_bias.requires_grad:
+                model.output_bias.register_hook(lambda gradient: gradient * learns_V.to(gradient))
         if self.rank:
             add_low_rank(model, self.rank)
         return model
@@ -156,18 +157,18 @@ class FrozenBase:
         """Returns some rows of a weight with what was learned, which is computed in fp32."""
         weight, layer = self._read(name, rows_X), name.removesuffix(".weight")
 
-        def mean(values: Sequence[Tensor]) -> Tensor:
-            return torch.stack([value.detach().cpu().float() for value in values]).mean(0)
+        def mean(values: Iterable[Tensor]) -> Tensor:
+            return torch.stack([value.cpu().float() for value in values]).mean(0)
 
         if name in learned[0]:  # the output bias
-            weight = mean([weights[name] for weights in learned])
-        elif f"{layer}.up" in learned[0]:
-            pairs = [[weights[f"{layer}.{part}"].detach().float() for part in ("down", "up")] for weights in learned]
-            dtype, updates = weight.dtype, [update_of(down, up, self._layers[name]) for down, up in pairs]
-            weight = (weight.float() + mean(updates)).to(dtype)
-        elif f"{layer}.added" in learned[0]:
+            return mean(weights[name] for weights in learned).to(weight.dtype)
+        if f"{layer}.up" in learned[0]:
+            factors = ([weights[f"{layer}.{factor}"].float() for factor in ("down", "up")] for weights in learned)
+            update = mean(update_of(down, up, self._layers[name]) for down, up in factors)
+            return (weight.float() + update).to(weight.dtype)
+        if f"{layer}.added" in learned[0]:
             first, last = torch.searchsorted(self.added[name], torch.stack([rows_X[0], rows_X[-1] + 1])).tolist()
-            values_XD = mean([weights[f"{layer}.added"][first:last] for weights in learned])
+            values_XD = mean(weights[f"{layer}.added"][first:last] for weights in learned)
             weight[self.added[name][first:last] - rows_X[0]] = values_XD.to(weight.dtype)
         return weight
 
@@ -178,14 +179,13 @@ def average(paths: list[Path]) -> Checkpoint:
     Raises:
         NmtError: the checkpoints are not of one model, or what they were trained from has changed.
     """
-    references: list[Any] = [read_header(path)[0]["provenance"].get("learned_from") for path in paths]
-    if not any(references):
+    if not any("learned_from" in read_header(path)[0]["provenance"] for path in paths):
         return average_checkpoints(paths)
-    if any(reference != references[0] for reference in references):
-        other = next(path for path, reference in zip(paths, references, strict=True) if reference != references[0])
-        raise NmtError(f"{other} and {paths[0]} have not learned from one checkpoint; average checkpoints of one run")
     loaded = [load_checkpoint(path, verify=True, whole=False) for path in paths]
-    last, reference = loaded[-1], references[0]
+    last, reference = loaded[-1], loaded[-1].provenance.get("learned_from", {})
+    for path, other in zip(paths, loaded, strict=True):
+        if (other.provenance.get("learned_from"), other.codec.to_dict()) != (reference, last.codec.to_dict()):
+            raise NmtError(f"{path} and {paths[-1]} have not learned from one checkpoint; average those of one run")
     base = FrozenBase(reference["path"], last.model_config, last.codec, reference["lora"])
     base.check(reference["sha256"], paths[-1])
     computed = base.whole([checkpoint.weights for checkpoint in loaded])

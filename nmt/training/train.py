@@ -99,6 +99,11 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
         console.warn(
             f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
+    elif model_config.guided_alignment is not None and config.lora:
+        raise NmtError(
+            f"--lora does not train the head of --guided-alignment, but {data.path} has word alignments; leave out one "
+            f"of them"
+        )
     if config.tensorboard:
         with importing("tensorboard", "--tensorboard"):
             import torch.utils.tensorboard  # noqa: F401

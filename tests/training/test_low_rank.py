@@ -160,6 +160,22 @@ def test_added_rows_learn_as_they_do_in_a_whole_model(tuned: Path, tmp_path: Pat
     torch.testing.assert_close(of_rows, of_table[20:25], atol=1e-8, rtol=1e-4)
 
 
+@pytest.mark.parametrize("option", ["--lora=2", "--freeze=embeddings"])
+def test_the_output_bias_learns_for_new_pieces_only(tuned: Path, tmp_path: Path, option: str) -> None:
+    old = load_checkpoint(tuned / "old.safetensors")
+    pieces = old.codec.target.vocabulary
+    bias = {"output_bias": torch.arange(len(pieces)).bfloat16() / 100}
+    config = replace(old.model_config, output_bias=True)
+    for name, added in (("old", []), ("added", pieces[20:25])):
+        shutil.copytree(tuned / "data", tmp_path / name / "data")
+        provenance = {"added_pieces": added}
+        changed = replace(old, model_config=config, weights=old.weights | bias, provenance=provenance)
+        save_checkpoint(changed, tmp_path / name / "old.safetensors")
+        tune(tmp_path / name, tmp_path / name / "run", option, "--max-updates=2", "--valid-updates=2")
+        best = weights(tmp_path / name / "run" / "best.safetensors")["output_bias"]
+        assert (best != bias["output_bias"]).nonzero().flatten().tolist() == [pieces.index(piece) for piece in added]
+
+
 def test_two_ranks_learn_the_same(tuned: Path, tmp_path: Path) -> None:
     start = f"{tuned}/data", f"--init-from={tuned}/old.safetensors", f"--save-dir={tmp_path}/two"
     forks.run_ranks("train", *start, *TUNE, "--lora=2", "--max-updates=2", "--dropout=0")
