@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint_file import (
+    SUFFIX,
     TAKE_ANOTHER,
     TEXT,
     TRAINING,
@@ -120,18 +121,24 @@ def contents_of(tensors: Mapping[str, Tensor | Computed]) -> dict[str, Content]:
     return {name: content(tensor) for name, tensor in tensors.items()}
 
 
-def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
+def load_checkpoint(path: str | Path, *, verify: bool = False, whole: bool = True) -> Checkpoint:
     """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory.
 
     The SHA-256 of a file of up to HASHED_BYTES is checked.
 
     Args:
         verify: whether to check the SHA-256 of a larger file, too.
+        whole: whether to refuse a file with only the weights that have learned (--lora, --freeze embeddings).
 
     Raises:
         NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.
     """
     document, tensors = read_file(Path(path), verify=verify)
+    if whole and "learned_from" in document["provenance"]:
+        raise NmtError(
+            f"{path} has only the weights that have learned since {document['provenance']['learned_from']['path']}; "
+            f"take best{SUFFIX}, or nmt average-checkpoints {path} --output FILE makes a whole model of a snapshot"
+        )
     return Checkpoint(
         ModelConfig.from_dict(document["model"], str(path)),
         codec_of(document, tensors, path),
@@ -149,15 +156,21 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
     """
     with without_memory():  # the sizes in the checkpoint are not trusted
         model = _new_model(checkpoint.model_config, checkpoint.codec)
-    _check_fit(model, checkpoint, origin)
+    _check_fit(model.state_dict(), checkpoint, origin)
     model.load_state_dict({name: weight.float() for name, weight in checkpoint.weights.items()}, assign=True)
     return model.eval()
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    """Copies the checkpoint's weights into a model."""
-    _check_fit(model, checkpoint, origin)
-    model.load_state_dict(checkpoint.weights)
+    """Copies the checkpoint's weights into a model; of a file with only the weights that have learned, these."""
+    only_learned = "learned_from" in checkpoint.provenance
+    _check_fit(learned_weights(model) if only_learned else model.state_dict(), checkpoint, origin)
+    model.load_state_dict(checkpoint.weights, strict=not only_learned)
+
+
+def learned_weights(model: Transformer) -> dict[str, Tensor]:
+    """Returns the weights of a model that learn, by name."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
@@ -170,7 +183,7 @@ def _new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 
-def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
+def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: float) -> None:
     """Raises an error if a model needs more memory than the machine has.
 
     Without this check, the system may grant more memory than there is, and kill the process when it uses the memory.
@@ -183,8 +196,8 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
         )
 
 
-def _check_fit(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    differences = list(_differences(model.state_dict(), checkpoint.weights))
+def _check_fit(expected: Mapping[str, Tensor], checkpoint: Checkpoint, origin: str | Path) -> None:
+    differences = list(_differences(expected, checkpoint.weights))
     if differences:
         listed = differences[:_NAMED_TENSORS]
         if len(differences) > len(listed):

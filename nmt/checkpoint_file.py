@@ -121,6 +121,21 @@ def read_header(path: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         return document, {name: tuple(file.get_slice(name).get_shape()) for name in filter(is_weight, file.keys())}
 
 
+def read_digest(path: str | Path) -> str:
+    """Returns the SHA-256 of a checkpoint, which is compared with its content."""
+    with _opened(Path(path), "np", verify=True) as (_, file):
+        return str(file.metadata()[_SHA256])
+
+
+def read_rows(path: Path, name: str, rows: Any) -> Any:
+    """Returns a copy of some rows of a tensor. It leaves none of the file in the memory of this process."""
+    try:
+        with safe_open(path, "pt") as file:
+            return file.get_tensor(name)[rows]
+    except (OSError, SafetensorError) as error:
+        raise NmtError(f"{path}, which is still needed, cannot be read ({error}); put the file back") from error
+
+
 def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
     """Returns the architecture and the text processing of a checkpoint."""
     with _opened(Path(path), "np") as (document, file):

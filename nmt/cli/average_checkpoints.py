@@ -24,6 +24,7 @@ def average_checkpoints(
     from nmt import checkpoint, console
     from nmt.checkpoint_file import SUFFIX
     from nmt.files import output_file
+    from nmt.training.frozen_base import average
     from nmt.training.run_folder import chosen_checkpoints
 
     if last and best:
@@ -33,5 +34,5 @@ def average_checkpoints(
         raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is a file; leave out {flag}")
     paths = chosen_checkpoints(checkpoints, last or 5, best)
     with output_file(output, paths, suffix=SUFFIX) as file:
-        checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
+        checkpoint.write_checkpoint(average(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -110,6 +110,12 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = option(
         (), "Part of the model whose weights do not change. May be given several times."
     )
+    lora: int | None = option(
+        None,
+        "Freeze all weights of --init-from, in 16 bits, and learn updates of this rank of the matrices in attention "
+        "and feed-forward layers (Hu et al. 2021), and the embeddings of pieces that --init-from lacks.",
+        at_least=1,
+    )
     optimizer: Literal["adam", "muon"] = option(
         "adam",
         "adam is the paper's. muon orthogonalises the momentum of the matrices in the layers (Jordan et al. 2024), and "
@@ -180,6 +186,10 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
             raise NmtError(f"--lr-schedule {self.lr_schedule} needs --lr, the peak of the learning rate")
         if self.lr_schedule != "paper" and self.lr_scale != 1.0:
             raise NmtError(f"--lr-scale belongs to --lr-schedule paper, but that is {self.lr_schedule}; give only --lr")
+        if self.lora is not None and self.init_from is None:
+            raise NmtError(f"--lora {self.lora} needs the weights that it freezes; give them with --init-from")
+        if self.lora is not None and self.freeze:
+            raise NmtError(f"--lora freezes all weights, but --freeze {self.freeze[0]} was given too; leave it out")
         if self.min_delta and self.patience is None:
             raise NmtError("--min-delta says which improvements do not count for --patience; add --patience")
 

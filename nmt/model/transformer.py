@@ -29,6 +29,7 @@ from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import DecoderCache, LayerCache
 from nmt.model.cpu_kernels import Dropout, Linear, linear
 from nmt.model.device import product_dtype
+from nmt.model.lora import FrozenTable
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
 from nmt.text.subword import BOS, EOS
 
@@ -268,7 +269,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> None:
         super().__init__()
         self.config = config
-        self.target_embedding = nn.Embedding(target_size, config.d_model)
+        self.target_embedding: nn.Embedding | FrozenTable = nn.Embedding(target_size, config.d_model)
+        self.source_embedding: nn.Embedding | FrozenTable | None
         self.source_embedding = None if shared else nn.Embedding(source_size, config.d_model)
         if config.learned_positions is None:
             self.source_positions = self.target_positions = SinusoidalPositions(config)

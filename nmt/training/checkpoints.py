@@ -10,7 +10,7 @@ import torch
 
 import nmt
 from nmt import console
-from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
+from nmt.checkpoint import Checkpoint, learned_weights, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
@@ -42,15 +42,28 @@ def provenance_of(training: Training) -> dict[str, Any]:
     }
 
 
-def snapshot_of(training: Training) -> Checkpoint:
-    """Returns a checkpoint for use: without what only training needs, and with averaged weights if there are any."""
+def snapshot_of(training: Training, *, whole: bool = False) -> Checkpoint:
+    """Returns a checkpoint without what only training needs, and with averaged weights if there are any.
+
+    With --lora, it has only the weights that have learned unless `whole`.
+    """
     with training.average.in_use():
-        return _checkpoint(training)
+        return _checkpoint(training, whole=whole or not training.config.lora)
 
 
-def _checkpoint(training: Training) -> Checkpoint:
-    weights = {name: tensor.detach().cpu() for name, tensor in training.loss.model.state_dict().items()}
-    return Checkpoint(training.model_config, training.data.codec, weights, provenance_of(training))
+def _checkpoint(training: Training, *, whole: bool) -> Checkpoint:
+    """Returns a checkpoint; unless `whole`, without frozen weights that another checkpoint has."""
+    model, base, provenance = training.loss.model, training.base, provenance_of(training)
+    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    if base is None:
+        return Checkpoint(training.model_config, training.data.codec, weights, provenance)
+    learned = {name: weights[name] for name in learned_weights(model)}
+    if not whole:
+        provenance["learned_from"] = base.reference
+        return Checkpoint(training.model_config, training.data.codec, learned, provenance)
+    others = {name: weights[name] for name in base.names_in_model}
+    computed = base.whole([learned])
+    return Checkpoint(training.model_config, training.data.codec, others, provenance, computed=computed)
 
 
 def training_state_of(training: Training) -> Checkpoint:
@@ -64,7 +77,7 @@ def training_state_of(training: Training) -> Checkpoint:
         document["loss_scale"] = {"scale": scale.item(), "good_updates": int(optimizer.good_updates)}
     tensors = {_OPTIMIZER + name: tensor for name, tensor in optimizer.state_dict().items()}
     tensors |= {_AVERAGE + name: tensor for name, tensor in training.average.averages.items()}
-    return replace(_checkpoint(training), training=document, training_tensors=tensors)
+    return replace(_checkpoint(training, whole=False), training=document, training_tensors=tensors)
 
 
 def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) -> None:
@@ -87,7 +100,7 @@ def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) 
 
 # Options that decide which sentences an update holds, and which weights it changes and how. If one of them changes, the
 # position in the epoch is void.
-_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "lora", "optimizer")
 # Options that are about the command itself, and --arch, whose sizes are compared one by one.
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
@@ -109,7 +122,7 @@ def resume(training: Training, folder: RunFolder) -> bool:
         raise NmtError(
             f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines share"
         )
-    checkpoint = newest[1] if newest else load_checkpoint(path, verify=True)
+    checkpoint = newest[1] if newest else load_checkpoint(path, verify=True, whole=False)
     try:
         device_tokens = checkpoint.provenance["options"]["device_tokens"]
         changed = _check_changes(training, path, checkpoint)
@@ -147,8 +160,10 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
-    if any(name in ("freeze", "optimizer") for name, _, _ in planning):
+    if any(name in ("freeze", "lora", "optimizer") for name, _, _ in planning):
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
+    if training.base:
+        training.base.check(checkpoint.provenance["learned_from"]["sha256"], path)
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
     for option in options:

@@ -1,7 +1,9 @@
 """Fine-tuning: a training begins with the weights of a checkpoint (--init-from)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -14,20 +16,15 @@ from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.languages import listed
 
+_T = TypeVar("_T")
 # The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
 _STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
 
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
-    checkpoint = load_checkpoint(path)
-    check_sizes(path, checkpoint.model_config, model.config)
-    then, now = checkpoint.codec.config, codec.config
-    if (then.source_lang, then.target_lang) != (now.source_lang, now.target_lang):
-        console.warn(f"{path} translates {_in_words(then)}, but the data is {_in_words(now)}")
-    elif new := set(now.languages) - set(then.languages):
-        console.warn(f"{path} does not have {listed(new)}, so the tokens of these languages start at random")
-    weights = _of_kept_layers(path, checkpoint, model.config)
+    checkpoint = checkpoint_to_start_from(path, model.config, codec)
+    weights = of_kept_layers(path, checkpoint.model_config, model.config, checkpoint.weights)
     if checkpoint.codec.to_dict() != codec.to_dict():
         weights |= _embeddings(path, checkpoint, model, codec)
         if model.source_embedding is None:
@@ -38,6 +35,18 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
 
 def _in_words(text: TextConfig) -> str:
     return text.in_words.replace(" -> ", " to ")
+
+
+def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -> Checkpoint:
+    """Returns a checkpoint with whose weights a model can begin; warns if the languages differ."""
+    checkpoint = load_checkpoint(path)
+    check_sizes(path, checkpoint.model_config, config)
+    then, now = checkpoint.codec.config, codec.config
+    if (then.source_lang, then.target_lang) != (now.source_lang, now.target_lang):
+        console.warn(f"{path} translates {_in_words(then)}, but the data is {_in_words(now)}")
+    elif new := set(now.languages) - set(then.languages):
+        console.warn(f"{path} does not have {listed(new)}, so the tokens of these languages start at random")
+    return checkpoint
 
 
 def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
@@ -53,11 +62,13 @@ def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> N
         )
 
 
-def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
-    """Returns the weights of as many layers as the model has, at even distances and up to the last layer."""
-    weights = checkpoint.weights
+def of_kept_layers(
+    path: str, of_checkpoint: ModelConfig, config: ModelConfig, weights: Mapping[str, _T]
+) -> dict[str, _T]:
+    """Returns the weights of as many layers as a model has, at even distances and up to the last layer."""
+    weights = dict(weights)
     for option, stack in _STACKS.items():
-        had, has = getattr(checkpoint.model_config, option), getattr(config, option)
+        had, has = getattr(of_checkpoint, option), getattr(config, option)
         if had == has:
             continue
         kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1

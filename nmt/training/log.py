@@ -171,7 +171,8 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     show_lines({
         "model": (f"{config.arch}: " if config.arch else "")
         + f"{model.in_words()}, {training.parameters:,} parameters"
-        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
+        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
+        + (f", {training.learned:,} of them learn with --lora {config.lora}" if config.lora else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.in_words}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",

@@ -135,7 +135,7 @@ class TrainingLoop:
         is_best = kept[0] == update
         self.log.validation(validation, time.monotonic() - started, is_best=is_best)
         if training.world.is_main and update in kept:
-            snapshot = snapshot_of(training)
+            snapshot = snapshot_of(training, whole=True)
             if config.keep_best > 1:
                 self.folder.keep_best(snapshot, update, kept)
             if is_best:

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.device import product_dtype
+from nmt.model.lora import FrozenTable
 from nmt.model.masks import Mask, PackedMask
 from nmt.model.transformer import LOGIT_ROWS, DecoderLayer, MultiHeadAttention, Transformer
 from nmt.text.subword import PAD
@@ -49,6 +50,8 @@ class _ChunkedNll(torch.autograd.Function):
     The bias may be None. Logits are computed a few rows at a time, so that all M × V of them never exist together.
     Matrix products are computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in
     bfloat16 under bfloat16.)
+
+    If the weight is frozen except for its rows `rows_X`, the gradient of these is that of `added_XD`.
     """
 
     @staticmethod
@@ -61,14 +64,19 @@ class _ChunkedNll(torch.autograd.Function):
         dtype: torch.dtype,
         needs_gradient: bool,
         nll: _Nll,
+        rows_X: Tensor | None = None,
+        added_XD: Tensor | None = None,
     ) -> Tensor:
-        grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
+        grad_hidden_MD = torch.empty_like(hidden_MD)
+        # Gradients of the rows that learn, which may be all.
+        learns = needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
+        grad_XD = torch.zeros_like(weight_VD if added_XD is None else added_XD) if learns else None
         grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
         weight, bias = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
         # In 16-bit precision, gradients of the softmax matrix are added, which takes a CPU as long as a hundred rows.
-        rows = max(LOGIT_ROWS[hidden_MD.device.type], 512 if dtype.itemsize == 2 else 0)
+        rows = max(LOGIT_ROWS[hidden_MD.device.type], 512 if dtype.itemsize == 2 and grad_XD is not None else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
             nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, needs_gradient)
@@ -77,19 +85,26 @@ class _ChunkedNll(torch.autograd.Function):
                 continue
             grad_hidden_ID.copy_((grad_IV @ weight) * real_I[:, None])
             hidden_ID = hidden_ID * real_I[:, None]
-            if dtype == grad_weight_VD.dtype:
-                grad_weight_VD.addmm_(grad_IV.T, hidden_ID)
-            else:
-                grad_weight_VD += grad_IV.T @ hidden_ID
             if grad_bias_V is not None:
                 grad_bias_V += grad_IV.T @ real_I.to(dtype)
-        ctx.save_for_backward(grad_hidden_MD, grad_weight_VD, grad_bias_V)
+            if grad_XD is None:
+                continue
+            grad_IX = grad_IV if rows_X is None else grad_IV[:, rows_X]
+            if dtype == grad_XD.dtype:
+                grad_XD.addmm_(grad_IX.T, hidden_ID)
+            else:
+                grad_XD += grad_IX.T @ hidden_ID
+        ctx.is_whole = added_XD is None
+        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = (None if gradient is None else gradient * gradients[0] for gradient in ctx.saved_tensors)
-        return *inputs, None, None, None, None
+        # In place, because the gradient of a large vocabulary takes as much memory as its embeddings.
+        scaled = (None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.saved_tensors)
+        grad_hidden_MD, grad_XD, grad_bias_V = scaled
+        of_weight, of_added = (grad_XD, None) if ctx.is_whole else (None, grad_XD)
+        return grad_hidden_MD, of_weight, grad_bias_V, None, None, None, None, None, of_added
 
 
 def _nll_on_cpu(
@@ -165,11 +180,12 @@ class TrainingLoss(nn.Module):
         with guided:
             encoded_ND = self.model.encode(source.ids_F, source.layout)
             hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
-        weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
+        weight_VD, bias_V, table = self.model.softmax_matrix_VD, self.model.output_bias, self.model.target_embedding
+        rows = (table.rows_X, table.added) if isinstance(table, FrozenTable) and table.added is not None else ()
         dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             options = dtype, torch.is_grad_enabled(), _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
-            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options)
+            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options, *rows)
         if self.criterion:
             # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
             # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
@@ -177,7 +193,8 @@ class TrainingLoss(nn.Module):
         elif self.label_smoothing:
             # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row
             # of the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over all pieces.
-            margin_M = (hidden_MD * (F.embedding(labels_M, weight_VD) - weight_VD.mean(0))).sum(-1)
+            mean_D = table.mean() if isinstance(table, FrozenTable) else weight_VD.mean(0)
+            margin_M = (hidden_MD * (table(labels_M) - mean_D)).sum(-1)
             if bias_V is not None:
                 margin_M = margin_M + bias_V[labels_M] - bias_V.mean()
             loss = nll + self.label_smoothing * (margin_M * real_M).sum()
@@ -192,6 +209,10 @@ class TrainingLoss(nn.Module):
         def of_rows(hidden_JD: Tensor, labels_J: Tensor) -> Tensor:
             weight, bias = self.model.softmax_matrix_VD.to(dtype), self.model.output_bias
             logits_JV = F.linear(hidden_JD, weight, None if bias is None else bias.to(dtype))
+            table = self.model.target_embedding
+            if isinstance(table, FrozenTable) and table.added is not None:  # their gradient does not come from `weight`
+                logits_JX = F.linear(hidden_JD, table.added.to(dtype), None if bias is None else bias[table.rows_X])
+                logits_JV = logits_JV.index_copy(1, table.rows_X, logits_JX)
             return criterion(logits_JV.float(), labels_J)
 
         rows = zip(*(x.split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)

@@ -112,7 +112,8 @@ class Optimizer:
         of_muon = {id(weight) for weight, _ in by_muon}
         of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
         betas = config.adam_beta1, config.adam_beta2
-        self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+        groups = [{"params": of_adam}]  # which may be empty
+        self._adam = torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
         self.flops = self._muon.flops
         self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
         self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._muon.momenta)
@@ -139,7 +140,11 @@ class Optimizer:
         self._adam.step()
         if self._muon.momenta and not skipped:  # waits for the device
             self._muon.step(learning_rate, 1.0 if self.loss_scale is None else self.loss_scale.item())
-        torch._foreach_zero_(gradients)
+        if norm.device.type == "cpu":  # so that the next update can use their memory for activations
+            for weight in self._parameters:
+                weight.grad = None
+        else:  # a recorded CUDA graph writes to the same memory
+            torch._foreach_zero_(gradients)
         if self.loss_scale is not None:
             torch._amp_update_scale_(self.loss_scale, self.good_updates, skipped, _GROWTH, _BACKOFF, _GROWTH_UPDATES)
         return norm, skipped
@@ -166,11 +171,12 @@ class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.
 
     After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average.
+    initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
     """
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights, self.decay = dict(model.named_parameters()), decay
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self.decay = decay
         self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
 
     def add(self, update: int) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
+from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import model_config
+from nmt.training.frozen_base import average
 from nmt.training.records import METRICS, MetricsFile, Scores
 
 CONFIG = "config.toml"
@@ -113,7 +114,7 @@ class RunFolder:
             return None
         for path in reversed(states):
             try:
-                checkpoint = load_checkpoint(path, verify=True)
+                checkpoint = load_checkpoint(path, verify=True, whole=False)
             except DamagedError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
@@ -181,13 +182,13 @@ class RunFolder:
         if not snapshots:
             return None
         with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
-            average, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
-            names = [Path(path).name for path in average["averaged"]]
+            present, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
+            names = [Path(path).name for path in present["averaged"]]
             # A training that repeats its last updates writes other checkpoints of the same names.
-            if names == [path.name for path in snapshots] and average["last"] == newest:
+            if names == [path.name for path in snapshots] and present["last"] == newest:
                 return None
         remove_partial_files(self.path, (AVERAGE,))
-        save_checkpoint(average_checkpoints(snapshots), self.path / AVERAGE)
+        save_checkpoint(average(snapshots), self.path / AVERAGE)
         return self.path / AVERAGE
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:

@@ -13,7 +13,9 @@ from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
 from nmt.model.device import is_native
+from nmt.model.lora import LowRankLinear
 from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
+from nmt.training.frozen_base import FrozenBase
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import MovingAverage, Optimizer
@@ -55,6 +57,7 @@ class Training:
     Attributes:
         data, model_config, world, runtime: what stays the same.
         config: the options. Only --hours changes them, while the training follows time.
+        base: the checkpoint that has the frozen weights of --lora or --freeze embeddings, if one is given.
         stop: whether a signal has asked the training to stop.
         packs: whether batches are packed, without padding between sentences.
         hardware: a description of the device and the code that computes gradients.
@@ -73,9 +76,14 @@ class Training:
         self.packs = obstacle is None
         self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
         torch.manual_seed(config.seed)
-        model = new_model(model_config, data.codec)
+        self.base = None
+        if config.init_from and (config.lora or "embeddings" in config.freeze):
+            self.base = FrozenBase(config.init_from, model_config, data.codec, config.lora)
+        model = self.base.model(runtime.dtype) if self.base else new_model(model_config, data.codec)
         for name, weight in model.named_parameters():
-            weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in config.freeze))
+            learns_anyway = self.base and (name.endswith(".added") or name == "output_bias")
+            if not learns_anyway and any(name.startswith(_GROUPS[group]) for group in config.freeze):
+                weight.requires_grad_(False)
         if not any(weight.requires_grad for weight in model.parameters()):
             raise NmtError("--freeze leaves no weights to train; leave out one of its values")
         criterion = extensions.entry(extensions.CRITERIA, config.criterion, "--criterion") if config.criterion else None
@@ -117,9 +125,14 @@ class Training:
         return sum(p.numel() for p in self.loss.parameters())
 
     @property
+    def learned(self) -> int:
+        """The number of parameters that learn."""
+        return sum(p.numel() for p in self.loss.parameters() if p.requires_grad)
+
+    @property
     def average_bytes(self) -> int:
         """The bytes of the moving average."""
-        return 0 if self.config.ema is None else WEIGHT_BYTES * self.parameters
+        return 0 if self.config.ema is None else WEIGHT_BYTES * self.learned
 
     @property
     def snapshot_due(self) -> bool:
@@ -154,7 +167,13 @@ class Training:
 
 
 def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
+    """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each.
+
+    With --lora, these are the factors of the updates.
+    """
     for layer in model.modules():
-        if isinstance(layer, Linear) and layer.weight.requires_grad:
+        if isinstance(layer, LowRankLinear):
+            yield layer.down, (layer.rank,) * len(layer.rows)
+            yield layer.up, layer.rows
+        elif isinstance(layer, Linear) and layer.weight.requires_grad:
             yield layer.weight, layer.rows

@@ -15,7 +15,7 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import NmtError, StoppedError, importing
-from nmt.model.architectures import training_flops
+from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
 from nmt.training.checkpoints import resume
@@ -30,6 +30,8 @@ from nmt.training.update import Interval, MemoryRanOutError, endless_updates, fi
 
 # The dry run measures at most so many updates, for about so many seconds, unless a single micro-batch takes longer.
 _MEASURED_UPDATES, _SECONDS = 8, 20.0
+# The rank for which the dry run estimates the memory of --lora if none is given.
+_USUAL_RANK = 16
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None) -> None:
@@ -58,7 +60,7 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         return f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
 
     try:
-        if not resume(training, folder) and training.config.init_from:
+        if not resume(training, folder) and training.config.init_from and training.base is None:
             start_from(training.config.init_from, training.loss.model, training.data.codec)
         loop.run(first_plan(training))
     except MemoryRanOutError as error:
@@ -97,6 +99,11 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
         console.warn(
             f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
+    elif model_config.guided_alignment is not None and config.lora:
+        raise NmtError(
+            f"--lora does not train the head of --guided-alignment, but {data.path} has word alignments; leave out one "
+            f"of them"
+        )
     if config.tensorboard:
         with importing("tensorboard", "--tensorboard"):
             import torch.utils.tensorboard  # noqa: F401
@@ -116,9 +123,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     for warning in filter(None, map(tokenizer_warning, targets if "bleu" in config.valid_metric else ())):
         console.warn(warning)
     if device_type(config) == "cpu":
-        # Weights, gradients, the two moments of Adam or the one of Muon, and the average.
-        copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
-        check_memory(model_config, data.codec, config.gpus * copies * WEIGHT_BYTES)
+        needed = config.gpus * bytes_of_weights(data, model_config, config)
+        check_memory(model_config, data.codec, needed / parameter_count(model_config, data.codec))
     if world.is_main:
         data.verify(lambda: stop.received)
     world.barrier()  # ends the other ranks if the data is damaged
@@ -129,6 +135,25 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             f"{longest}; give at least that, or drop long pairs with nmt preprocess --max-length"
         )
     return Training(data, model_config, config, ranks)
+
+
+def bytes_of_weights(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> int:
+    """Returns the memory of the weights, and of gradients, moments and average of those that learn.
+
+    Frozen weights that --init-from has take 16 bits. The rows that pieces added to them are left out.
+    """
+    model, codec = model_config, data.codec
+    # The two moments of Adam or the one of Muon.
+    copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
+    count = parameter_count(model, codec)
+    if config.lora:
+        attention = 2 * (model.d_model + model.heads * model.d_k) + 2 * (model.d_model + model.heads * model.d_v)
+        layers, feed_forward = model.encoder_layers + model.decoder_layers, 2 * (model.d_model + model.d_ff)
+        factors = config.lora * (layers * (attention + feed_forward) + model.decoder_layers * attention)
+        return 2 * count + copies * WEIGHT_BYTES * factors
+    pieces = len(codec.target) + (0 if codec.config.joint_vocab else len(codec.source))
+    frozen = pieces * model.d_model if config.init_from and "embeddings" in config.freeze else 0
+    return 2 * frozen + copies * WEIGHT_BYTES * (count - frozen)
 
 
 def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
@@ -170,7 +195,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     """
     with join_ranks(config, saves=False) as ranks:
         training = prepare(DataFolder.open(data_folder), model_config, config, ranks)
-        if config.init_from:
+        if config.init_from and training.base is None:
             start_from(config.init_from, training.loss.model, training.data.codec)
         plan = first_plan(training)
         seconds = seconds_per_update(training, plan, _SECONDS)
@@ -188,12 +213,30 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
             "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
             f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
-            "memory": f"{training.runtime.peak_memory_mib:,.0f} MiB per process",
+            "memory": memory_in_words(training),
             "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
             f"of {training_state:,.0f} MiB, {disk / 1024:,.1f} GiB in total with "
             + ("the best checkpoint" if best == 1 else f"{best} best checkpoints"),
         })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
+
+
+def memory_in_words(training: Training) -> str:
+    """Returns the peak memory so far, and for fine-tuning, an estimate of that of the other ways to tune."""
+    data, model_config, config = training.data, training.model_config, training.config
+    peak = training.runtime.peak_memory_mib
+    words = f"{peak:,.0f} MiB per process"
+    if not config.init_from:
+        return words
+    rank = config.lora or _USUAL_RANK
+    ways = {
+        "whole": replace(config, lora=None, freeze=()),
+        "with --freeze embeddings": replace(config, lora=None, freeze=("embeddings",)),
+        f"with --lora {rank}": replace(config, lora=rank, freeze=()),
+    }
+    now = bytes_of_weights(data, model_config, config)
+    others = {way: bytes_of_weights(data, model_config, other) - now for way, other in ways.items()}
+    return f"{words}; " + ", ".join(f"{way} {peak + more / 2**20:,.0f} MiB" for way, more in others.items())
 
 
 def seconds_per_update(training: Training, plan: UpdatePlan, limit: float) -> float:

@@ -162,7 +162,7 @@ def _make_room(training: Training, batch: MicroBatch) -> None:
     else:
         training.counters.device_tokens = training.device_tokens // 2
         remedy = f"with --device-tokens {training.counters.device_tokens}"
-    training.loss.zero_grad(set_to_none=False)
+    training.loss.zero_grad(set_to_none=training.runtime.device.type == "cpu")
     if training.runtime.device.type == "cuda":
         torch.cuda.empty_cache()
     console.warn(f"memory ran out in update {update:,}; training continues {remedy}")
@@ -207,7 +207,7 @@ def _fits(training: Training, plan: UpdatePlan, device_tokens: int) -> bool:
                 raise
             return False
         finally:
-            training.loss.zero_grad(set_to_none=False)
+            training.loss.zero_grad(set_to_none=training.runtime.device.type == "cpu")
     return True
 
 

@@ -148,7 +148,7 @@ class PyTorchEngine:
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls, within which autocast converts each weight only once."""
-        is_converted = self.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
+        is_converted = all(weight.dtype == self.runtime.dtype for weight in self.models[0].parameters())
         return nullcontext() if is_converted else self.runtime.autocast()
 
     @torch.no_grad()
