@@ -105,7 +105,8 @@ class FrozenBase:
             random_X = self._rows[name][rows_X] < 0
             values_XD[random_X] = torch.randn(int(random_X.sum()), self.config.d_model) * self.config.d_model**-0.5
             setattr(model, name.removesuffix(".weight"), FrozenTable(table_VD, rows_X, values_XD))
-        if model.output_bias is not None:
+        if self.config.output_bias:
+            assert model.output_bias is not None
             learns_V = torch.zeros(len(model.output_bias)).index_fill_(0, self.added["output_bias"], 1)
             model.output_bias.requires_grad_(bool(learns_V.any()))
             if model.output_bias.requires_grad:
