@@ -176,6 +176,16 @@ def test_the_output_bias_learns_for_new_pieces_only(tuned: Path, tmp_path: Path,
         assert (best != bias["output_bias"]).nonzero().flatten().tolist() == [pieces.index(piece) for piece in added]
 
 
+@pytest.mark.parametrize("option", ["--lora=2", "--freeze=embeddings"])
+def test_models_whose_bos_is_eos_are_tuned(tuned: Path, tmp_path: Path, option: str) -> None:
+    old = load_checkpoint(tuned / "old.safetensors")
+    shutil.copytree(tuned / "data", tmp_path / "data")
+    config = replace(old.model_config, bos_is_eos=True)
+    save_checkpoint(replace(old, model_config=config), tmp_path / "old.safetensors")
+    tune(tmp_path, tmp_path / "run", option, "--max-updates=2", "--valid-updates=2")
+    assert load_checkpoint(tmp_path / "run" / "best.safetensors").model_config.bos_is_eos
+
+
 def test_two_ranks_learn_the_same(tuned: Path, tmp_path: Path) -> None:
     start = f"{tuned}/data", f"--init-from={tuned}/old.safetensors", f"--save-dir={tmp_path}/two"
     forks.run_ranks("train", *start, *TUNE, "--lora=2", "--max-updates=2", "--dropout=0")
