@@ -32,7 +32,9 @@ export function protection(patterns) {
   function restored(source, translation) {
     for (const [begin, end] of spans(source)) {
       const word = source.slice(begin, end);
-      let start = translation.indexOf(word), stop = start + word.length;
+      let start = translation.indexOf(word);
+      if (start < 0) start = translation.toLowerCase().indexOf(word.toLowerCase());
+      let stop = start + word.length;
       if (start < 0) {
         const gaps = [0, ...[...translation.matchAll(/\s|$/g)].map(gap => gap.index)];
         const goal = (begin / Math.max(1, source.length - word.length)) * translation.length;
