@@ -516,7 +516,7 @@ def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_co
         for typed in ("A dog.  A cat.\n\n  <b>Two</b>", "word " * 500, "x" * 2000):
             shown.fill("#source", typed)
             shown.locator("#status:text('Translated')").wait_for()
-            assert shown.locator("#translation").text_content() == typed.upper()
+            assert shown.locator("#translation").text_content() == typed.upper().replace("B>", "b>")  # tags stay
             shown.fill("#source", "")
             shown.locator("#status:text('Ready')").wait_for()
         quota = {"origin": f"http://127.0.0.1:{server.server_port}", "quotaSize": 1000}
