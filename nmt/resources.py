@@ -48,6 +48,13 @@ def keep_freed_memory() -> None:
             mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def return_freed_memory() -> None:
+    """Undoes `keep_freed_memory`, for models whose large blocks would leave much memory idle between them."""
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mallopt(_MMAP_THRESHOLD, 2**25)
+        mallopt(_TRIM_THRESHOLD, 2**26)
+
+
 def memory_bytes() -> int:
     """Returns the size of the machine's memory in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -44,6 +44,10 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
 _Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
 
 
+# Rows of the softmax matrix whose gradients are computed at once. Those of very large vocabularies take much memory.
+_PRODUCT_ROWS = 2**16
+
+
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
@@ -90,10 +94,11 @@ class _ChunkedNll(torch.autograd.Function):
             if grad_XD is None:
                 continue
             grad_IX = grad_IV if rows_X is None else grad_IV[:, rows_X]
-            if dtype == grad_XD.dtype:
-                grad_XD.addmm_(grad_IX.T, hidden_ID)
-            else:
-                grad_XD += grad_IX.T @ hidden_ID
+            for part_XD, grad_IV in zip(grad_XD.split(_PRODUCT_ROWS), grad_IX.split(_PRODUCT_ROWS, 1), strict=True):
+                if dtype == part_XD.dtype:
+                    part_XD.addmm_(grad_IV.T, hidden_ID)
+                else:
+                    part_XD += grad_IV.T @ hidden_ID
         ctx.is_whole = added_XD is None
         ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V)
         return total

@@ -15,6 +15,7 @@ from nmt.model.cpu_kernels import Linear
 from nmt.model.device import is_native
 from nmt.model.lora import LowRankLinear
 from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
+from nmt.resources import return_freed_memory
 from nmt.training.frozen_base import FrozenBase
 from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
@@ -51,6 +52,10 @@ _GROUPS = {
 }
 
 
+# A model of more parameters than this computes for so long that new pages for its activations cost little time.
+_LARGE = 2**28
+
+
 class Training:
     """A training before its first update. The first weights depend only on the model and the seed.
 
@@ -80,6 +85,8 @@ class Training:
         if config.init_from and (config.lora or "embeddings" in config.freeze):
             self.base = FrozenBase(config.init_from, model_config, data.codec, config.lora)
         model = self.base.model(runtime.dtype) if self.base else new_model(model_config, data.codec)
+        if runtime.device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) > _LARGE:
+            return_freed_memory()
         for name, weight in model.named_parameters():
             learns_anyway = self.base and (name.endswith(".added") or name == "output_bias")
             if not learns_anyway and any(name.startswith(_GROUPS[group]) for group in config.freeze):
