@@ -11,7 +11,7 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.cleaning.measures import length_ratio, measure
-from nmt.config import RuntimeConfig
+from nmt.config import DirectionConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
@@ -41,12 +41,14 @@ def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
     """Checks that the first model translates the languages in this direction, and the second in the other one."""
     for model, wanted in zip(models, (tuple(languages), tuple(reversed(languages))), strict=True):
         text = read_codec(model).config
-        if (text.source_lang, text.target_lang) != wanted:
+        try:
+            text.direction(*wanted)
+        except NmtError as error:
             raise NmtError(
-                f"--score-with {model} translates {text.source_lang} to {text.target_lang}, but must translate "
+                f"--score-with {model} translates {text.in_words.replace(' -> ', ' to ')}, but must translate "
                 f"{wanted[0]} to {wanted[1]}; give a model of the forward direction and then one of the backward "
                 f"direction"
-            )
+            ) from error
 
 
 def dual_scores(
@@ -72,10 +74,12 @@ def dual_scores(
     directions, here = [], placed(runtime, execution.options)
     # Numbers that were computed with another precision, for example, are not used.
     digest = digest_of_json(settings_of(here))
-    for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
+    both_ways = zip(("forward", "backward"), models, (sides, sides[::-1]), (languages, languages[::-1]), strict=True)
+    for name, model, files, (source_lang, target_lang) in both_ways:
         output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
-            job = _EntropyJob((model,), here, input="files")
+            direction = DirectionConfig(source_lang=source_lang, target_lang=target_lang)
+            job = _EntropyJob((model,), here, direction, input="files")
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
                 source = Files([files], ["--source", "--target"])
                 run = Run(job, source, str(output), settings_of(here), execution, progress)

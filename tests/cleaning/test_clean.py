@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import forks
 import pytest
+from checkpoints import multilingual_codec, saved, small_checkpoint
 from commands import failed, run, train
 from conftest import write_pairs
 from hypothesis import given
@@ -219,6 +220,16 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
         in run(*scored(corpus, tmp_path / "all", models, "--min-score=0")).stderr
     )
     assert pairs_in(tmp_path / "all") == pairs
+
+
+def test_a_model_of_several_languages_scores_both_ways(trained: Path, tmp_path: Path) -> None:
+    several = str(saved(small_checkpoint(1, codec=multilingual_codec("both_sides")), tmp_path / "several.safetensors"))
+    corpus = write_pairs(tmp_path / "corpus", pairs_in(trained / "train")[:20])
+    run(*scored(corpus, tmp_path / "kept", [several, several], "--keep=1"))
+    assert pairs_in(tmp_path / "kept") == pairs_in(corpus)
+    both = [several, str(saved(small_checkpoint(1), tmp_path / "one.safetensors"))]
+    message = failed(*scored(corpus, tmp_path / "refused", both, "--keep=1"))
+    assert "one.safetensors translates en to de, but must translate de to en" in message
 
 
 def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_path: Path) -> None:
