@@ -23,7 +23,16 @@ import torch
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.checkpoint_file import read_codec
-from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
+from nmt.config import (
+    BatchConfig,
+    DataConfig,
+    DirectionConfig,
+    ModelConfig,
+    PlanConfig,
+    RuntimeConfig,
+    SearchConfig,
+    TrainConfig,
+)
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, Flat, ParallelSplit, SplitWriter, complete, token_type
 from nmt.data.loader import updates
@@ -43,7 +52,7 @@ from nmt.training.run_folder import flag_words
 from nmt.training.state import Training
 from nmt.training.train import prepare, timed_updates
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
-from nmt.translate.job import TranslationJob
+from nmt.translate.job import TranslationJob, direction_of
 from nmt.translate.units import Sentence, Unit
 
 
@@ -171,16 +180,27 @@ def _measure(training: Training, repeats: int, updates: int, trace: Output | Non
 
 
 def benchmark_translation(
-    checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
+    checkpoint: str,
+    lines: Sequence[str],
+    languages: DirectionConfig,
+    search: SearchConfig,
+    runtime: RuntimeConfig,
+    *,
+    workers: int,
+    repeats: int,
 ) -> Report:
     """Returns a report on translating the lines `repeats` times, after one translation to warm up."""
     start_up = []
     for _ in range(repeats):  # the command, for one sentence
         started = time.perf_counter()
-        run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=lines[0])
+        options = search.to_dict() | runtime.to_dict() | languages.to_dict()
+        run_nmt("generate", checkpoint, options=options, text=lines[0])
         start_up.append(time.perf_counter() - started)
     job = TranslationJob((checkpoint,), runtime, search, output="jsonl")
-    units = ((Unit(line), [Sentence(0, line)]) for line in chain.from_iterable(repeat(lines, 1 + repeats)))
+    common = Unit("", direction=direction_of({}, languages))
+    units = (
+        (replace(common, source=line), [Sentence(0, line)]) for line in chain.from_iterable(repeat(lines, 1 + repeats))
+    )
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
     seconds, pieces = [], []

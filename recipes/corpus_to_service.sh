@@ -3,21 +3,40 @@
 # teacher's translations, trains a fast student on them, exports it with 8-bit integers, and compares the models. The
 # student begins with the teacher's encoder and two of its decoder layers. It prints the command that starts the service.
 #
-#   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]
+#   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT]
+#       [-- nmt train option...]
 #
 # CORPUS is the PREFIX of the files CORPUS.en and so on. The teacher and the student train for H hours each (default 1),
 # and the backward model for H/4. VALID and TEST are prefixes of a validation and a test set; without them, HELD_OUT pairs
-# (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE=N sets the vocabulary size (default 8000).
+# (1,000) for each are split off the end of the cleaned corpus. With --teacher, a given model takes the teacher's place,
+# and that of the backward model if it has several languages; the student then has a vocabulary of its own and begins at
+# random. TEXT is more text in the source language for the teacher to translate. VOCAB_SIZE=N sets the vocabulary size (default 8000).
 # TOKENIZER=moses tokenises with Moses and normalises punctuation; otherwise the models are trained on raw text. Options
 # after -- go to all three trainings. LICENCE=text sets the licence in the model card. RUN=folder receives all files, with
 # the model card README.md and the page index.html. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]"
+usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT] "
+usage+="[-- nmt train option...]"
 [ $# -ge 3 ] || fail "give two languages and the prefix of a corpus; $usage"
-source=$1 target=$2 corpus=$(path_or "$3" '')
-parse_hours "$usage" "${@:4}"
+source=$1 target=$2 corpus=$(path_or "$3" '') given='' more=''
+shift 3
+arguments=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+        --teacher | --more)
+            [ -e "$(path_or "${2:-}" .)" ] && [ -n "${2:-}" ] || fail "$1 ${2:-} does not exist; $usage"
+            if [ "$1" = --teacher ]; then given=$(path_or "$2" ''); else more=$(path_or "$2" ''); fi
+            shift 2
+            ;;
+        *)
+            arguments+=("$1")
+            shift
+            ;;
+    esac
+done
+parse_hours "$usage" ${arguments[@]+"${arguments[@]}"} "$@"
 run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
 valid=$(path_or "${VALID:-}" "$run_dir/valid") test=$(path_or "${TEST:-}" "$run_dir/test")
 held_out=${HELD_OUT:-1000}
@@ -61,9 +80,14 @@ train_model() {
     stage "train $name" "$run_dir/$name/average.safetensors" nmt train "$run_dir/$name-data" --save-dir "$run_dir/$name" \
         --minutes "$minutes" ${options[@]+"${options[@]}"} "$@"
 }
+# collect [SETTING...]: writes the text that the teacher translates.
+collect() {
+    cat "$run_dir/train.$source" ${more:+"$more"} > "$run_dir/distilled.$source.part"
+    mv "$run_dir/distilled.$source.part" "$run_dir/distilled.$source"
+}
 # link NAME: writes the word alignments that the teacher finds in the pairs NAME.
 link() {
-    run nmt rescore "$teacher" --source "$run_dir/$1.$source" --target "$run_dir/$1.$target" --alignments \
+    run nmt rescore "$teacher" "${languages[@]}" --source "$run_dir/$1.$source" --target "$run_dir/$1.$target" --alignments \
         --output "$run_dir/$1.rescored"
     sed 's/.*||| *//' "$run_dir/$1.rescored" > "$run_dir/$1.links.part"
     mv "$run_dir/$1.links.part" "$run_dir/$1.links"
@@ -72,8 +96,8 @@ link() {
 translate() {
     local name=$1 model=$2
     shift 2
-    run nmt generate "$model" --input "$test_source" --output "$run_dir/$name.out" "$@"
-    OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$model" --input "$test_source" --repeats 3 --json "$@" \
+    run nmt generate "$model" "${languages[@]}" --input "$test_source" --output "$run_dir/$name.out" "$@"
+    OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$model" "${languages[@]}" --input "$test_source" --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {
@@ -107,29 +131,44 @@ excluded=()
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
     --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
 stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
-stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
-    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
-    ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
-train_model teacher 1
-stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
-    --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \
-    ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
-train_model backward 0.25
-ln -sf "train.$source" "$run_dir/distilled.$source"
-stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \
-    --output "$run_dir/distilled.$target" --beam 4
+trainings=()
+if [ -n "$given" ]; then
+    mkdir -p "$run_dir/teacher"
+    ln -sf "$given" "$teacher"
+else
+    stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
+        --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
+        ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
+    train_model teacher 1
+    trainings+=("$run_dir/teacher")
+fi
+if [ -n "$given" ] && ! nmt info "$given" | grep -q '^languages .*->'; then
+    mkdir -p "$run_dir/backward"
+    ln -sf "$given" "$backward"
+else
+    stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
+        --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \
+        ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}"
+    train_model backward 0.25
+    trainings+=("$run_dir/backward")
+fi
+stage collect "$run_dir/distilled.$source" collect MORE="$more"
+stage distil "$run_dir/distilled.$target" nmt generate "$teacher" "${languages[@]}" \
+    --input "$run_dir/distilled.$source" --output "$run_dir/distilled.$target" --beam 4
 stage filter "$run_dir/filtered.$source" nmt clean "${languages[@]}" --train "$run_dir/distilled" \
     --dest "$run_dir/filtered" --score-with "$teacher" "$backward" --keep 0.95 --page "$run_dir/filtered.html"
 stage "align filtered" "$run_dir/filtered.links" link filtered
 stage "align train" "$run_dir/train.links" link train
-stage "preprocess student" "$run_dir/student-data" nmt preprocess "${languages[@]}" --like "$teacher" --augment \
+text=(--like "$teacher") start=(--init-from "$teacher")
+[ -z "$given" ] || text=(--vocab-size "${VOCAB_SIZE:-8000}" ${capitals[@]+"${capitals[@]}"} "${tokenization[@]}") start=()
+stage "preprocess student" "$run_dir/student-data" nmt preprocess "${languages[@]}" "${text[@]}" --augment \
     --train "$run_dir/filtered" --alignments "$run_dir/filtered.links" \
     --train "$run_dir/train" --alignments "$run_dir/train.links" --valid "$valid" --dest "$run_dir/student-data"
-train_model student 1 --init-from "$teacher" --decoder-layers 2 --guided-alignment 2
+train_model student 1 ${start[@]+"${start[@]}"} --decoder-layers 2 --guided-alignment 2
 stage export "$run_dir/int8" nmt export "$student" --output "$run_dir/int8" --quantization int8
 stage evaluate "$run_dir/scores" evaluate
 stage robustness "$run_dir/robustness" measure_robustness
-run nmt report "$run_dir/teacher" "$run_dir/backward" "$run_dir/student" --output "$run_dir/training.html"
+run nmt report ${trainings[@]+"${trainings[@]}"} "$run_dir/student" --output "$run_dir/training.html"
 python recipes/service_card.py "$run_dir" "$source" "$target" "${LICENCE:-}"
 cat "$run_dir/scores" "$run_dir/robustness"
 say "The model card is $run_dir/README.md, and the page of all stages $run_dir/index.html"

@@ -197,6 +197,27 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     assert "pairs; lower HELD_OUT, which is 60" in few.stderr
 
 
+@pytest.mark.nightly
+def test_a_given_model_of_several_languages_teaches_a_student(recipe: Recipe, trained: Path, tmp_path: Path) -> None:
+    files = f"--train={trained}/train", f"--valid={trained}/valid", f"--dest={tmp_path}/data", "--vocab-size=340"
+    commands.run("preprocess", "--languages=en,de", "--both-ways", *files)
+    commands.train(tmp_path / "data", tmp_path / "teacher", "--max-updates=100", "--valid-metric=nll")
+    teacher = tmp_path / "teacher" / "best.safetensors"
+    text = {lang: (trained / f"train.{lang}").read_text().splitlines()[:130] for lang in ("en", "de")}
+    for lang, lines in text.items():
+        (tmp_path / f"corpus.{lang}").write_text("".join(f"{line}\n" for line in lines[:100]))
+    (tmp_path / "more.en").write_text("".join(f"{line}\n" for line in text["en"][100:]))
+    command = ["en", "de", str(tmp_path / "corpus"), "--hours", "0.01", "--more", str(tmp_path / "more.en")]
+    options = {"RUN": tmp_path / "run", "HELD_OUT": 10, "VOCAB_SIZE": 330}
+    start = partial(recipe, "corpus_to_service.sh", *command)
+    done = start("--teacher", str(teacher), "--", *LONGER, **options)
+    assert "nmt train" in done.stderr and "backward-data" not in done.stderr
+    translated = len((tmp_path / "run" / "distilled.de").read_text().splitlines())
+    assert translated == len((tmp_path / "run" / "train.en").read_text().splitlines()) + 30
+    assert b"330" in commands.run("info", tmp_path / "run" / "student" / "average.safetensors").stdout
+    assert "--teacher none does not exist" in start("--teacher", "none", **options, code=1).stderr
+
+
 def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Recipe, tmp_path: Path) -> None:
     """Languages come from the names of files. Half of the validation set is scored, also between unseen languages."""
     for seed, (name, size) in enumerate({"train.en-de": 80, "train.fr-en": 60, "dev": 6}.items()):

@@ -12,7 +12,7 @@ import typer
 from typer import Option
 
 from nmt.cli.flags import flags
-from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
+from nmt.config import BatchConfig, DataConfig, DirectionConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import MOST_PROCESSES, Config, flag_name
 from nmt.errors import NmtError
 from nmt.model.architectures import model_config
@@ -61,8 +61,9 @@ def train(
 
 
 @benchmark.command("generate", no_args_is_help=True)
-@flags(search=SearchConfig, runtime=RuntimeConfig)
+@flags(languages=DirectionConfig, search=SearchConfig, runtime=RuntimeConfig)
 def generate(
+    languages: DirectionConfig,
     search: SearchConfig,
     runtime: RuntimeConfig,
     checkpoint: Annotated[str | None, Option(help="Checkpoint to translate with.")] = None,
@@ -103,7 +104,7 @@ def generate(
             path, text = str(checkpoint), list(islice(read_lines(str(input)), lines))
             if not text:
                 raise NmtError(f"--input {input} is empty; give text to translate")
-        report = benchmark_translation(path, text, search, runtime, workers=workers, repeats=repeats)
+        report = benchmark_translation(path, text, languages, search, runtime, workers=workers, repeats=repeats)
     subject = {"model": f"{arch}, untrained" if arch else path, "lines": len(text), "--beam": search.beam}
     _print(report, subject | _changed(search) | _changed(runtime), as_json)
 
