@@ -112,7 +112,9 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
     check_encodings(tensors, config, "model.", _OFFSET)
     tensors.check_all_taken()
-    provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
+    provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
+    if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
+        provenance["added_pieces"] = list(vocabulary.means)
     return Checkpoint(config, codec, {}, provenance, computed=weights)
 
 

@@ -470,6 +470,7 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     pieces = after.codec.target.vocabulary[len(before.codec.target) :]
     assert len(pieces) == 13
     assert after.codec.config.languages == (*before.codec.config.languages, code)
+    assert after.provenance["added_pieces"] == pieces  # they learn in full, whatever is frozen
     assert after.codec.encode_source(old) == before.codec.encode_source(old)
     lengths = [sum(map(len, each.codec.encode_source(new))) for each in (before, after)]
     assert lengths[1] < lengths[0] - 40
