@@ -63,7 +63,7 @@ def _data_folder(path: Path, verify: bool) -> Description:
     for name, split in meta.splits.items():
         counts = {"pairs": split.pairs, "source_tokens": split.source_tokens, "target_tokens": split.target_tokens}
         if split.directions:
-            counts |= {"directions": len(set(split.directions))}
+            counts |= {"directions": len({each for each in split.directions if len(set(each.split())) == 2})}
         encodings = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
         splits[name] = counts | {side: count for side, count in encodings.items() if count > 1}
     return {

@@ -115,7 +115,8 @@ def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Seque
     of_others = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
     valid = [[file.digest for file in files] for files in of_others[: len(splits[0])]]
     of_train = zip(train, plan.segments, strict=True)
-    for prefix in [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]:
+    same = [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]
+    for prefix in dict.fromkeys(same):
         console.warn(
             f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
         )

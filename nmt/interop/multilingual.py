@@ -200,7 +200,7 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
         languages=tuple(tokens),
         language_pieces=tuple(tokens.values()),
         placement=placement,
-        directions=tuple(recorded.get("directions", ())),
+        directions=tuple(each for each in recorded.get("directions", ()) if tokens.keys() >= set(each.split())),
     )
     subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
     return TextCodec(text, subword, subword), vocabulary
@@ -213,7 +213,7 @@ def _lines(files: Sequence[str]) -> Iterator[str]:
 def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
     """Returns the code and the token of a new language, and the language that it begins as."""
     code, _, related = pair.partition("=")
-    if not code.isprintable() or code.split() != [code] or code in tokens:
+    if not code.isprintable() or code.split() != [code] or code in tokens or "," in pair:
         raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
     related = matching(related, list(tokens))
     return code, f"__{code}__" if tokens[related].startswith("__") else code, related

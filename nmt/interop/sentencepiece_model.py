@@ -41,7 +41,7 @@ def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     steps = tokenizer["normalizer"] or {}
     steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
     rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]
-    proto = _protobuf().ModelProto()
+    proto = protobuf().ModelProto()
     proto.trainer_spec.model_type = _BPE
     proto.normalizer_spec.precompiled_charsmap = b"".join(rules)
     for piece, kind in _META.items():
@@ -140,7 +140,7 @@ def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[st
     Args:
         kept: the pieces to keep, besides the special ones; None for all.
     """
-    proto = _protobuf().ModelProto.FromString(model)
+    proto = protobuf().ModelProto.FromString(model)
     pieces = [each for each in proto.pieces if kept is None or each.type != _NORMAL or each.piece in kept]
     last = min(piece.score for piece in pieces)
     del proto.pieces[:]
@@ -151,7 +151,8 @@ def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[st
     return bytes(proto.SerializeToString())
 
 
-def _protobuf() -> Any:
+def protobuf() -> Any:
+    """Returns the module that reads and writes models of sentencepiece, which needs the package protobuf."""
     with importing("protobuf", "a change of a sentencepiece model", EXTRA):
         from sentencepiece import sentencepiece_model_pb2
     return sentencepiece_model_pb2

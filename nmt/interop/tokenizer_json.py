@@ -12,6 +12,7 @@ from typing import Any
 
 import sentencepiece
 
+from nmt.interop.sentencepiece_model import protobuf
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, UNK
 
@@ -90,9 +91,7 @@ def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], mo
 
 def _normalizers(model: bytes) -> list[dict[str, Any]]:
     """Returns what a sentencepiece model does to text before it segments it."""
-    from sentencepiece import sentencepiece_model_pb2 as protobuf  # needs the package protobuf, which onnx has
-
-    spec = protobuf.ModelProto.FromString(model).normalizer_spec  # type: ignore[attr-defined]
+    spec = protobuf().ModelProto.FromString(model).normalizer_spec
     steps: list[dict[str, Any]] = []
     if spec.precompiled_charsmap:
         rules = base64.b64encode(spec.precompiled_charsmap).decode()

@@ -122,9 +122,9 @@ class TextConfig(Config):
             NmtError: the model does not have a language, or it has to be named.
         """
         languages = self.languages or (self.source_lang, self.target_lang)
+        source = "" if source == UNKNOWN else source
         named = [
-            code and matching(code, self.languages or [own])
-            for code, own in zip((source, target), languages, strict=False)
+            code and matching(code, self.languages or [languages[side]]) for side, code in enumerate((source, target))
         ]
         codes: list[str] = []
         for side, name in enumerate(("source", "target")):

@@ -201,8 +201,8 @@ class Identifier:
     def ranked(self, text: str, languages: Iterable[str]) -> list[tuple[str, float]]:
         """Returns languages with the probabilities of their labels, the most probable first."""
         own = self._probabilities(text, 1000)  # which tell some languages with one label apart
+        of_labels = {label_of(lang): of for lang, of in reversed(own.items())}
         own["nb"] = own.get("no", 0.0)
-        of_labels = dict(self.likeliest(text, 1000)[::-1])
         ranked = sorted(languages, key=lambda lang: own.get(base_language(lang), 0.0), reverse=True)
         pairs = [(lang, of_labels.get(label_of(lang), 0.0)) for lang in ranked]
         return sorted(pairs, key=lambda pair: -pair[1])

@@ -172,6 +172,10 @@ _MOST_COMPARED = 200_000
 _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 
 
+# A placeholder of printf, and no percentage such as `50 %` and `%50`
+_SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
+
+
 def with_protected(
     source: str,
     words: Sequence[Span],
@@ -186,7 +190,7 @@ def with_protected(
     A word that the translation has stays where it is, apart from other letters and digits, unless the source joins them
     too. A damaged copy of a word, another placeholder of its kind, or the translation of ordinary words, is replaced. A
     word that is missing is inserted behind the translation of the word before it, or at the same share of the length if
-    there are no links. Tags are nested as in the source, and surplus placeholders of printf go.
+    there are no links. Tags are nested as in the source. If it has placeholders of printf, surplus ones go.
 
     Args:
         words: where the protected words are in the source, in order.
@@ -194,8 +198,6 @@ def with_protected(
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
-    if not words and "%" not in translation:
-        return translation, dict(links)
     copies = _Copies(source, translation, links, spaces, given)
     copies.take_exact(words)
     missing = [word for word in words if word not in copies.spans]
@@ -203,7 +205,7 @@ def with_protected(
     for word in missing:
         if span := (copies.damaged(word) if is_short else None) or copies.translated(word):
             copies.take(word, span)
-    copies.take_others([word for word in missing if word not in copies.spans])
+    copies.take_others(words, [word for word in missing if word not in copies.spans])
     copies.insert_missing(words)
     copies.nest_tags()
     return copies.written()
@@ -281,17 +283,18 @@ class _Copies:
         stop = start + len(self._translation[start:stop].rstrip(".,;:!?"))
         return None if any(self._taken[start:stop]) else (start, stop)
 
-    def take_others(self, missing: list[Span]) -> None:
+    def take_others(self, words: Sequence[Span], missing: list[Span]) -> None:
         """Takes other placeholders for missing ones of their kind, and has surplus ones of printf removed."""
         source, translation = self._source, self._translation
-        for start, stop in Protected().spans(translation) if missing or "%" in translation else ():
+        has_printf = any(_kind(source, start)[:1] == "%" for start, _ in words)
+        for start, stop in Protected().spans(translation) if missing or has_printf else ():
             kind, text = _kind(translation, start), translation[start:stop]
             if any(self._taken[start:stop]) or not kind:
                 continue
             if word := next((word for word in missing if _kind(source, word[0]) == kind), None):
                 missing.remove(word)
                 self.take(word, (start, stop))
-            elif kind[0] == "%" and translation.count(text) > source.count(text):
+            elif has_printf and _SURPLUS.match(translation, start) and translation.count(text) > source.count(text):
                 start -= translation[:start].endswith(" ")
                 stop += start == 0 and translation.startswith(" ", stop)
                 self.take((len(source) + start, len(source) + start), (start, stop))

@@ -39,6 +39,7 @@ def provenance_of(training: Training) -> dict[str, Any]:
         "update": update,
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **({"validation": validations[-1]} if validations else {}),
+        **(training.base.added_pieces if training.base else {}),
     }
 
 

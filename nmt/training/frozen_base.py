@@ -39,6 +39,7 @@ class FrozenBase:
 
     Attributes:
         reference: what names the checkpoint in files that are of no use without it.
+        added_pieces: the provenance of the pieces that were added when the checkpoint was imported, if there are any.
         added: the rows of each table that the checkpoint does not have, or that were added to it when it was imported.
         names, names_in_model: the weights of a whole model that come from the checkpoint, and those that do not.
     """
@@ -56,7 +57,8 @@ class FrozenBase:
             )
         self._rows: dict[str, Tensor] = {}  # of the file, for each row of a table; −1 if it has none
         self.added: dict[str, Tensor] = {}
-        imported = set(checkpoint.provenance.get("added_pieces", ()))
+        self.added_pieces = {name: of for name, of in checkpoint.provenance.items() if name == "added_pieces"}
+        imported = set(self.added_pieces.get("added_pieces", ()))
         for table, side in (_TABLES | {"output_bias": "target"}).items():
             if table in self._origins:
                 pieces, new = (getattr(text, side).vocabulary for text in (checkpoint.codec, codec))
@@ -64,8 +66,6 @@ class FrozenBase:
                 self._rows[table] = torch.tensor([rows.get(piece, -1) for piece in new])
                 learns = [row for row, piece in enumerate(new) if piece in imported or piece not in rows]
                 self.added[table] = torch.tensor(learns, dtype=torch.long)
-                if learns and table in _TABLES:
-                    console.info(f"{len(learns):,} of {len(new):,} {side} pieces learn their embeddings")
         with without_memory():
             sizes = len(codec.source), len(codec.target)
             self._model = Transformer(config, *sizes, shared=codec.config.joint_vocab)
@@ -101,6 +101,8 @@ class FrozenBase:
         model.requires_grad_(not self.rank)
         for name in _TABLES.keys() & self._shapes.keys():
             rows_X, table_VD = self.added[name], held[name]
+            if len(rows_X):
+                console.info(f"{len(rows_X):,} of {len(table_VD):,} {_TABLES[name]} pieces learn their embeddings")
             values_XD = self._read(name, rows_X).float()
             random_X = self._rows[name][rows_X] < 0
             values_XD[random_X] = torch.randn(int(random_X.sum()), self.config.d_model) * self.config.d_model**-0.5
@@ -185,10 +187,12 @@ def average(paths: list[Path]) -> Checkpoint:
     loaded = [load_checkpoint(path, verify=True, whole=False) for path in paths]
     last, reference = loaded[-1], loaded[-1].provenance.get("learned_from", {})
     for path, other in zip(paths, loaded, strict=True):
-        if (other.provenance.get("learned_from"), other.codec.to_dict()) != (reference, last.codec.to_dict()):
+        own = other.provenance.get("learned_from", {})
+        has_base = all(own.get(name) == reference.get(name) for name in ("sha256", "lora"))  # which may have moved
+        if not has_base or other.codec.to_dict() != last.codec.to_dict():
             raise NmtError(f"{path} and {paths[-1]} have not learned from one checkpoint; average those of one run")
     base = FrozenBase(reference["path"], last.model_config, last.codec, reference["lora"])
     base.check(reference["sha256"], paths[-1])
     computed = base.whole([checkpoint.weights for checkpoint in loaded])
-    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
+    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance} | base.added_pieces
     return Checkpoint(last.model_config, last.codec, {}, provenance, computed=computed)

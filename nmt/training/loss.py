@@ -75,7 +75,7 @@ class _ChunkedNll(torch.autograd.Function):
         # Gradients of the rows that learn, which may be all.
         learns = needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
         grad_XD = torch.zeros_like(weight_VD if added_XD is None else added_XD) if learns else None
-        grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
+        grad_bias_V = torch.zeros_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
         weight, bias = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)

@@ -445,7 +445,7 @@ def by_sentence(
         # The n-th translation joins the n-th translation of every part.
         for of_parts in zip(*(ranked for _, ranked in parts[key]), strict=False):
             text, *_, alignment = translation = _joined(of_direction, of_parts)
-            if (kept := parts[key][0][0].kept) or "%" in text:  # which may have placeholders that the source lacks
+            if kept := parts[key][0][0].kept:
                 links = {j: i - len(tags) for i, j in alignment or () if i >= len(tags)}
                 spaces = of_direction.has_spaces("target")
                 text, links = with_protected(source, kept, text, links, spaces=spaces, given=given)

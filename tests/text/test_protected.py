@@ -120,7 +120,9 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("Hi :name", "Hallo :nutzer", "Hallo :name"),
     ("Open %s now", "Öffne %s jetzt %s.", "Öffne %s jetzt."),
     ("Open %s now", "%d Öffne jetzt %d", "%s Öffne jetzt"),
-    ("Open it", "%s öffnet 50 % davon", "öffnet 50 % davon"),
+    ("%s voted, 50% of all", "%s oy, %50'si", "%s oy, %50'si"),
+    ("5 %d", "5 %d'intérêts %s", "5 %d'intérêts"),
+    ("%s of 10", "%s, 10 %-ig", "%s, 10 %-ig"),
     # Addresses of which one begins like the other
     ("https://x.org/a or https://x.org/ab", "https://x.org/a x https://x.org/ab", "https://x.org/a x https://x.org/ab"),
     ("https://x.org/a or https://x.org/ab", "https://x.org/ab x https://x.org/ab", "https://x.org/ab x https://x.org/a"),

@@ -172,7 +172,9 @@ def test_the_output_bias_learns_for_new_pieces_only(tuned: Path, tmp_path: Path,
         changed = replace(old, model_config=config, weights=old.weights | bias, provenance=provenance)
         save_checkpoint(changed, tmp_path / name / "old.safetensors")
         tune(tmp_path / name, tmp_path / name / "run", option, "--max-updates=2", "--valid-updates=2")
-        best = weights(tmp_path / name / "run" / "best.safetensors")["output_bias"]
+        tuned_once = load_checkpoint(tmp_path / name / "run" / "best.safetensors")
+        assert tuned_once.provenance.get("added_pieces", []) == added  # for the next tuning
+        best = tuned_once.weights["output_bias"]
         assert (best != bias["output_bias"]).nonzero().flatten().tolist() == [pieces.index(piece) for piece in added]
 
 

@@ -9,6 +9,7 @@ import torch
 from checkpoints import FP32, eloquent_checkpoint, generated, multilingual_codec, saved, some_sentences
 from commands import failed, run
 
+import nmt
 from nmt.config import SearchConfig
 from nmt.data.loader import make_side
 from nmt.model.device import Runtime
@@ -98,6 +99,17 @@ def test_both_engines_and_rescoring_agree(several: Path, tmp_path: Path) -> None
     for line in map(json.loads, run(*command, "--precision=fp32").stdout.splitlines()):
         for hypothesis in line["hypotheses"]:
             assert hypothesis["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-3)
+
+
+def test_the_source_language_may_be_unknown_if_its_token_is_not_needed(several: Path) -> None:
+    if "target_on_source" not in nmt.load_checkpoint(several).codec.config.placement:
+        assert "--source-lang is missing" in failed("generate", several, "--target-lang=fr", stdin=b"some words\n")
+        return
+    for engine in (["--precision=fp32"], ["--engine=ctranslate2"]):
+        alone, named = (
+            generated(several, LINES, *engine, "--target-lang=fr", *more) for more in ([], ["--source-lang=de"])
+        )
+        assert shown(alone) == shown(named)
 
 
 def test_python_has_directions(several: Path) -> None:
