@@ -132,9 +132,12 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: cons
     """Returns the plan for files, which are read once."""
     plan: list[tuple[File, ...]] = []
     offsets = []  # of each segment: [shards, files]
+    contents = dict[str, tuple[File, np.ndarray]]()  # several directions may have a file
     for paths in segments:
-        contents = [_read(path, shard_rows, None if i else progress) for i, path in enumerate(paths)]
-        files, starts = zip(*contents, strict=True)
+        for i, path in enumerate(paths):
+            if path not in contents:
+                contents[path] = _read(path, shard_rows, None if i else progress)
+        files, starts = zip(*(contents[path] for path in paths), strict=True)
         for i, file in enumerate(files):
             if file.lines != files[0].lines:
                 raise NmtError(unequal(paths[0], files[0].lines, paths[i], file.lines, translates=i == 1))
