@@ -211,7 +211,9 @@ class PyTorchEngine:
         given = [self.codec.towards(s.direction).given for s in sentences]
         if any(given):  # search begins behind BOS
             bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
-            states = tuple(step_model(*each)[1] for each in zip(self.models, repeat(bos_R), states, strict=False))
+            unneeded = [model.output_layer(bos_R[:1]) for model in self.models]
+            steps = zip(self.models, repeat(bos_R), states, unneeded, strict=False)
+            states = tuple(step_model(*each)[1] for each in steps)
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             first_B=torch.tensor([[BOS, *ids][-1] for ids in given], device=self.runtime.device),
