@@ -16,7 +16,7 @@ from nmt.documents.content import Content, Group, Inline, Leaf, flattened, is_un
 from nmt.documents.document import Passage, ReadOptions, spliced
 from nmt.text.icu import IcuText, as_html, parse_icu
 from nmt.text.markup_reading import BLOCKS
-from nmt.text.protected import Protected
+from nmt.text.protected import SURPLUS, Protected
 from nmt.text.words import is_blank
 
 # Placeholders that may have a space, or letters behind them, and those without braces.
@@ -97,7 +97,9 @@ class Message:
     def _without_surplus(self, raw: str) -> str:
         """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
         for start, stop in reversed(self._options.protected.spans(raw)):
-            raw = raw if not _NEXT.fullmatch(raw[start:stop]) else raw[:start].rstrip(" ") + raw[stop:]
+            is_percentage = raw[start] == "%" and not SURPLUS.match(raw, start)
+            if _NEXT.fullmatch(raw[start:stop]) and not is_percentage:
+                raw = raw[:start].rstrip(" ") + raw[stop:]
         return re.sub("%+", "%%", raw) if self._is_printf else raw
 
 

@@ -8,9 +8,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
 from nmt.errors import NmtError, importing
+from nmt.text.subword import processor_of
 
 FILE = "sentencepiece.bpe.model"
 EXTRA = "'attention-nmt[huggingface]'"
@@ -53,8 +52,8 @@ def of_tokenizer(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
 
 def needed_pieces(model: bytes, lines: Iterable[str]) -> set[str]:
     """Returns the pieces by which lines are segmented as now: theirs, those they are merged of, and all characters."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    scores = _scores(processor)
+    processor = processor_of(model)
+    scores = scores_of(processor)
     needed = {piece for piece in scores if len(piece) == 1}
     of_lines = {piece for line in lines for piece in processor.encode(line, out_type=str)}
     for piece in of_lines & scores.keys():
@@ -71,8 +70,8 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
     Args:
         unchanged: lines whose segmentation stays.
     """
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    scores = _scores(processor)
+    processor = processor_of(model)
+    scores = scores_of(processor)
     replaced = {piece: [piece] for piece in scores}
 
     def words_of(lines: Iterable[str]) -> Counter[tuple[str, ...]]:
@@ -119,7 +118,8 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
     return new
 
 
-def _scores(processor: Any) -> dict[str, float]:
+def scores_of(processor: Any) -> dict[str, float]:
+    """Returns the score of each piece of text, by which sentencepiece merges."""
     ids = (i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i))
     return {processor.id_to_piece(i): processor.get_score(i) for i in ids}
 

@@ -10,11 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import sentencepiece
-
-from nmt.interop.sentencepiece_model import protobuf
+from nmt.interop.sentencepiece_model import protobuf, scores_of
 from nmt.text.codec import TextCodec
-from nmt.text.subword import EOS, UNK
+from nmt.text.subword import EOS, UNK, processor_of
 
 _SPACE = "▁"
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
@@ -29,7 +27,7 @@ _DECODERS = [
 def tokenizer_json(codec: TextCodec) -> str:
     """Returns the file for a codec whose languages share a vocabulary."""
     pieces = codec.source.vocabulary
-    processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
+    processor = processor_of(codec.source.model)
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
     if codec.config.subword == "bpe":
@@ -71,9 +69,7 @@ def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], mo
     Args:
         added: the ids of special tokens.
     """
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i)]
-    scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
+    scores = scores_of(processor_of(model))
     space = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}

@@ -41,6 +41,11 @@ class Direction(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
 
+    @classmethod
+    def of(cls, source: str | None, target: str | None) -> "Direction | None":
+        """Returns the direction between two languages, or None if neither is named."""
+        return cls(source or "", target or "") if source or target else None
+
 
 # Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source behind
 # its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on the source

@@ -172,8 +172,8 @@ _MOST_COMPARED = 200_000
 _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 
 
-# A placeholder of printf, and no percentage such as `50 %` and `%50`
-_SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
+# The beginning of a placeholder of printf, and of no percentage such as `50 %` and `%50`
+SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
 
 
 def with_protected(
@@ -294,7 +294,7 @@ class _Copies:
             if word := next((word for word in missing if _kind(source, word[0]) == kind), None):
                 missing.remove(word)
                 self.take(word, (start, stop))
-            elif has_printf and _SURPLUS.match(translation, start) and translation.count(text) > source.count(text):
+            elif has_printf and SURPLUS.match(translation, start) and translation.count(text) > source.count(text):
                 start -= translation[:start].endswith(" ")
                 stop += start == 0 and translation.startswith(" ", stop)
                 self.take((len(source) + start, len(source) + start), (start, stop))

@@ -65,7 +65,7 @@ def direction_of(fields: Mapping[str, Any], languages: DirectionConfig) -> Direc
     codes = [fields.get(name, code) or "" for name, code in languages.to_dict().items()]
     if not all(isinstance(code, str) for code in codes):
         raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
-    return Direction(*codes) if any(codes) else None
+    return Direction.of(*codes)
 
 
 class TranslatedLine(NamedTuple):

@@ -52,7 +52,7 @@ class Translator:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
             NmtError: the model does not have a language.
         """
-        direction = Direction(source_lang, target_lang) if source_lang or target_lang else None
+        direction = Direction.of(source_lang, target_lang)
         units = lines if isinstance(lines, str) else [Unit(line, direction=direction) for line in lines]
         return [best.text for best, *_ in self.hypotheses(units, search or SearchConfig(), advance)]
 

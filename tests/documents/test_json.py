@@ -130,3 +130,8 @@ def test_any_json_comes_back(value: object, indent: int | None, ascii: bool) -> 
 def test_arb_is_json() -> None:
     data = b'{"@@locale": "en", "hi": "Hi {name}", "@hi": {"description": "A greeting"}}'
     assert translations.translated(read_document(data, "arb", OPTIONS)) == data.replace(b"Hi {", b"HI {")
+
+
+@pytest.mark.parametrize("translation", ["une remise de 10 %d'office", "yalnızca %50'si oy kullandı", "50 % der Leute"])
+def test_percentages_of_translations_stay(translation: str) -> None:
+    assert translated({"a": "A discount of 10 % applies."}, translate=lambda _: (translation, [])) == {"a": translation}
