@@ -158,7 +158,7 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
                 values.append(int(key))
             array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
     if not lengths:
-        raise NmtError("it has no pairs")
+        raise NmtError(f"the memory has no pairs of {languages[0]} and {languages[1]}; check its languages")
     of_rests, of_keys, of_lengths = map(np.array, (rests, keys, lengths))
     last = len(keys) - 1 - np.unique(of_keys[::-1], return_index=True)[1]  # of pairs with equal sources
     kept = last[np.lexsort((last, of_lengths[last]))]
