@@ -1,0 +1,1 @@
+"""Reads files of sentence pairs as translators, companies and researchers have them: TMX, tables, archives and others."""
