@@ -1,1 +1,1 @@
-"""Reads files of sentence pairs as translators, companies and researchers have them: TMX, tables, archives and others."""
+"""Reads files of sentence pairs as people have them: TMX, bilingual documents, tables and archives."""

@@ -1,41 +1,53 @@
 """Reads corpus files of all kinds as sentence pairs."""
 
-import os
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import IO
+from zipfile import ZipFile
 
 from nmt.config import CorpusConfig
 from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
 from nmt.corpora.units import Directions, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
-from nmt.text.corpus import COMPRESSED, has_side, opened, parallel_paths, read_rows
+from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
+from nmt.text.languages import likeliest
+
+
+def _read_po(file: IO[bytes], name: str, _: CorpusConfig, left_out: Counter[str], __: Sequence[str]) -> Iterator[Unit]:
+    from nmt.documents.po import finished  # imports torch
+
+    language, pairs, others = finished(file.read(), name)
+    left_out["not translated, or fuzzy"] += others
+    yield from (Unit(("", language), pair) for pair in pairs)
+
 
 # What reads the units of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[..., Iterator[Unit]]] = {
-    ".tmx": read_xml,
-    ".tsv": read_tsv,
-    ".txt": read_tsv,
+    **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
+    **dict.fromkeys([".tsv", ".txt"], read_tsv),
     ".csv": read_csv,
-    ".json": read_json_lines,
-    ".jsonl": read_json_lines,
+    **dict.fromkeys([".jsonl", ".json"], read_json_lines),
+    ".po": _read_po,
 }
+# What archives have beside corpora: texts such as README.txt, and metadata.
+_NOT_IN_ARCHIVES = (".txt", ".json")
 _LAYOUT = re.compile(r" *[\t\r\n][ \t\r\n]*")
-
-
-def is_corpus_file(prefix: str) -> bool:
-    """Returns whether what a user gives as the PREFIX of a corpus is the name of one file with all of it."""
-    return kind_of(prefix) in _READERS or os.path.isfile(prefix)
 
 
 def kind_of(path: str) -> str:
     """Returns the end of a file's name in lower case, such as `.tmx`, without that of a compressed file."""
     name = Path(path)
-    return Path(name.stem if name.suffix.lower() in COMPRESSED else name).suffix.lower()
+    return Path(name.stem if name.suffix in COMPRESSED else name).suffix.lower()
+
+
+def is_known(path: str) -> bool:
+    """Returns whether a file has the name of a corpus file that can be read."""
+    return kind_of(path) in {".zip", *_READERS}
 
 
 def read_pairs(
@@ -78,8 +90,35 @@ def read_directions(
 
 def _units(path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
     languages = list(dict.fromkeys(lang for direction in directions for lang in direction))
-    with opened(path) as file:
-        yield from _READERS[kind_of(path)](file, path, config, left_out, languages)
+    if kind_of(path) == ".zip":
+        yield from _read_zip(path, config, left_out, languages)
+    else:
+        with opened(path) as file:
+            yield from _READERS[kind_of(path)](file, path, config, left_out, languages)
+
+
+def _read_zip(path: str, config: CorpusConfig, left_out: Counter[str], languages: Sequence[str]) -> Iterator[Unit]:
+    """Yields the units of the corpora in an archive: files of known kinds, or two files such as x.de-en.de and .en."""
+    with reading(path), ZipFile(path) as archive, ExitStack() as files:
+        members = [name for name in archive.namelist() if kind_of(name) in _READERS.keys() - _NOT_IN_ARCHIVES]
+        sides: dict[str, dict[str, str]] = {}
+        for name in archive.namelist():
+            stem, _, code = name.rpartition(".")
+            if any(likeliest(lang, [code]) for lang in languages):
+                sides.setdefault(stem, {})[code] = name
+        try:
+            for name in members:
+                opener = COMPRESSED.get(Path(name).suffix, nullcontext)
+                with archive.open(name) as member, opener(member) as file:
+                    yield from _READERS[kind_of(name)](file, f"{path}: {name}", config, left_out, languages)
+            for stem, names in sides.items() if not members else ():
+                lines = [decoded_lines(files.enter_context(archive.open(name)), name) for name in names.values()]
+                for texts in zip_longest(*lines):
+                    if None in texts:
+                        raise NmtError(f"the files {stem}.* in {path} have unequal numbers of lines; get it again")
+                    yield Unit(tuple(names), texts)
+        except (RuntimeError, NotImplementedError) as error:  # it has a password, or another compression
+            raise NmtError(f"{path} cannot be unpacked here ({error}); unpack it yourself") from error
 
 
 def _line(text: str) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -21,8 +21,10 @@ _FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufff
 _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
-_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_UNFINISHED = {"", "new", "initial"}
+# What attributes of finished units say: approved, m:confirmed, translate, state of XLIFF 1 and 2, and SDL's conf.
+_FINISHED = {None, "yes", "1", "translated", "signed-off", "final", "reviewed"}
+_FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
+_Attributes = Mapping[str, dict[str, str]]  # those of the elements around a unit, by the names of these elements
 
 
 def read_xml(
@@ -44,15 +46,11 @@ def read_xml(
 
 
 class _Parser:
-    """Makes small trees of the units in a file, whose names have no prefixes.
-
-    Attributes:
-        attributes: those of the elements around a unit, by the names of these elements.
-    """
+    """Makes a small tree of each unit in a file. The names of its elements have no prefixes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.attributes: dict[str, Mapping[str, str]] = {}
+        self.attributes: dict[str, dict[str, str]] = {}
         self._tree: TreeBuilder | None = None
         self._units: list[Element] = []
         self._depth = 0
@@ -91,7 +89,8 @@ class _Parser:
         name = name.rpartition(":")[2]
         if self._tree is None:
             if name not in _UNITS:
-                self.attributes[name] = attributes
+                if name in ("xliff", "file"):
+                    self.attributes[name] = attributes
                 return
             self._tree = TreeBuilder()
             self._unit_depth = self._depth
@@ -175,13 +174,36 @@ def _content(element: Element | None, config: CorpusConfig) -> str:
     return text
 
 
-Attributes = Mapping[str, Mapping[str, str]]
+def _tmx(unit: Element, _: _Attributes, config: CorpusConfig, __: Counter[str]) -> Iterator[Unit]:
+    variants = unit.findall("tuv")
+    codes = tuple(variant.get("xml:lang") or variant.get("lang") or "" for variant in variants)
+    yield Unit(codes, [_content(variant.find("seg"), config) for variant in variants])
 
 
-def _tmx(unit: Element, _: Attributes, config: CorpusConfig, __: Counter[str]) -> Iterator[Unit]:
-    variants = [variant for variant in unit if variant.tag == "tuv"]
-    codes = [variant.get("xml:lang") or variant.get("lang") or "" for variant in variants]
-    yield Unit(tuple(codes), [_content(variant.find("seg"), config) for variant in variants])
+def _xliff(unit: Element, around: _Attributes, config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
+    """Yields the segments of a unit of XLIFF 1 or 2 that are translated, as far as the file says so."""
+    file = around.get("xliff", {}) | around.get("file", {})
+    codes = (
+        file.get("source-language") or file.get("srcLang", ""),
+        file.get("target-language") or file.get("trgLang", ""),
+    )
+    confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDLXLIFF
+    for segment in unit.findall("segment") or [unit]:
+        source, target, segmented = (segment.find(name) for name in ("source", "target", "seg-source"))
+        marks = {} if target is None else _segments(target)
+        sources = {} if segmented is None or not marks else _segments(segmented)
+        states = {unit.get("approved"), unit.get("m:confirmed"), unit.get("translate"), segment.get("state")}
+        states |= set() if target is None else {target.get("state")}
+        for mid, part in sources.items() or [(None, source)]:
+            if states | {confirmations.get(mid)} <= _FINISHED:
+                translation = marks.get(mid) if sources else target
+                yield Unit(codes, [_content(part, config), _content(translation, config)])
+            else:
+                left_out["not translated or not approved"] += 1
 
 
-_UNITS: dict[str, Callable[[Element, Attributes, CorpusConfig, Counter[str]], Iterator[Unit]]] = {"tu": _tmx}
+def _segments(element: Element) -> dict[str | None, Element]:
+    return {mark.get("mid"): mark for mark in element.iter("mrk") if mark.get("mtype") == "seg"}
+
+
+_UNITS = {"tu": _tmx, "trans-unit": _xliff, "unit": _xliff}

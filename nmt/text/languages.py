@@ -63,7 +63,7 @@ def _subtags(code: str) -> tuple[str, str, str, str]:
 def likeliest(code: str, codes: Sequence[str]) -> list[str]:
     """Returns those of `codes` that most likely mean the same language as `code`: the same code, or one like it.
 
-    A code without a script or a region means the usual one. Several, such as en-GB and en-US for en, are equally likely.
+    A code without a script or a region means the usual one. For en, en-GB and en-US are equally likely.
     """
     exact = [each for each in codes if each.lower().replace("_", "-") == code.lower().replace("_", "-")]
     if exact:
