@@ -81,7 +81,8 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
                 writers[number][0](f"{source}\n")
                 writers[number][1](f"{target}\n")
                 counts[stems[number]] += 1
-                progress.advance(1)
+                if not counts[stems[number]] % 1000:
+                    progress.advance(1000)
         if not counts:
             raise NmtError(f"{flag} {path} has no pairs of {languages}{_reasons(left_out)}; check the languages")
         for stem, of_pair in zip(stems, paths, strict=True):

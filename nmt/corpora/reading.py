@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO
@@ -11,7 +12,7 @@ from zipfile import ZipFile
 
 from nmt.config import CorpusConfig
 from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
-from nmt.corpora.units import Directions, Unit, choose
+from nmt.corpora.units import FORBIDDEN, Directions, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
@@ -23,7 +24,7 @@ def _read_po(file: IO[bytes], name: str, _: CorpusConfig, left_out: Counter[str]
 
     language, pairs, others = finished(file.read(), name)
     left_out["not translated, or fuzzy"] += others
-    yield from (Unit(("", language), pair) for pair in pairs)
+    yield from ((("", language), pair) for pair in pairs)
 
 
 # What reads the units of a file, by the end of its name before .gz and the like.
@@ -72,20 +73,23 @@ def read_directions(
     path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]
 ) -> Iterator[tuple[int, tuple[str, str]]]:
     """Yields the sentence pairs of a corpus file, each with the number of its direction. See `read_pairs`."""
-    for unit in _units(path, directions, config, left_out):
-        if len(directions) > 1 and not all(unit.codes):
+    chosen = lru_cache(10_000)(partial(choose, directions))
+    for codes, texts in _units(path, directions, config, left_out):
+        if len(directions) > 1 and not all(codes):
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
-        choice = choose(directions, unit.codes)
-        if choice.others:
-            left_out["other variants of a language"] += choice.others
-        if not choice.pairs:
-            left_out[f"only in {', '.join(unit.codes) or 'no language':.40}"] += 1
-        for number, source, target in choice.pairs:
-            pair = _line(unit.texts[source]), _line(unit.texts[target])
-            if all(pair):
-                yield number, pair
-            else:
+        places, others = chosen(codes)
+        if others:
+            left_out["other variants of a language"] += others
+        if not places:
+            left_out[f"only in {', '.join(codes) or 'no language':.40}"] += 1
+        for number, source_place, target_place in places:
+            source, target = _line(texts[source_place]), _line(texts[target_place])
+            if not (source and target):
                 left_out["without text"] += 1
+            elif FORBIDDEN in source or FORBIDDEN in target:
+                left_out["with characters or entities that XML does not have"] += 1
+            else:
+                yield number, (source, target)
 
 
 def _units(path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
@@ -116,7 +120,7 @@ def _read_zip(path: str, config: CorpusConfig, left_out: Counter[str], languages
                 for texts in zip_longest(*lines):
                     if None in texts:
                         raise NmtError(f"the files {stem}.* in {path} have unequal numbers of lines; get it again")
-                    yield Unit(tuple(names), texts)
+                    yield tuple(names), texts
         except (RuntimeError, NotImplementedError) as error:  # it has a password, or another compression
             raise NmtError(f"{path} cannot be unpacked here ({error}); unpack it yourself") from error
 

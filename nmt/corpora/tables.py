@@ -114,7 +114,7 @@ def _unit(
         if score < config.least_score:
             left_out[f"with a score below {config.least_score}"] += 1
             return []
-    return [Unit(columns.codes, texts)]
+    return [(columns.codes, texts)]
 
 
 def _number(cell: Any) -> float | None:
