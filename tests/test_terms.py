@@ -26,7 +26,7 @@ def test_phrases_are_terms_if_their_words_are_linked_only_to_each_other(monkeypa
 
 def test_a_term_needs_three_lines_and_one_translation_in_four_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
     def line(word: str, translation: str) -> tuple[str, str, str]:
-        return f"the {word} of", f"le {translation} de", "0-0 1-1 2-2"
+        return f"the {word}", f"le {translation}", "0-0 1-1"
 
     lines = [line("vessel", "navire")] * 4 + [line("vessel", "bateau")] + [line("port", "port")] * 2
     assert glossary_of(lines, monkeypatch) == [("vessel", "navire", 5, 4)]
