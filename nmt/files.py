@@ -255,8 +255,7 @@ def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
             try:
                 with writing(root, advice):
                     partial.mkdir(parents=True)
-                write(partial)
-                with writing(root, advice):
+                    write(partial)
                     if not folder.is_dir():
                         partial.rename(folder)
             finally:

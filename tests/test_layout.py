@@ -34,7 +34,8 @@ LEVELS = [
     ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search", "nmt.memories"],
     ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
-    ["nmt.documents", "nmt.memories.files"],
+    ["nmt.documents"],
+    ["nmt.corpora", "nmt.memories.files"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]

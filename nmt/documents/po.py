@@ -77,11 +77,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
         )
     if not messages:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
-    header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
+    header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
-    lines = (line.partition(":") for line in (header.fields["msgstr"].text if header else "").split("\n"))
-    fields = {name.strip(): value.strip() for name, colon, value in lines if colon}
     has_plurals = any("msgid_plural" in message.fields for message in messages)
     new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)
     if not (encoding and "Content-Type" in fields):
@@ -100,6 +98,31 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
     already, damaged = len(messages) - len(unfinished), len(damages)
     return document_of(slots, written, +Counter({"translated already": already, "damaged": damaged}))
+
+
+def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
+    """Returns the language of a file, or "", its finished messages with translations, and the number of other ones.
+
+    Of messages with plural forms, the last form translates the plural, and the first of two the singular.
+    """
+    messages = [entry for entry in _entries(_decoded(data, name)[0]) if entry.is_message]
+    pairs, others = list[tuple[str, str]](), 0
+    for message in messages:
+        texts = [message.fields[key].text for key in ("msgid", "msgid_plural") if key in message.fields]
+        forms = [form.text for _, form in sorted(message.forms.items())]
+        if texts[0] and ("fuzzy" in message.flags or not all(forms)):
+            others += 1
+        elif texts[0]:
+            both = 2 if len(forms) == 2 else 1
+            pairs += zip(texts[-both:], forms[-both:], strict=True)
+    return _header(messages)[1].get("Language", ""), pairs, others
+
+
+def _header(messages: Sequence[_Entry]) -> tuple[_Entry | None, dict[str, str]]:
+    """Returns the header of a file, if it has one, and its fields."""
+    header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
+    lines = (line.partition(":") for line in (header.fields["msgstr"].text if header else "").split("\n"))
+    return header, {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
 def _decoded(data: bytes, name: str) -> tuple[str, str]:

@@ -39,10 +39,11 @@ class Memory:
 
     Attributes:
         languages: of source and target.
+        digest: of the pairs.
     """
 
-    def __init__(self, folder: Path, languages: tuple[str, str]) -> None:
-        self._folder, self.languages = folder, languages
+    def __init__(self, folder: Path, languages: tuple[str, str], digest: str) -> None:
+        self._folder, self.languages, self.digest = folder, languages, digest
 
     @classmethod
     def of(cls, pairs: Callable[[], Iterable[tuple[str, str]]], digest: str, languages: tuple[str, str]) -> "Memory":
@@ -56,10 +57,11 @@ class Memory:
             NmtError: there are no pairs.
         """
         key = {"version": _VERSION, "digest": digest, "languages": languages}
-        return cls(cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages)), languages)
+        folder = cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages))
+        return cls(folder, languages, digest)
 
     def __reduce__(self) -> Any:  # another process maps the arrays itself
-        return Memory, (self._folder, self.languages)
+        return Memory, (self._folder, self.languages, self.digest)
 
     def __len__(self) -> int:
         return len(self._arrays["lengths"])
