@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.conversion import advice, reasons
 from nmt.corpora.reading import is_known, read_pairs
-from nmt.errors import NmtError, importing, naming
+from nmt.errors import NmtError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
@@ -35,7 +36,13 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     def pairs() -> Iterator[tuple[str, str]]:
         console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
-        yield from read_pairs(path, *languages, CorpusConfig(), left_out)
+        corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        first = next(corpus, None)
+        if first is None:
+            raise NmtError(
+                f"--memory {path} has no pairs of {' and '.join(languages)}{reasons(left_out)}; check the languages"
+            )
+        yield from chain([first], corpus)
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 
@@ -43,5 +50,4 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     if not (is_prefix or is_known(path)):
         raise NmtError(f"--memory {path} is not a corpus file that can be read; {advice(path, ())}")
     files = parallel_paths(path, *languages) if is_prefix else (path,)
-    with naming(f"--memory {path}"):
-        return Memory.of(pairs, digest_of_json([digest_of(str(file)) for file in files]), languages)
+    return Memory.of(pairs, digest_of_json([digest_of(str(file)) for file in files]), languages)
