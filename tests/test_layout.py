@@ -31,11 +31,11 @@ FILES = {
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
-    ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search"],
+    ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search", "nmt.memories"],
     ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
-    ["nmt.corpora"],
+    ["nmt.corpora", "nmt.memories.files"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]

@@ -13,6 +13,7 @@ from nmt.documents.content import Slot, document_of
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
+from nmt.memories.matching import Match
 from nmt.text.languages import base_language
 
 _FORMS = "nplurals={}; plural=({});"
@@ -67,6 +68,7 @@ class _Entry:
         self.fields: dict[str, _Field] = {}  # by their keywords; an empty one is for what cannot be understood
         self.flags: list[str] = []
         self.flags_start = -1  # where flags are inserted: before the other ones, or before the message
+        self.start: int | None = None  # of the message; -1 if it says what it was before
 
     @property
     def forms(self) -> dict[int, _Field]:
@@ -173,6 +175,8 @@ def _entries(text: str) -> list[_Entry]:
         elif comment.startswith("#,"):
             entry.flags_start = entry.flags_start if entry.flags else part.start() + 2
             entry.flags += map(str.strip, comment[2:].split(","))
+        if entry.start is None and (keyword or comment.startswith("#|")):
+            entry.start = part.start() if keyword else -1
         if entry.flags_start < 0 and (keyword or comment.startswith("#|")):
             entry.flags_start = part.start()
     return entries
@@ -247,9 +251,17 @@ class _Writer:
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
             if "fuzzy" not in entry.flags:
                 flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
-                self._changes[entry.flags_start, entry.flags_start] = flag
+                place = entry.flags_start, entry.flags_start
+                self._changes[place] = flag + self._changes.get(place, "")
 
-        return Slot([passage for message in messages for passage in message.passages], put)
+        def offer(matches: Sequence[Match]) -> None:
+            if entry.start is None or entry.start < 0 or not matches or matches[0].score == 1:
+                return
+            previous = self._quoted(matches[0].source, "#| msgid").replace(self._newline, f"{self._newline}#| ")
+            comment = f"# {matches[0].percent} %: {' '.join(matches[0].target.split())}"
+            self._changes[entry.start, entry.start] = f"{comment}{self._newline}#| msgid {previous}{self._newline}"
+
+        return Slot([passage for message in messages for passage in message.passages], put, offer)
 
     def _quoted(self, text: str, keyword: str) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""

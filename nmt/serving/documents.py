@@ -211,7 +211,8 @@ class DocumentStore:
             for key, (ranked,) in zip(waiting, translations, strict=True):
                 sentences.translate(key, ranked[0])
             document.done += len(waiting)
-        return await self._in_thread(partial(sentences.written, parsed))
+        content, _ = await self._in_thread(partial(sentences.written, parsed))
+        return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         async with self._thread:
