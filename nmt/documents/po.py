@@ -15,25 +15,7 @@ from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
-
-_FORMS = "nplurals={}; plural=({});"
-_SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
-# The plural forms of languages by the rules in the manual of gettext.
-_PLURALS = {
-    "id ja km ko lo ms my th vi zh": _FORMS.format(1, "0"),
-    "fa fr hi oc pt_br": _FORMS.format(2, "n > 1"),
-    "is": _FORMS.format(2, "n%10!=1 || n%100==11"),
-    "be bs hr ru sr uk": _FORMS.format(3, f"n%10==1 && n%100!=11 ? 0 : {_SLAVIC}"),
-    "pl": _FORMS.format(3, f"n==1 ? 0 : {_SLAVIC}"),
-    "cs sk": _FORMS.format(3, "n==1 ? 0 : n>=2 && n<=4 ? 1 : 2"),
-    "lt": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2"),
-    "lv": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2"),
-    "ro": _FORMS.format(3, "n==1 ? 0 : n==0 || (n%100 > 0 && n%100 < 20) ? 1 : 2"),
-    "ga": _FORMS.format(3, "n==1 ? 0 : n==2 ? 1 : 2"),
-    "sl": _FORMS.format(4, "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3"),
-    "ar": _FORMS.format(6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5"),
-}
-_OTHER_PLURALS = _FORMS.format(2, "n != 1")
+from nmt.text.plurals import plural_forms
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.
@@ -102,7 +84,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)
     if not (encoding and "Content-Type" in fields):
         new_fields |= _TO_UTF_8
-    forms = _forms((fields | new_fields).get("Plural-Forms", _OTHER_PLURALS))
+    forms = _forms((fields | new_fields).get("Plural-Forms", plural_forms("")))
     writer = _Writer(text, options)
     slots = [writer.slot(message, forms) for message in unfinished]
 
@@ -191,9 +173,7 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
         _forms(fields.get("Plural-Forms", ""))
     except ValueError:
         if has_plurals or "Plural-Forms" in fields:
-            codes = (language.replace("-", "_").lower(), base_language(language))
-            known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
-            new["Plural-Forms"] = next(known, _OTHER_PLURALS)
+            new["Plural-Forms"] = plural_forms(language)
     return new
 
 

@@ -17,7 +17,7 @@ from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
-from nmt.jobs.source import Memory
+from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
 from nmt.memories.memory import Memory
 from nmt.text.codec import TextCodec
@@ -167,7 +167,7 @@ def translate(
         files.model, runtime, search, engine, languages, glossary, "sentence", memories=memories, offers=offers
     )
     rows = [(text, json.dumps([kept, has_elements])) for text, kept, has_elements in sentences.keys]
-    source = Memory("the text of the documents", rows)
+    source = Rows("the text of the documents", rows)
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         if records is None:
             return reports

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from nmt.text.languages import UNSPACED_SCRIPT, base_language
+from nmt.text.plurals import plural_form, plural_forms
 from nmt.text.protected import Protected
 
 # Languages that write 1,234.5, and those that write 1 234,5. Most others write 1.234,5.
@@ -94,10 +95,19 @@ def _written(number: tuple[str, str, str], language: str, like: tuple[str, str, 
     return grouped + (("." if is_point else ",") + fraction if fraction else "")
 
 
+def _plural_form(number: tuple[str, str, str], language: str) -> int:
+    """Returns the number of the plural form of words behind a number. Many languages have another one for fractions."""
+    whole, fraction, _ = number
+    if fraction:
+        return plural_form(language)(2) if plural_forms(language) < "nplurals=3" else -1
+    return plural_form(language)(int(whole[-6:]) + 10**6 * (len(whole) > 6))
+
+
 def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: tuple[str, str]) -> str | None:
     """Returns a translation with new numbers and placeholders, or None if it is not clear where they belong.
 
     A value that changes must occur in the translation as often as in its source, and get the same new value each time.
+    A number before a word must not need another form of that word.
 
     Args:
         old: the numbers and placeholders of the source that `target` translates.
@@ -117,7 +127,13 @@ def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: 
             return None
         for i in places if before != after else ():
             number = numbers[i] if equal else None
-            written[i] = _written(new_value, languages[1], number) if new_value and number else after
+            if not (new_value and number):
+                written[i] = after
+                continue
+            forms = {_plural_form(each, languages[1]) for each in (number, new_value)}
+            if len(forms) > 1 and re.match(r"\s?[^\W\d_]", parts[i + 1]):
+                return None
+            written[i] = _written(new_value, languages[1], number)
     return "".join(written)
 
 
