@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from nmt.config.options import Config, flag_name, option
-from nmt.errors import NmtError
+from nmt.errors import NmtError, OptionError
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
@@ -109,14 +109,15 @@ class ModelConfig(Config, panel="Model"):
             options: new values by the names of their fields.
 
         Raises:
-            NmtError: an option has a wrong value, or h does not divide d_model.
+            OptionError: an option has a wrong value, or h does not divide d_model.
         """
         model = replace(self, **options)
         changed = (model.d_model, model.heads) != (self.d_model, self.heads)
         follow = [name for name in ("d_k", "d_v") if getattr(self, name) * self.heads == self.d_model and changed]
-        derived = dict.fromkeys((name for name in follow if name not in options), model.d_model // model.heads)
+        width = model.d_model // model.heads
+        derived: dict[str, Any] = {name: width for name in follow if name not in options}
         if derived and model.d_model % model.heads:
-            raise NmtError(
+            raise OptionError(
                 f"--heads {model.heads} does not divide --d-model {model.d_model}; change one of them, or give --d-k "
                 f"and --d-v"
             )

@@ -68,6 +68,30 @@ class BatchConfig(PlanConfig, RuntimeConfig, panel="Batches"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimeConfig(Config, panel="Options"):
+    """The time that a training may take."""
+
+    hours: float | None = option(
+        None,
+        "Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that training "
+        "ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
+        "average.safetensors in the run folder is the model to use.",
+        at_least=0.01,
+        at_most=100_000,
+    )
+    minutes: float | None = option(None, "The same as --hours, in minutes.", at_least=0.1, at_most=6_000_000)
+
+    @property
+    def seconds(self) -> float:
+        """The time in seconds; 0 if it is not limited."""
+        return 3600 * (self.hours or 0) + 60 * (self.minutes or 0)
+
+    def _check(self) -> None:
+        if self.hours is not None and self.minutes is not None:
+            raise NmtError("--hours and --minutes were both given; leave out one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig(BatchConfig, panel="Optimiser"):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 

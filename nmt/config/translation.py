@@ -179,9 +179,12 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config, panel="Metrics"):
+class MetricConfig(Config, panel="Metrics"):
     """The options of the metrics."""
 
+    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
+        ("bleu",), "Metric; evalb is for trees. May be given several times."
+    )
     lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
     tokenize: str | None = option(
         None,
@@ -193,11 +196,17 @@ class ScoreConfig(Config, panel="Metrics"):
         "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
         "Chinese and Japanese. paper-bleu needs it.",
     )
-    sentence_level: bool = option(
-        False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
-    )
     bootstrap: int | None = option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(MetricConfig, panel="Metrics"):
+    """What `nmt score` computes."""
+
+    sentence_level: bool = option(
+        False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
     )
     paired: Literal["none", "bootstrap", "ar"] = option(
         "none",
