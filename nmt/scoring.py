@@ -51,7 +51,7 @@ def tokenizer_warning(lang: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Confidence:
-    """The mean of the bootstrap scores, and the interval that holds 95% of them."""
+    """The mean of the bootstrap scores, and the interval from `low` to `high` that holds 95% of them."""
 
     mean: float
     low: float

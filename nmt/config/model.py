@@ -17,7 +17,7 @@ _WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attentio
 class ModelConfig(Config, panel="Model"):
     """The architecture of a Transformer (paper §3).
 
-    An entry of the registry sets the fields without a default. The defaults of the other fields are the paper's.
+    `nmt.model_config(name)` returns a named one. The fields are the options of `nmt train --help` under Model.
     """
 
     encoder_layers: int = option(help="Layers of the encoder, N.", at_least=1, at_most=1000)

@@ -15,7 +15,10 @@ checkpoints_option = partial(option, panel="Checkpoints")
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Config, panel="Hardware"):
-    """What every process needs to run a model: its device, its precision, and the user's own code."""
+    """Where and how precisely a model is computed, and the user's own code.
+
+    The fields are the options of `nmt generate --help` under Hardware, and `user_module`.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = option(

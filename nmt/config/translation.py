@@ -16,7 +16,10 @@ sampling_option = partial(option, panel="Sampling")
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config, panel="Search"):
-    """The options of beam search (paper §6.1) and of sampling."""
+    """The options of beam search (paper §6.1) and of sampling.
+
+    The fields are the options of `nmt generate --help` under Search and Sampling.
+    """
 
     beam: int = option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
     alpha: float = option(0.6, "GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10)

@@ -213,9 +213,12 @@ class Preparer:
 
 
 class TextCodec:
-    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`.
+    """The text processing of both languages: from raw lines to ids of pieces, and back.
 
     Attributes:
+        config: the languages, the tokenisation and the kinds of subword models.
+        source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same object
+            if `config.one_model`.
         protected: finds the words that stay as they are. Whoever loads a codec for translation may set it.
     """
 
