@@ -10,7 +10,7 @@ from unicodedata import category
 from nmt import console
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
-from nmt.errors import NmtError
+from nmt.errors import DamagedError, NmtError
 from nmt.text.languages import MULTIPLE, UNKNOWN, WITHOUT_SPACES, base_language, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
@@ -175,8 +175,8 @@ class TextConfig(Config):
         return self.joint_vocab and self.subword not in ("marian", "subword-nmt")
 
 
-def _damaged(origin: str, reason: str) -> NmtError:
-    return NmtError(
+def _damaged(origin: str, reason: str) -> DamagedError:
+    return DamagedError(
         f"{origin} is damaged or was written by another version of nmt (text processing: {reason}); make it again"
     )
 
@@ -213,9 +213,12 @@ class Preparer:
 
 
 class TextCodec:
-    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`.
+    """The text processing of both languages: from raw lines to ids of pieces, and back.
 
     Attributes:
+        config: the languages, the tokenisation and the kinds of subword models.
+        source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same object
+            if `config.one_model`.
         protected: finds the words that stay as they are. Whoever loads a codec for translation may set it.
     """
 
