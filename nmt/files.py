@@ -238,7 +238,6 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-
 def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
     """Returns a folder of the user's cache, which `write` fills the first time.
 

@@ -26,7 +26,7 @@ def huggingface(
         str | None, Option(help="Source language of a MarianMT model, if the folder does not say it.")
     ] = None,
     target_lang: Annotated[
-        str | None, Option(help="Target language of a MarianMT model, if the folder does not say it.")
+        str | None, Option(help="Target language of a MarianMT model of one, if the folder does not say it.")
     ] = None,
     language_tokens: Annotated[
         Literal["both_sides", "behind_source", "target_on_source"] | None,

@@ -39,9 +39,9 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
             f"--format web translates raw text, but {origin} was trained with Moses or --lowercase; train with "
             f"nmt preprocess --tokenizer none"
         )
-    if text.tags:
+    if tags := text.tags + text.language_pieces:
         raise NmtError(
-            f"{origin} has the tags {' '.join(text.tags)}, which a page cannot put before a sentence; translate with "
+            f"{origin} has the tags {' '.join(tags):.80}, which a page cannot put before a sentence; translate with "
             f"nmt serve"
         )
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
