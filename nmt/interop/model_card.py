@@ -9,6 +9,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
+from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import language_code
 from nmt.text.moses import WHOLE
 
@@ -66,7 +67,7 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     )
     history = "converted with nmt from another format" if "imported" in origin_of_weights else "trained with nmt"
     sections = [
-        f"# {text.in_words}" if text.languages else f"# {text.source_lang} to {text.target_lang}",
+        f"# {text.in_words}" if text.source_lang == MULTIPLE else f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",
         f"## Use\n\n{use}",
         lower_capitals if text.lower_capitals else "",

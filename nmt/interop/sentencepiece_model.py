@@ -134,11 +134,14 @@ def _merge(parts: list[str], scores: Mapping[str, float], merged: set[str]) -> N
         merged.add(parts[i])
 
 
-def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = ()) -> bytes:
+def changed(
+    model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = (), control: Collection[str] = ()
+) -> bytes:
     """Returns a sentencepiece model with some of the pieces of a model, and more, which are merged after all others.
 
     Args:
         kept: the pieces to keep, besides the special ones; None for all.
+        control: pieces that no text has, and that are dropped from decoded text.
     """
     proto = protobuf().ModelProto.FromString(model)
     pieces = [each for each in proto.pieces if kept is None or each.type != _NORMAL or each.piece in kept]
@@ -147,6 +150,10 @@ def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[st
     proto.pieces.extend(pieces)
     for rank, piece in enumerate(more, start=1):
         proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
+    there = {each.piece for each in pieces}
+    for piece in control:
+        if piece not in there:
+            proto.pieces.add(piece=piece, type=_CONTROL)
     proto.trainer_spec.vocab_size = len(proto.pieces)
     return bytes(proto.SerializeToString())
 

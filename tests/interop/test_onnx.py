@@ -237,6 +237,13 @@ def coded_opus_codec() -> TextCodec:
     return replace_text(opus_codec(), tags=(opus_codec().source.pieces([9])[0],))
 
 
+def several_opus_codec() -> TextCodec:
+    """Returns a codec like those of Opus-MT whose source has codes of several languages."""
+    pieces = {"fra": opus_codec().source.pieces([9])[0], "ron": opus_codec().source.pieces([10])[0]}
+    languages = {"languages": tuple(pieces), "language_pieces": tuple(pieces.values()), "directions": ("en fra",)}
+    return replace_text(opus_codec(), source_lang="mul", target_lang="mul", **languages)
+
+
 def text(**changes: Any) -> Callable[[], TextCodec]:
     return lambda: replace_text(small_codec(), **changes)
 
@@ -273,7 +280,8 @@ def test_what_a_format_cannot_hold_is_refused(
 
 IMPORTED: dict[str, Callable[[], TextCodec]] = {
     "MarianMT, such as Opus-MT": opus_codec,
-    "MarianMT with language codes": coded_opus_codec,
+    "MarianMT with one language code": coded_opus_codec,
+    "MarianMT of several target languages": several_opus_codec,
     "MarianMT with separate vocabularies": separate_opus_codec,
     "fairseq": fairseq_codec,
 }
