@@ -529,6 +529,20 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     assert theirs.config.vocab_size == len(more) - 1
 
 
+def test_the_share_of_lines_that_keep_their_pieces_is_printed(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    files = {"new": ["қазақша тілінде"] * 3, "old": ["abc", ""], "both": ["abc", "қазақша", "def", "x"]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    options: list[Any] = ["--add-pieces", tmp_path / "new", "--unchanged", tmp_path / "old"]
+    options += ["--pieces-of", tmp_path / "both", "--pieces-of", tmp_path / "new"]
+    folder, path = imported("nllb").folder, tmp_path / "more.safetensors"
+    said = run("import", "huggingface", folder, "--output", path, *options).stderr
+    for name, share, count in (("old", "100.00%", 2), ("both", "75.00%", 4), ("new", "0.00%", 3)):
+        assert f"{tmp_path / name}: {share} of {count} lines have the same pieces as before" in said
+
+
 def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
     imported: Callable[[str], Imported], tmp_path: Path
 ) -> None:
