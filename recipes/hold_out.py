@@ -4,9 +4,9 @@
 
 CORPUS and OUTPUT are prefixes. OUTPUT-test gets N pairs (500) from the end of the corpus, because the newest text of a
 memory comes last, and OUTPUT-valid the N pairs before. A pair is left out of all of them if its source is similar to a
-held-out one, by 70 % as `nmt generate --memory` counts it. A pair is not held out if more than three others are similar:
-such text repeats, and a memory translates it. OUTPUT gets the other pairs, with --like at most as many as FILE has lines,
-evenly chosen.
+held-out one, by 70 % as `nmt generate --memory` counts it. Text that repeats is translated by a memory, so a pair with
+more than three similar ones is not held out. OUTPUT gets the other pairs, with --like at most as many as FILE has
+lines, evenly chosen.
 """
 
 import argparse
