@@ -58,3 +58,22 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(documentation, "command_reference", lambda: "# x\n\n[away](nowhere.md)\n")
     with pytest.raises(SystemExit, match="the site was not built"):
         documentation.main(tmp_path)
+
+
+def test_pictures_exist_and_are_small() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    pictures = {
+        page.parent / name
+        for page in pages
+        for name in re.findall(r'(?:src|srcset)="([^"]+)"', page.read_text(encoding="utf-8"))
+    }
+    assert pictures == set(ROOT.glob("docs/pictures/*"))
+    assert sum(picture.stat().st_size for picture in pictures) < 300_000
+
+
+@pytest.mark.nightly
+def test_pictures_are_made_from_a_run(tmp_path: Path) -> None:
+    done = run_with(None, "screenshots.sh", str(tmp_path / "pictures"), RUN=tmp_path / "run")
+    assert "BLEU" in done.stdout
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {p.name for p in ROOT.glob("docs/pictures/*")}
+    assert "$ nmt train" in re.sub("&#160;", " ", (tmp_path / "pictures" / "terminal-light.svg").read_text())
