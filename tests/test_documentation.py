@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins import ROOT
+from stand_ins import BIN, ROOT, run_with
 
 import nmt
 
@@ -73,7 +73,7 @@ def test_pictures_exist_and_are_small() -> None:
 
 @pytest.mark.nightly
 def test_pictures_are_made_from_a_run(tmp_path: Path) -> None:
-    done = run_with(None, "screenshots.sh", str(tmp_path / "pictures"), RUN=tmp_path / "run")
+    done = run_with(BIN, "screenshots.sh", str(tmp_path / "pictures"), RUN=tmp_path / "run")
     assert "BLEU" in done.stdout
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {p.name for p in ROOT.glob("docs/pictures/*")}
     assert "$ nmt train" in re.sub("&#160;", " ", (tmp_path / "pictures" / "terminal-light.svg").read_text())
