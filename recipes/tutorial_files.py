@@ -39,12 +39,12 @@ def write_company(folder: Path) -> None:
     tmx = f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
     (folder / "memory.tmx").write_text(tmx, encoding="utf-8")
     (folder / "terms.tsv").write_text(TERMS, encoding="utf-8")
-    # Two sentences of the documents are in the memory, the others are new.
-    new = (links.plain(english) for english, _ in corpus(9010, seed=2))
-    unknown = [sentence for sentence in islice(new, 2000) if sentence not in {english for english, _ in pairs}]
-    words = dict(title=unknown[0], first=pairs[10][0], second=unknown[1], third=unknown[2], fourth=unknown[3])
+    # One sentence of each document is in the memory, the others are new.
+    known = {english for english, _ in pairs}
+    new = [english for english, _ in (map(links.plain, pair) for pair in corpus(1000, seed=2)) if english not in known]
+    words = {"title": new[0], "first": pairs[10][0], "second": new[1], "third": new[2], "fourth": new[3]}
     (folder / "handbook.html").write_text(PAGE.format(**words), encoding="utf-8")
-    (folder / "news.md").write_text(f"# {unknown[4]}\n\n- {pairs[11][0]}\n- **{unknown[5]}**\n", encoding="utf-8")
+    (folder / "news.md").write_text(f"# {new[4]}\n\n- {pairs[11][0]}\n- **{new[5]}**\n", encoding="utf-8")
 
 
 def write_language(folder: Path) -> None:
