@@ -36,7 +36,7 @@ LEVELS = [
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
     ["nmt.corpora", "nmt.memories.files"],
-    ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
+    ["nmt.api", "nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
 LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}

@@ -10,5 +10,5 @@ from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, Translatio
 from nmt.config.model import ModelConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import ServeConfig
-from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
+from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TimeConfig, TrainConfig
 from nmt.config.translation import DirectionConfig, EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig

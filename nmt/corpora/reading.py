@@ -7,28 +7,27 @@ from contextlib import ExitStack, nullcontext
 from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
 from zipfile import ZipFile
 
 from nmt.config import CorpusConfig
 from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
-from nmt.corpora.units import FORBIDDEN, Directions, Unit, choose
+from nmt.corpora.units import FORBIDDEN, CorpusFile, Directions, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
 from nmt.text.languages import likeliest
 
 
-def _read_po(file: IO[bytes], name: str, _: CorpusConfig, left_out: Counter[str], __: Sequence[str]) -> Iterator[Unit]:
+def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
     from nmt.documents.po import finished  # imports torch
 
-    language, pairs, others = finished(file.read(), name)
-    left_out["not translated, or fuzzy"] += others
+    language, pairs, others = finished(corpus.file.read(), corpus.name)
+    corpus.left_out["not translated, or fuzzy"] += others
     yield from ((("", language), pair) for pair in pairs)
 
 
 # What reads the units of a file, by the end of its name before .gz and the like.
-_READERS: dict[str, Callable[..., Iterator[Unit]]] = {
+_READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
     **dict.fromkeys([".tsv", ".txt"], read_tsv),
     ".csv": read_csv,
@@ -95,27 +94,29 @@ def read_directions(
 def _units(path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
     languages = list(dict.fromkeys(lang for direction in directions for lang in direction))
     if kind_of(path) == ".zip":
-        yield from _read_zip(path, config, left_out, languages)
+        yield from _units_in_archive(path, config, languages, left_out)
     else:
         with opened(path) as file:
-            yield from _READERS[kind_of(path)](file, path, config, left_out, languages)
+            yield from _READERS[kind_of(path)](CorpusFile(file, path, config, languages, left_out))
 
 
-def _read_zip(path: str, config: CorpusConfig, left_out: Counter[str], languages: Sequence[str]) -> Iterator[Unit]:
-    """Yields the units of the corpora in an archive: files of known kinds, or two files such as x.de-en.de and .en."""
+def _units_in_archive(
+    path: str, config: CorpusConfig, languages: Sequence[str], left_out: Counter[str]
+) -> Iterator[Unit]:
+    """Yields the units of files of known kinds in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
     with reading(path), ZipFile(path) as archive, ExitStack() as files:
-        members = [name for name in archive.namelist() if kind_of(name) in _READERS.keys() - _NOT_IN_ARCHIVES]
-        sides: dict[str, dict[str, str]] = {}
-        for name in archive.namelist():
+        members, sides = archive.namelist(), dict[str, dict[str, str]]()
+        for name in members:
             stem, _, code = name.rpartition(".")
             if any(likeliest(lang, [code]) for lang in languages):
                 sides.setdefault(stem, {})[code] = name
+        known = [name for name in members if kind_of(name) in _READERS.keys() - _NOT_IN_ARCHIVES]
         try:
-            for name in members:
-                opener = COMPRESSED.get(Path(name).suffix, nullcontext)
-                with archive.open(name) as member, opener(member) as file:
-                    yield from _READERS[kind_of(name)](file, f"{path}: {name}", config, left_out, languages)
-            for stem, names in sides.items() if not members else ():
+            for name in known:
+                with archive.open(name) as member, COMPRESSED.get(Path(name).suffix, nullcontext)(member) as file:
+                    corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
+                    yield from _READERS[kind_of(name)](corpus)
+            for stem, names in () if known else sides.items():
                 lines = [decoded_lines(files.enter_context(archive.open(name)), name) for name in names.values()]
                 for texts in zip_longest(*lines):
                     if None in texts:

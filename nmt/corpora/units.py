@@ -1,16 +1,33 @@
-"""What one unit of a corpus file is, and which of its texts are pairs."""
+"""What corpus files have: units, whose texts translate each other. Which of these texts are pairs."""
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import IO, NamedTuple
 
+from nmt.config import CorpusConfig
 from nmt.text.languages import base_language, likeliest
 
 Directions = tuple[tuple[str, str], ...]
+# Texts that translate each other, with line breaks, and their languages as the file calls them, or "" if it does not.
+Unit = tuple[tuple[str, ...], Sequence[str]]
 # Stands in texts for what XML does not allow. Unicode has no character of this number.
 FORBIDDEN = "\ufdd0"
 
 
-# Texts that translate each other, with line breaks, and their languages as the file calls them, or "" if it does not.
-Unit = tuple[tuple[str, ...], Sequence[str]]
+class CorpusFile(NamedTuple):
+    """A file that is being read.
+
+    Attributes:
+        name: what messages call it.
+        languages: those that are asked for.
+        left_out: counts what is left out, by reason.
+    """
+
+    file: IO[bytes]
+    name: str
+    config: CorpusConfig
+    languages: Sequence[str]
+    left_out: Counter[str]
 
 
 def choose(directions: Directions, codes: tuple[str, ...]) -> tuple[list[tuple[int, int, int]], int]:

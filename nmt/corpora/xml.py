@@ -2,14 +2,12 @@
 
 import codecs
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import IO, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from nmt.config import CorpusConfig
-from nmt.corpora.units import FORBIDDEN, Unit
+from nmt.corpora.units import FORBIDDEN, CorpusFile, Unit
 from nmt.errors import NmtError
 
 _BLOCK_BYTES = 1 << 14
@@ -25,8 +23,8 @@ _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
 _Around = Mapping[str, dict[str, str]]  # the attributes of the elements around a unit, by the names of these elements
 
 
-def read_xml(file: IO[bytes], name: str, config: CorpusConfig, left_out: Counter[str], _: object) -> Iterator[Unit]:
-    """Yields the units of a file. `name` is what messages call it.
+def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units of a file.
 
     Raises:
         NmtError: the file is not well-formed, declares entities, or has elements in too many levels.
@@ -62,7 +60,7 @@ def read_xml(file: IO[bytes], name: str, config: CorpusConfig, left_out: Counter
         depth -= 1
 
     def fail(reason: str) -> NoReturn:
-        raise NmtError(f"{name}, line {parser.CurrentLineNumber:,}: {reason}")
+        raise NmtError(f"{corpus.name}, line {parser.CurrentLineNumber:,}: {reason}")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler = lambda *_: tree.data(FORBIDDEN)
@@ -70,10 +68,10 @@ def read_xml(file: IO[bytes], name: str, config: CorpusConfig, left_out: Counter
         f"the entity {entity!r:.40} is declared, which may stand for any text; export the file without it"
     )
     try:
-        for text in _decoded(file):
+        for text in _decoded(corpus.file):
             parser.Parse(text, not text)
             for unit in units:
-                yield from _READERS[unit.tag](unit, around, config, left_out)
+                yield from _READERS[unit.tag](unit, around, corpus)
             del root[: len(units)]
             units.clear()
     except expat.ExpatError as error:
@@ -81,7 +79,9 @@ def read_xml(file: IO[bytes], name: str, config: CorpusConfig, left_out: Counter
     except UnicodeDecodeError as error:
         line = parser.CurrentLineNumber + bytes(error.object).count(b"\n", 0, error.start)
         byte = error.object[error.start]
-        raise NmtError(f"{name}, line {line:,}: the byte {byte:#04x} is not {error.encoding}; convert it") from error
+        raise NmtError(
+            f"{corpus.name}, line {line:,}: the byte {byte:#04x} is not {error.encoding}; convert it"
+        ) from error
     except LookupError as error:
         fail(f"{error}; convert the file to UTF-8")
 
@@ -124,27 +124,27 @@ def _allowed(reference: re.Match[str]) -> str:
     return reference[0] if is_allowed else FORBIDDEN
 
 
-def _content(element: Element | None, config: CorpusConfig) -> str:
+def _content(element: Element | None, inline: str) -> str:
     """Returns the text of an element, with or without the codes of inline elements."""
     if element is None:
         return ""
-    if config.inline == "keep":
+    if inline == "keep":
         return "".join(element.itertext())
     text = element.text or ""
     for child in element:
         is_break = "lb" in (child.get("type"), child.get("ctype"))
-        text += " " if is_break else "" if child.tag in _CODES else _content(child, config)
+        text += " " if is_break else "" if child.tag in _CODES else _content(child, inline)
         text += child.tail or ""
     return text
 
 
-def _tmx(unit: Element, _: _Around, config: CorpusConfig, __: Counter[str]) -> list[Unit]:
+def _tmx(unit: Element, _: _Around, corpus: CorpusFile) -> list[Unit]:
     variants = unit.findall("tuv")
     codes = tuple([variant.get("xml:lang") or variant.get("lang") or "" for variant in variants])
-    return [(codes, [_content(variant.find("seg"), config) for variant in variants])]
+    return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]
 
 
-def _xliff(unit: Element, around: _Around, config: CorpusConfig, left_out: Counter[str]) -> list[Unit]:
+def _xliff(unit: Element, around: _Around, corpus: CorpusFile) -> list[Unit]:
     """Returns the segments of a unit of XLIFF 1 or 2 that are translated, as far as the file says so."""
     file = around.get("xliff", {}) | around.get("file", {})
     codes = (
@@ -162,9 +162,11 @@ def _xliff(unit: Element, around: _Around, config: CorpusConfig, left_out: Count
         for mid, part in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
                 translation = marks.get(mid) if sources else target
-                units.append((codes, [_content(part, config), _content(translation, config)]))
+                units.append(
+                    (codes, [_content(part, corpus.config.inline), _content(translation, corpus.config.inline)])
+                )
             else:
-                left_out["not translated or not approved"] += 1
+                corpus.left_out["not translated or not approved"] += 1
     return units
 
 

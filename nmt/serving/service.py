@@ -53,7 +53,7 @@ class ServedModel:
     def directions(self) -> list[schema.Directions]:
         """What it translates."""
         config = self.codec.config
-        public = public_codes(config.languages or dict.fromkeys((config.source_lang, config.target_lang)))
+        public = public_codes(config.all_languages)
         if not config.trained:  # any direction
             languages = list(public.values())
             return [schema.Directions(source_langs=languages, target_langs=languages, models=[self.name])]

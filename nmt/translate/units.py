@@ -99,11 +99,11 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """What a user gives to be translated as one thing.
+    """A text to translate, such as a line or a paragraph, and what its translation must have.
 
     Attributes:
         source: raw text.
-        markup: how the text is marked up; see `nmt.text.markup_reading.parse` and `nmt.text.icu.parse_icu`.
+        markup: what the text is written in if it is not plain: HTML, XML, or a message of ICU.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
