@@ -86,23 +86,22 @@ class Memory:
         """
         sentence, arrays = normalised(sentence), self._arrays
         limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
-        first, last = arrays["lengths"].searchsorted(limits)
+        # Keys of another type would have numpy convert the whole array.
+        span = arrays["lengths"].searchsorted(np.array(limits, np.uint32)).astype(np.uint32)
         words = np.array(sorted(_words(sentence)), np.uint32)
         places = arrays["words"].searchsorted(words)
         places = places[arrays["words"][np.minimum(places, len(arrays["words"]) - 1)] == words]
         lists = [arrays["postings"][arrays["starts"][place] : arrays["starts"][place + 1]] for place in places]
-        lists = sorted((each[slice(*each.searchsorted([first, last]))] for each in lists), key=len)
-        lists = [
-            each
-            for each, total in zip(lists, accumulate(map(len, lists)), strict=True)
-            if total <= _READ or each is lists[0]
-        ]
-        if not any(map(len, lists)):
+        lists = [part for each in lists if len(part := each[slice(*each.searchsorted(span))])]
+        if not lists:
             return []
-        weights = [math.log(1 + len(self) / max(1, len(each))) for each in lists]
-        shared = np.bincount(np.concatenate(lists) - first, np.repeat(weights, list(map(len, lists))))
+        lists.sort(key=len)
+        totals = accumulate(map(len, lists))
+        lists = [each for i, (each, total) in enumerate(zip(lists, totals, strict=True)) if not i or total <= _READ]
+        weights = [math.log(1 + len(self) / len(each)) for each in lists]
+        shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
-        pairs = [self._pair(int(first + place)) for place in best[shared[best] > 0]]
+        pairs = [self._pair(int(span[0] + place)) for place in best[shared[best] > 0]]
         return near_matches(sentence, pairs, least, most)
 
     def _pair(self, number: int) -> tuple[str, str]:
