@@ -436,6 +436,25 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         assert download.value.path().read_text() == found
 
 
+def test_a_person_sees_what_a_memory_has(browser: Any, tmp_path: Path) -> None:
+    path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
+    (tmp_path / "pairs.tsv").write_text("some words\tWorte\nlearn 12 words from pieces\tlerne <i>12</i> Worte\n")
+    memory = f"--memory=office={tmp_path / 'pairs.tsv'}"
+    with serving(path, "--device=cpu", memory) as server, opened(browser, server.address) as page:
+        page.fill("#source", "some words\nlearn few words from pieces")
+        page.select_option("#memory", label="office")
+        page.wait_for_selector(".from-memory >> text=Worte")
+        assert page.locator("#n-best").inner_text() == "Worte from the memory"
+        page.locator("#translation .word").first.click()
+        page.wait_for_selector("#matches del")
+        page.keyboard.press("Escape")
+        parts = [page.locator(f"#matches {name}").inner_text() for name in ("del", "ins", "li")]
+        assert parts == ["12", "few", "88 % learn 12few words from pieces\nlerne <i>12</i> Worte"]
+        page.focus(".from-memory")
+        page.keyboard.press("Enter")
+        assert page.locator("#matches").inner_text() == "100 % some words\nWorte"
+
+
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
     lines = some_sentences(1000, seed=4)  # take longer than the page waits between two looks at the progress
     text = "\n".join(lines)
