@@ -359,6 +359,7 @@ def test_preprocess_reads_the_pairs_of_all_languages(tmp_path: Path) -> None:
     ("c.en", [], "c.en is not a corpus file that can be read; give c, the PREFIX of this file and the one in"),
     ("none.tmx", [], "none.tmx cannot be read (No such file or directory); check the path"),
     ("c", ["--columns=1,2"], "--columns is for corpus files, but there is none; leave it out"),
+    ("a.tsv", ["--rejected=a.tsv"], "--rejected a.tsv is the same file as the input a.tsv; choose another file"),
     ("a.tsv", ["--columns=1"], "--columns must be two or three different columns, such as 1,2,3, but is '1'"),
     ("a.tsv", ["--columns=1,2", "--least-score=1"], "--least-score needs the column of the score"),
 ])  # fmt: skip
