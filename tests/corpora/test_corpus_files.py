@@ -5,7 +5,9 @@ import gzip
 import json
 import lzma
 import sys
+import tracemalloc
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -88,14 +90,11 @@ def test_inline_elements_are_dropped_or_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["&#x1F;", "&#31;", "\x1f", "\ufffe", "&#xD800;", "&#xFFFF;", "&#x110000;"])
 def test_a_forbidden_character_costs_its_unit(tmp_path: Path, bad: str) -> None:
-    # At every position of the blocks in which the file is read.
-    units = "".join(unit(("en", "x" * (n % 23)), ("de", f"a{bad}b" if n % 10 == 9 else "ab")) for n in range(1, 3000))
-    pairs, left_out = read(write(tmp_path / "m.tmx", tmx(units)))
-    assert left_out["with characters or entities that XML does not have"] + left_out["without text"] == 2999 - len(
-        pairs
-    )
-    assert {target for _, target in pairs} == {"ab"}
-    assert len(pairs) == sum(n % 10 != 9 and n % 23 != 0 for n in range(1, 3000))
+    # Wherever a block of the file ends.
+    units = (unit(("en", "x" * n), ("de", f"a{bad * 5000}b" if n % 2 else "&#228;" * 5000)) for n in range(1, 9))
+    pairs, left_out = read(write(tmp_path / "m.tmx", tmx(*units)))
+    assert pairs == [("x" * n, "ä" * 5000) for n in (2, 4, 6, 8)]
+    assert left_out == {"with characters or entities that XML does not have": 4}
 
 
 def test_an_entity_of_a_dtd_costs_its_unit(tmp_path: Path) -> None:
@@ -141,7 +140,7 @@ xmlns:m="http://www.memsource.com/mxlf/2.0" version="1.2">
 <trans-unit id="4" approved="no"><source>Four</source><target>Vier</target></trans-unit>
 <trans-unit id="5"><source>Five</source><target/></trans-unit><trans-unit id="6"><source>Six</source></trans-unit>
 <trans-unit id="7" m:confirmed="0"><source>Seven</source><target>Sieben</target></trans-unit>
-<trans-unit id="8" m:confirmed="1"><source>Eight</source><target>Acht</target></trans-unit>
+<trans-unit id="8" m:confirmed="2"><source>Eight</source><target>Acht</target></trans-unit>
 </group></body></file></xliff>"""
 SDLXLIFF = """<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" version="1.2"
 xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en-US" target-language="de-DE"><body>
@@ -347,6 +346,9 @@ def test_preprocess_reads_the_pairs_of_all_languages(tmp_path: Path) -> None:
     options = ["--languages=en,de,fr", "--both-ways", "--vocab-size=290", "--workers=1"]
     done = run("preprocess", *options, f"--train={path}", f"--valid={path}", f"--dest={tmp_path / 'data'}")
     assert "en-de 2, de-en 2, en-fr 1, fr-en 1, de-fr 3, fr-de 3" in done.stderr
+    two = write(tmp_path / "two.tmx", tmx(unit(*texts[:2])))
+    done = run("preprocess", *options, f"--train={two}", f"--valid={two}", f"--dest={tmp_path / 'd'}", code=1)
+    assert "no --train has files for fr" in done.stderr
     table = write(tmp_path / "table.tsv", b"one\teins\n")
     done = run("preprocess", *options, f"--train={table}", f"--valid={path}", f"--dest={tmp_path / 'd'}", code=1)
     assert "table.tsv does not say the languages of its texts; name one direction" in done.stderr
@@ -373,8 +375,12 @@ def test_what_is_no_corpus_file_gets_advice(
 
 
 def test_reading_streams(tmp_path: Path) -> None:
-    """Pairs come before the file is read to its end, where it is damaged."""
-    pairs = read_pairs(str(write(tmp_path / "m.tmx", tmx(HELLO * 9000)[:-9])), "en", "de", CorpusConfig(), Counter())
+    """Pairs come before the file is read to its end, where it is damaged. Memory does not grow with the file."""
+    pairs = read_pairs(str(write(tmp_path / "m.tmx", tmx(HELLO * 3000)[:-9])), "en", "de", CorpusConfig(), Counter())
     assert next(pairs) == ("Hello", "Hallo")
+    tracemalloc.start()
+    assert sum(1 for _ in islice(pairs, 2998)) == 2998
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
     with pytest.raises(NmtError, match="not well-formed"):
         list(pairs)
