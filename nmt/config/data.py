@@ -69,8 +69,8 @@ class CleanConfig(Config, panel="Rules"):
         None, "Target language: the suffix of its files. Without it, the corpora are text in one language."
     )
     train: tuple[str, ...] = corpus_option(
-        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
-        "times."
+        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, also compressed, or a file like .tmx. "
+        "May be given several times."
     )
     exclude: tuple[str, ...] = corpus_option(
         (),
@@ -179,8 +179,8 @@ class DataConfig(Config, panel="Corpus"):
         at_most=100,
     )
     train: tuple[str, ...] = option(
-        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
-        "times."
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also compressed, or a file like .tmx. "
+        "May be given several times."
     )
     weight: tuple[float, ...] = option(
         (),
