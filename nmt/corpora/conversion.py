@@ -67,7 +67,7 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
     pairs = tuple(pair for number, pair in enumerate(directions) if pair[::-1] not in directions[:number])
     named = f"{flag} {path}".strip()
     if not is_known(path):
-        raise NmtError(f"{named} is not a corpus file that can be read; {_advice(path, pairs)}")
+        raise NmtError(f"{named} is not a corpus file that can be read; {advice(path, pairs)}")
     file = Path(path)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
     languages = " and ".join(dict.fromkeys(lang for pair in pairs for lang in pair))
@@ -85,7 +85,7 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
                 if not counts[stems[number]] % 1000:
                     progress.advance(1000)
         if not counts:
-            raise NmtError(f"{named} has no pairs of {languages}{_reasons(left_out)}; check the languages")
+            raise NmtError(f"{named} has no pairs of {languages}{reasons(left_out)}; check the languages")
         for stem, of_pair in zip(stems, paths, strict=True):
             for side in of_pair if not counts[stem] else ():
                 side.unlink()
@@ -95,7 +95,7 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
     folder = cached_folder("corpora", key, write)
     counts, left_out = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
     pairs_read = console.counted(sum(counts.values()), "pair")
-    console.info(f"{path}: {pairs_read} of {languages}{_reasons(left_out)}; the text is in {folder / name}.*")
+    console.info(f"{path}: {pairs_read} of {languages}{reasons(left_out)}; the text is in {folder / name}.*")
     return str(folder / name)
 
 
@@ -103,7 +103,7 @@ def _text_file(path: Path) -> IO[str]:
     return open(path, "w", encoding="utf-8", errors="replace", newline="\n")
 
 
-def _advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+def advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     stem, _, lang = path.rpartition(".")
     if any(lang in pair and all(has_side(stem, each) for each in pair) for pair in pairs):
         return f"give {stem}, the PREFIX of this file and the one in the other language"
@@ -111,7 +111,7 @@ def _advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")
 
 
-def _reasons(left_out: Mapping[str, int]) -> str:
+def reasons(left_out: Mapping[str, int]) -> str:
     """Returns the most frequent reasons for which something was left out."""
     reasons = [f"{count:,} {reason}" for reason, count in Counter(left_out).most_common(8)]
     return f" (left out: {', '.join(reasons)})" if reasons else ""
