@@ -301,6 +301,9 @@ class DataConfig(Config, panel="Corpus"):
             if values and len(values) != len(self.train):
                 given = " ".join(map(str, values))
                 raise NmtError(f"{flag} must be given once for each of the {len(self.train)} --train, but is {given}")
+        if self.languages is None and len(self.train) == 1 and (self.weight or self.temperature > 1):
+            flag = "--weight" if self.weight else "--temperature"
+            raise NmtError(f"{flag} is about the shares of several --train, but there is one; leave it out")
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.alignments and self.samples:
