@@ -169,7 +169,7 @@ def python_reference() -> str:
 def described(name: str, value: Any) -> list[str]:
     heading = [f"## nmt.{name}"]
     if not callable(value):
-        return [*heading, docstring(value)]
+        return [*heading, f"```python\n{name} = {value!r}\n```"]
     if not inspect.isclass(value):
         return [*heading, signature(name, value), docstring(value)]
     if issubclass(value, BaseException):
