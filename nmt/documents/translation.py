@@ -145,6 +145,8 @@ def translate(
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
+    if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
+        raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, [*files.model, *filter(None, [files.glossary]), *files.memory], f"--output {output}")
     reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
