@@ -78,9 +78,9 @@ def read_directions(
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
         places, others = chosen(codes)
         if others:
-            left_out["other variants of a language"] += others
+            left_out["in other variants of a language"] += others
         if not places:
-            left_out[f"only in {', '.join(codes) or 'no language':.40}"] += 1
+            left_out[f"only in {' and '.join(filter(None, codes)) or 'no language':.40}"] += 1
         for number, source_place, target_place in places:
             source, target = _line(texts[source_place]), _line(texts[target_place])
             if not (source and target):

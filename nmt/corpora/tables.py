@@ -91,7 +91,7 @@ def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str)
     texts = [row[place] for place in columns.texts if place < len(row) and isinstance(row[place], str)]
     least = corpus.config.least_score
     if len(texts) < len(columns.texts):
-        corpus.left_out["with too few columns"] += 1
+        corpus.left_out["without one of the columns"] += 1
         return []
     if least is not None and columns.score is not None:
         cell = row[columns.score] if columns.score < len(row) else ""
