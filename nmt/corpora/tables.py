@@ -113,7 +113,7 @@ def _number(cell: Any) -> float | None:
 
 def _columns(header: Sequence[str], corpus: CorpusFile, where: str) -> _Columns:
     """Returns what the first line of a table, or the names of the fields in JSON, say about the columns."""
-    names = [name.strip() for name in header]
+    names = [" ".join(name.split()) for name in header]
     lower, codes = [name.lower() for name in names], [_language(name, corpus.languages) for name in names]
     sides = next((pair for pair in _SIDES if set(pair) <= set(lower)), [])
     asked = corpus.config.columns.split(",") if corpus.config.columns else []
