@@ -134,8 +134,12 @@ class CleanConfig(Config, panel="Rules"):
 class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str | None = option(None, "Source language: the suffix of its files, for example en.")
-    target_lang: str | None = option(None, "Target language: the suffix of its files, for example de.")
+    source_lang: str | None = option(
+        None, "Source language: the suffix of its files, such as en. Required without --languages."
+    )
+    target_lang: str | None = option(
+        None, "Target language: the suffix of its files, such as de. Required without --languages."
+    )
     languages: str | None = option(
         None,
         "Languages of one model of several, such as en,de,fr, in place of --source-lang and --target-lang. Two files "
