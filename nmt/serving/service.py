@@ -14,6 +14,7 @@ from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
+from nmt.serving.corrections import Corrections
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
@@ -169,6 +170,7 @@ class Service:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {path} another name")
             self.glossaries[name] = Glossary.read(path)
+        self.corrections = Corrections(config.corrections, config.max_seconds) if config.corrections else None
         # The models for each pair of languages. Models of one direction are preferred, and then those given earlier.
         self.paths: dict[tuple[str, str], ModelPath] = {}
         self.directions: list[schema.Directions] = []

@@ -1,0 +1,178 @@
+"""Corrections are stored whole and once, whatever happens, and come back as translations."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from checkpoints import eloquent_checkpoint, saved
+from commands import failed
+from forks import At
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from servers import Server, serving
+
+from nmt.serving.corrections import Corrections
+from nmt.serving.schema import Correction, CorrectionBody
+
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+PAIR = {"source_lang": "en", "target_lang": "de"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(eloquent_checkpoint(2), tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Server]:
+    (model.parent / "token").write_text("secret\n")
+    options = ["--corrections", model.parent / "kept.jsonl", "--token-file", model.parent / "token"]
+    with serving(model, "--device=cpu", *options, token="secret") as running:
+        yield running
+
+
+def body(source: str, target: str, **changed: Any) -> dict[str, Any]:
+    return {"source": source, "target": target, "machine_translation": "um ol", **PAIR, **changed}
+
+
+def kept(server: Server, source: str, target: str, **changed: Any) -> Any:
+    answer = server.post("/corrections", body(source, target, **changed))
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def listed(server: Server, limit: int = 1000) -> list[Any]:
+    return list(server.get(f"/corrections?limit={limit}").json["corrections"])
+
+
+def test_a_correction_is_stored_listed_and_taken_back(server: Server, model: Path) -> None:
+    file = model.parent / "kept.jsonl"
+    first, second = kept(server, "some words", "einige Wörter"), kept(server, "more\u2028 words", "mehr <b>Wörter</b>")
+    assert [json.loads(line) for line in file.read_text().split("\n")[-3:-1]] == [first, second]
+    assert first.keys() == {"id", "time", "source", "target", "machine_translation", "source_lang", "target_lang"}
+    assert first["time"].endswith("Z")
+    assert listed(server, 2) == [second, first] and listed(server, 1) == [second]
+    assert kept(server, "some words", "einige Wörter") == first  # a client that has got no answer tries again
+    assert server.send("DELETE", f"/corrections/{first['id']}").status == 204
+    assert listed(server, 1) == [second]
+    assert json.loads(file.read_text().split("\n")[-2])["taken_back"] == first["id"]
+    again = server.send("DELETE", f"/corrections/{first['id']}")
+    assert again.status == 404 and "it was taken back" in again.json["error"]
+
+
+def test_a_memory_in_tmx_has_what_was_kept(server: Server) -> None:
+    hostile = 'a <seg>&amp; "b" \x01\x0b\ufffe]]> 𝄞 e\u0301'
+    correction = kept(server, "tags", hostile)
+    answer = server.get("/corrections.tmx")
+    assert "corrections.tmx" in answer.headers["content-disposition"]
+    memory = ElementTree.fromstring(answer.body)
+    assert memory.get("version") == "1.4" and memory.find("header").attrib["srclang"] == "en"  # type: ignore[union-attr]
+    assert len(memory.findall(".//tu")) == len(listed(server))
+    unit = memory.findall(".//tu")[-1]
+    assert {"tuid": correction["id"], "srclang": "en"}.items() <= unit.attrib.items()
+    assert unit.attrib["creationdate"] == correction["time"].replace("-", "").replace(":", "")
+    texts = {variant.attrib[LANG]: variant.findtext("seg") for variant in unit}
+    assert texts == {"en": "tags", "de": hostile.replace("\x01\x0b\ufffe", "")}
+
+
+@pytest.mark.parametrize("changed, status, said", [
+    ({"source": " "}, 400, "source must be a sentence on one line"),
+    ({"target": "a\nb"}, 400, "target must be a sentence on one line"),
+    ({"target": None}, 400, "target is wrong"),
+    ({"source": "a" * 9_000, "target": "b" * 2_000}, 413, "at most 10,000"),
+    ({"target": "\ud800"}, 400, "half of a surrogate pair"),
+    ({"target_lang": "fr"}, 404, "no model translates 'en-fr'"),
+    ({"target_lang": "en"}, 400, "source_lang and target_lang are both 'en'"),
+    ({"id": "1"}, 400, "id is wrong"),
+])  # fmt: skip
+def test_a_wrong_correction_is_refused(server: Server, changed: dict[str, Any], status: int, said: str) -> None:
+    assert said in server.refused("/corrections", body("a", "b") | changed, status)
+
+
+def test_nothing_is_stored_without_the_token_or_the_option(server: Server, model: Path) -> None:
+    before = (model.parent / "kept.jsonl").read_bytes()
+    for method, path in (("POST", ""), ("GET", ""), ("GET", ".tmx"), ("DELETE", "/1")):
+        sent = json.dumps(body("a", "b")).encode()
+        assert server.send(method, f"/corrections{path}", sent, Authorization="").status == 401
+    assert (model.parent / "kept.jsonl").read_bytes() == before
+    assert server.get("/models").json["corrections"]
+    with serving(model, "--device=cpu") as other:
+        assert not other.get("/models").json["corrections"]
+        other.refused("/corrections", body("a", "b"), 404)
+
+
+def tear(path: Path) -> None:
+    """Writes a part of a record, as a process does that is killed."""
+    with path.open("ab") as file:
+        file.write('{"id":"1","time":"2026-01-01T00:00:00Z","source_lang":"en","source":"ä'.encode()[:-1])
+
+
+def test_a_torn_line_is_skipped_and_the_next_record_begins_a_line(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    with serving(model, "--device=cpu", "--corrections", file, before=At("os.fsync", 2)) as server:
+        first = kept(server, "one", "eins")
+        with pytest.raises(OSError):  # the server is killed behind the write
+            kept(server, "two", "zwei")
+    tear(file)
+    with serving(model, "--device=cpu", "--corrections", file) as server:
+        assert "line 3 is no correction; it is skipped" in server.log
+        assert server.get("/corrections").json["skipped"] == 1
+        second = kept(server, "two", "zwei")
+        third = kept(server, "three", "drei")
+        assert listed(server) == [third, second, first]
+    lines = file.read_bytes().split(b"\n")
+    assert len(lines) == 5 and json.loads(lines[1]) == second and json.loads(lines[3]) == third
+
+
+def test_servers_share_a_file(model: Path, tmp_path: Path) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(8) as clients:
+        options = [model, "--device=cpu", "--corrections", tmp_path / "kept.jsonl"]
+        servers = [stack.enter_context(serving(*options)) for _ in range(2)]
+        keep = [partial(kept, servers[i % 2], f"sentence {i}", f"Satz {i}") for i in range(24)]
+        corrections = list(clients.map(lambda send: send(), keep))
+        for server in servers:
+            assert {c["id"] for c in listed(server)} == {c["id"] for c in corrections}
+        assert servers[1].send("DELETE", f"/corrections/{corrections[0]['id']}").status == 204
+        assert corrections[0] not in listed(servers[0])
+    assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == 25
+
+
+def test_a_wrong_file_is_refused_and_stays(model: Path, tmp_path: Path) -> None:
+    content = model.read_bytes()
+    assert "is a file of another kind" in failed("serve", model, "--port=0", "--corrections", model)
+    assert model.read_bytes() == content
+    assert "is a folder or a device" in failed("serve", model, "--port=0", "--corrections", tmp_path)
+    assert "cannot be written" in failed("serve", model, "--port=0", "--corrections", tmp_path / "no" / "file")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.lists(st.tuples(texts, texts, st.booleans()), max_size=6), st.binary(), st.booleans())
+@settings(max_examples=40)
+@example([("a", "b", False)], b'{"id":"1"}\n\n[1]\n', False)
+def test_any_text_comes_back_and_any_torn_tail_is_skipped(
+    pairs: list[tuple[str, str, bool]], tail: bytes, is_cut: bool
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/kept.jsonl"
+        writer, reader = Corrections(path, 1), Corrections(path, 1)
+        expected: list[Correction] = []
+        for source, target, is_taken_back in pairs:
+            correction = writer.keep(CorrectionBody(source=source, target=target, **PAIR))
+            expected += [correction] * (correction not in expected)
+            if is_taken_back:
+                assert writer.take_back(correction.id)
+                expected.remove(correction)
+            if is_cut:
+                with open(path, "ab") as file:
+                    file.write(tail)
+        reader.refresh()
+        assert list(reader.by_id.values()) == list(Corrections(path, 1).by_id.values()) == expected
