@@ -1,4 +1,4 @@
-"""The routes of corrections: clients keep them, list them, take them back, and download them as a memory."""
+"""The routes of corrections: clients store them, list them, take them back, and download them as a memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from nmt.serving.corrections import Corrections, tmx
 from nmt.serving.service import Service
 
 _Result = TypeVar("_Result")
+_TMX = "application/x-tmx+xml"
 
 
 def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
@@ -30,16 +31,15 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
             raise HTTPException(503, message, RETRY) from error
 
     async def kept(body: schema.CorrectionBody) -> dict[str, Any]:
-        texts = body.source, body.target, body.machine_translation
-        schema.check_text(texts, service.config)
-        for name, text in zip(("source", "target"), texts, strict=False):
+        schema.check_text([body.source, body.target, body.machine_translation], service.config)
+        for name, text in (("source", body.source), ("target", body.target)):
             if not text.strip() or "\n" in text or "\r" in text:
                 raise NmtError(f"{name} must be a sentence on one line; send the sentences of a text one by one")
         if not service.path(None, body.source_lang, body.target_lang):
             raise NmtError(f"source_lang and target_lang are both {body.source_lang!r:.60}; they must differ")
         languages = {name: service.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
         correction = await stored(lambda: corrections.keep(body.model_copy(update=languages)))
-        return correction.model_dump(mode="json")
+        return correction.model_dump(mode="json", exclude_defaults=True)
 
     @router.post("/corrections", response_model=schema.Correction)
     async def keep(body: schema.CorrectionBody, request: Request) -> Response:
@@ -47,10 +47,9 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
         return await answered(request, service.config, kept(body))
 
     @router.get("/corrections", response_model_exclude_defaults=True)
-    async def latest(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> schema.CorrectionsAnswer:
+    def latest(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> schema.CorrectionsAnswer:
         """Lists the latest corrections."""
-        await asyncio.to_thread(corrections.refresh)
-        entries = list(corrections.by_id.values())
+        entries = corrections.all()
         return schema.CorrectionsAnswer(
             corrections=entries[: -limit - 1 : -1], total=len(entries), skipped=corrections.skipped
         )
@@ -61,16 +60,10 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
         if not await stored(lambda: corrections.take_back(id)):
             raise HTTPException(404, f"there is no correction {id!r:.60}; it was taken back or never stored")
 
-    memory: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"application/x-tmx+xml": {"schema": {"type": "string"}}}}
-    }
-
-    @router.get("/corrections.tmx", response_class=Response, responses=memory)
-    async def download() -> Response:
+    @router.get("/corrections.tmx", response_class=Response, responses={200: {"content": {_TMX: {}}}})
+    def download() -> Response:
         """Returns all corrections as a translation memory, TMX 1.4."""
-        await asyncio.to_thread(corrections.refresh)
-        content = await asyncio.to_thread(tmx, list(corrections.by_id.values()))
         headers = {"Content-Disposition": "attachment; filename=corrections.tmx"}
-        return Response(content, media_type="application/x-tmx+xml", headers=headers)
+        return Response(tmx(corrections.all()), media_type=_TMX, headers=headers)
 
     return router

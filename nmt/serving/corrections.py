@@ -1,7 +1,7 @@
 """Translations that people have corrected, in a file of JSON lines that several servers can share.
 
-A line is a correction, or it takes one back by its id. Lines are only added, each in one write under a lock. A process
-that is killed while it writes leaves a torn line at the end. The next writer ends that line, and readers skip it.
+Lines are only added, each in one write under a lock; a line with `taken_back` takes back the correction with its id.
+A process that is killed while it writes leaves a torn line at the end. The next writer ends it, and readers skip it.
 """
 
 import os
@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
-from xml.etree import ElementTree
-
-from pydantic import AwareDatetime, BaseModel, TypeAdapter
+from xml.sax.saxutils import escape, quoteattr
 
 from nmt import __version__, console
 from nmt.errors import NmtError
@@ -25,17 +23,7 @@ from nmt.text.corpus import reading
 from nmt.text.markup_writing import text_only
 
 _ADVICE = "free some space, or give --corrections a file that can be written"
-_START = b'{"id":'  # of the file
-
-
-class TakenBack(BaseModel):
-    """A record that takes a correction back."""
-
-    taken_back: str  # its id
-    time: AwareDatetime
-
-
-_RECORD: TypeAdapter[Correction | TakenBack] = TypeAdapter(Correction | TakenBack)
+_START = b'{"source":'  # of the file
 
 
 class Corrections:
@@ -45,8 +33,7 @@ class Corrections:
         patience: how many seconds to wait while another process writes.
 
     Attributes:
-        by_id: the corrections that were not taken back, the latest last.
-        by_source: the same by their languages, and then by their normalised sources.
+        by_source: the corrections that were not taken back by their languages and normalised sources, the latest last.
         skipped: the number of lines that are no records.
     """
 
@@ -66,75 +53,65 @@ class Corrections:
     def _forget(self) -> None:
         self._state: tuple[int, int, int] | None = None  # inode, size and time of the file when it was read last
         self._end = self._lines = self.skipped = 0
-        self.by_id: dict[str, Correction] = {}
-        self.by_source: dict[tuple[str, str], dict[str, dict[str, Correction]]] = {}
+        self._by_id: dict[str, Correction] = {}
+        self.by_source: dict[tuple[str, str, str], dict[str, Correction]] = {}
 
     def keep(self, body: CorrectionBody) -> Correction:
-        """Stores a correction, and returns it with its id. One that is stored already is not stored twice."""
+        """Stores a correction, and returns it with its id. The latest one of a sentence is not stored twice."""
+        correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
         with self._locked():
-            latest = self.latest((body.source_lang, body.target_lang), body.source)
-            if latest and (latest.source, latest.target) == (body.source, body.target):
-                return latest
-            correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
+            for latest in [*self.by_source.get(_key(correction), {}).values()][-1:]:
+                if (latest.source, latest.target) == (body.source, body.target):
+                    return latest
             self._append(correction)
-            return correction
+        return correction
 
     def take_back(self, correction_id: str) -> bool:
         """Takes a correction back. Returns whether there was one."""
         with self._locked():
-            if correction_id not in self.by_id:
-                return False
-            self._append(TakenBack(taken_back=correction_id, time=_now()))
-            return True
+            if correction := self._by_id.get(correction_id):
+                self._append(correction.model_copy(update={"time": _now(), "taken_back": True}))
+        return correction is not None
 
-    def latest(self, languages: tuple[str, str], source: str) -> Correction | None:
-        """Returns the latest correction of a sentence, if there is one."""
-        corrections = self.by_source.get(languages, {}).get(normalised(source), {})
-        return next(reversed(corrections.values()), None)
+    def all(self) -> list[Correction]:
+        """Returns the corrections that were not taken back, the latest last."""
+        self.refresh()
+        return list(self._by_id.values())
 
     def refresh(self) -> None:
         """Reads what any process has written since the last call."""
         with self._reading:
-            try:
-                status = self._path.stat()
-            except FileNotFoundError:
-                self._forget()
-                return
-            state = status.st_ino, status.st_size, status.st_mtime_ns
+            status = self._path.stat() if self._path.exists() else None
+            state = status and (status.st_ino, status.st_size, status.st_mtime_ns)
             if state == self._state:
                 return
-            if self._state is None or state[0] != self._state[0] or state[1] <= self._state[1]:
-                self._forget()  # somebody has edited the file
-            with self._path.open("rb") as file:
-                file.seek(self._end)
-                for line in file:
-                    if not line.endswith(b"\n"):  # a process is writing it, or was killed
-                        break
-                    self._read(line)
+            if not (state and self._state and state[0] == self._state[0] and state[1] > self._state[1]):
+                self._forget()  # somebody has removed or edited the file
+            if state:
+                with self._path.open("rb") as file:
+                    file.seek(self._end)
+                    for line in file:
+                        if line.endswith(b"\n"):  # otherwise a process is writing it, or was killed
+                            self._read(line)
             self._state = state
 
     def _read(self, line: bytes) -> None:
         """Reads the next line of the file."""
         self._end, self._lines = self._end + len(line), self._lines + 1
         try:
-            record = _RECORD.validate_json(line)
+            correction = Correction.model_validate_json(line)
         except ValueError:
             self.skipped += 1
             console.warn(
-                f"{self._path}, line {self._lines} is no correction; it is skipped. If a process was killed while it "
-                f"wrote the line, nothing else is lost"
+                f"{self._path}, line {self._lines} is no correction and is skipped; nothing else is lost if a process "
+                f"was killed while it wrote the line"
             )
-        else:
-            if isinstance(record, Correction):
-                self.by_id[record.id] = record
-                self._same(record)[record.id] = record
-            elif removed := self.by_id.pop(record.taken_back, None):
-                del self._same(removed)[removed.id]
-
-    def _same(self, correction: Correction) -> dict[str, Correction]:
-        """Returns the corrections of the same sentence by their ids, the latest last."""
-        of_pair = self.by_source.setdefault((correction.source_lang, correction.target_lang), {})
-        return of_pair.setdefault(normalised(correction.source), {})
+            return
+        same = self.by_source.setdefault(_key(correction), {})
+        for corrections in (self._by_id, same):
+            corrections.pop(correction.id, None)
+            if not correction.taken_back:
+                corrections[correction.id] = correction
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -146,8 +123,8 @@ class Corrections:
                 self._write(b"\n")
             yield
 
-    def _append(self, record: BaseModel) -> None:
-        self._write(record.model_dump_json().encode() + b"\n")
+    def _append(self, correction: Correction) -> None:
+        self._write(correction.model_dump_json(exclude_defaults=True).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
         with writing(self._path, _ADVICE), self._path.open("ab", buffering=0) as file:
@@ -160,25 +137,27 @@ def normalised(text: str) -> str:
     return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
 
 
+def _key(correction: Correction) -> tuple[str, str, str]:
+    return correction.source_lang, correction.target_lang, normalised(correction.source)
+
+
 def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def tmx(corrections: Iterable[Correction]) -> bytes:
-    """Returns corrections as TMX 1.4."""
-    corrections = list(corrections)
-    languages = {correction.source_lang for correction in corrections}
-    document = ElementTree.Element("tmx", version="1.4")
-    srclang = languages.pop() if len(languages) == 1 else "*all*"
-    header = {"creationtool": "nmt", "creationtoolversion": __version__, "segtype": "sentence", "o-tmf": "nmt"}
-    ElementTree.SubElement(document, "header", header, adminlang="en", srclang=srclang, datatype="plaintext")
-    body = ElementTree.SubElement(document, "body")
-    for correction in corrections:
-        date = correction.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-        unit = ElementTree.SubElement(body, "tu", tuid=correction.id, srclang=correction.source_lang, creationdate=date)
-        sides = (correction.source_lang, correction.source), (correction.target_lang, correction.target)
+def tmx(corrections: Iterable[Correction]) -> str:
+    """Returns corrections as a translation memory, TMX 1.4."""
+    units, languages = "", set[str]()
+    for each in corrections:
+        languages.add(each.source_lang)
+        sides = (each.source_lang, each.source), (each.target_lang, each.target)
+        units += f"<tu tuid={quoteattr(each.id)} srclang={quoteattr(each.source_lang)} creationdate="
+        units += f'"{each.time.astimezone(UTC):%Y%m%dT%H%M%SZ}">'
         for language, text in sides:
-            variant = ElementTree.SubElement(unit, "tuv", {"xml:lang": language})
-            ElementTree.SubElement(variant, "seg").text = text_only(text)
-    ElementTree.indent(document)
-    return ElementTree.tostring(document, encoding="utf-8", xml_declaration=True)
+            units += f"<tuv xml:lang={quoteattr(language)}><seg>{escape(text_only(text))}</seg></tuv>"
+        units += "</tu>\n"
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4"><header creationtool="nmt" creationtoolversion="{__version__}" segtype="sentence" o-tmf="nmt"
+adminlang="en" srclang={quoteattr(languages.pop() if len(languages) == 1 else "*all*")} datatype="plaintext"/><body>
+{units}</body></tmx>
+"""

@@ -160,6 +160,14 @@ class CorrectionBody(_Body):
     target_lang: str
 
 
+class Correction(CorrectionBody):
+    """A correction that the server has stored."""
+
+    id: str
+    time: AwareDatetime = Field(description="When it was stored.")
+    taken_back: bool = False
+
+
 class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
@@ -224,18 +232,6 @@ class DocumentStateAnswer(BaseModel):
     sentences: int = Field(description="The number of different sentences; 0 while the document waits.")
     done: int = Field(description="How many of them are translated.")
     error: str | None = Field(None, description="Why the document cannot be translated.")
-
-
-class Correction(BaseModel):
-    """A correction that the server has stored."""
-
-    id: str
-    time: AwareDatetime = Field(description="When it was stored.")
-    source_lang: str
-    target_lang: str
-    source: str
-    target: str
-    machine_translation: str = ""
 
 
 class CorrectionsAnswer(BaseModel):
