@@ -534,7 +534,10 @@ def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_co
 def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_path: Path, width: int) -> None:
     path, file = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors"), tmp_path / "kept.jsonl"
     source = "some words to learn\nand a few more"
-    with serving(path, "--device=cpu", f"--corrections={file}") as server, opened(browser, server.address, width) as page:
+    with (
+        serving(path, "--device=cpu", f"--corrections={file}") as server,
+        opened(browser, server.address, width) as page,
+    ):
         before = server.translate(source, n_best=4)["translations"][0]["text"]
         first, second = before.split("\n")
 

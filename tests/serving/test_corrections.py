@@ -1,10 +1,14 @@
 """Corrections are stored whole and once, whatever happens, and come back as translations."""
 
 import json
+import random
+import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from servers import Server, serving
 
+from nmt.files import Output
 from nmt.serving.corrections import Corrections
 from nmt.serving.schema import Correction, CorrectionBody
 
@@ -151,6 +156,49 @@ def test_a_wrong_file_is_refused_and_stays(model: Path, tmp_path: Path) -> None:
     assert model.read_bytes() == content
     assert "is a folder or a device" in failed("serve", model, "--port=0", "--corrections", tmp_path)
     assert "cannot be written" in failed("serve", model, "--port=0", "--corrections", tmp_path / "no" / "file")
+
+
+def write_slowly() -> None:
+    """Makes a server write byte by byte, so that it can be killed within a record."""
+    write = Output.write
+
+    def bytewise(self: Output, data: bytes) -> int:
+        return sum(write(self, data[i : i + 1]) for i in range(len(data)))
+
+    Output.write = bytewise  # type: ignore[assignment, method-assign]
+
+
+@pytest.mark.nightly
+def test_nothing_is_lost_or_twice_when_servers_are_killed_200_times(model: Path, tmp_path: Path) -> None:
+    draw, file = random.Random(6), tmp_path / "kept.jsonl"
+    acknowledged: list[Any] = []
+    waiting = [[f"words {client}"] for client in range(8)]  # the sentences that clients have got no answer for
+
+    def client(server: Server, sentences: list[str]) -> None:
+        while True:
+            try:
+                acknowledged.append(kept(server, sentences[0], f"die {sentences[0]}"))
+            except (OSError, HTTPException):  # it is sent again to the next server
+                return
+            sentences[:] = [f"{sentences[0]}'"]
+
+    options = [model, "--device=cpu", "--corrections", file]
+    for _ in range(25):
+        with ExitStack() as stack, ThreadPoolExecutor(8) as threads:
+            servers = [stack.enter_context(serving(*options, before=write_slowly)) for _ in waiting]
+            done = threads.map(client, servers, waiting)
+            for server in servers:
+                time.sleep(draw.uniform(0, 0.1))
+                server.process.send(signal.SIGKILL)
+            assert len(list(done)) == 8
+    with serving(*options) as server:
+        acknowledged += [kept(server, sentence, f"die {sentence}") for (sentence,) in waiting]
+        skipped = server.get("/corrections").json.get("skipped", 0)
+        units = ElementTree.fromstring(server.get("/corrections.tmx").body).iter("tu")
+    assert sorted(unit.attrib["tuid"] for unit in units) == sorted(correction["id"] for correction in acknowledged)
+    assert len({correction["source"] for correction in acknowledged}) == len(acknowledged)
+    *lines, end = file.read_bytes().split(b"\n")
+    assert (len(lines), end) == (len(acknowledged) + skipped, b"")
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
