@@ -124,14 +124,16 @@ def contents_of(tensors: Mapping[str, Tensor | Computed]) -> dict[str, Content]:
 def load_checkpoint(path: str | Path, *, verify: bool = False, whole: bool = True) -> Checkpoint:
     """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory.
 
-    The SHA-256 of a file of up to HASHED_BYTES is checked.
+    The SHA-256 of a file of up to 256 MiB is checked.
 
     Args:
+        path: a file that nmt wrote, such as best.safetensors of a run folder.
         verify: whether to check the SHA-256 of a larger file, too.
         whole: whether to refuse a file with only the weights that have learned (--lora, --freeze embeddings).
 
     Raises:
-        NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.
+        DamagedError: the file is not a checkpoint, or is damaged.
+        NmtError: the file is missing or was written by another version of nmt.
     """
     document, tensors = read_file(Path(path), verify=verify)
     if whole and "learned_from" in document["provenance"]:
@@ -150,9 +152,15 @@ def load_checkpoint(path: str | Path, *, verify: bool = False, whole: bool = Tru
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """Returns the model with the checkpoint's weights, in evaluation mode (without dropout).
+    """Returns the model with the checkpoint's weights, in evaluation mode (without dropout), on the CPU.
 
     Weights in 32 bits are not copied; those in 16 bits become 32 bits.
+
+    Args:
+        origin: the name of the checkpoint's file in error messages.
+
+    Raises:
+        NmtError: the weights do not fit the architecture.
     """
     with without_memory():  # the sizes in the checkpoint are not trusted
         model = _new_model(checkpoint.model_config, checkpoint.codec)

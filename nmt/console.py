@@ -1,10 +1,14 @@
-"""Prints messages, warnings and progress to stderr."""
+"""Messages, warnings and progress: commands print them to stderr, and other programs find them in logging.
 
+Outside of a command, messages and warnings go to the logger `nmt` of Python's `logging`.
+"""
+
+import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Self
 from unicodedata import category
@@ -17,7 +21,9 @@ from nmt.signals import cleaning_up
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
+_logger = logging.getLogger("nmt")
 _rank = 0
+_is_command = False
 
 
 def prepare_streams() -> None:
@@ -50,16 +56,37 @@ def speak_as(rank: int) -> None:
     _rank = rank
 
 
+@contextmanager
+def printing(is_command: bool = True) -> Iterator[None]:
+    """Prints messages and progress in the block, as a command does, if `is_command`."""
+    global _is_command
+    before, _is_command = _is_command, is_command
+    try:
+        yield
+    finally:
+        _is_command = before
+
+
+def prints() -> bool:
+    """Returns whether messages are printed rather than logged."""
+    return _is_command
+
+
 def info(message: str) -> None:
-    """Prints a message, on rank 0 only."""
-    if _rank == 0:
-        stderr.print(visible(message, keep="\n"), markup=False)
+    """Prints or logs a message, on rank 0 only."""
+    text = visible(message, keep="\n")
+    if _rank == 0 and _is_command:
+        stderr.print(text, markup=False)
+    elif _rank == 0:
+        _logger.info("%s", text)
 
 
 def warn(message: str) -> None:
-    """Prints a warning as one coloured line, on rank 0 only."""
-    if _rank == 0:
+    """Prints a warning as one coloured line, or logs it, on rank 0 only."""
+    if _rank == 0 and _is_command:
         stderr.print(f"warning: {visible(message)}", style="yellow", markup=False)
+    elif _rank == 0:
+        _logger.warning("%s", visible(message))
 
 
 warn_once = cache(warn)  # prints a warning, unless this process has printed it before
@@ -99,7 +126,7 @@ def listed(items: Sequence[object], most: int = 5) -> str:
 
 
 class Progress:
-    """A display of the progress of long work: a bar on a terminal, and otherwise a line every ten seconds.
+    """The progress of long work: a bar where a command runs on a terminal, and otherwise a line every ten seconds.
 
     Use it as a context manager and call `advance`.
 
@@ -120,7 +147,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
         times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
-        hidden = not (bar and stderr.is_terminal and _rank == 0)
+        hidden = not (bar and stderr.is_terminal and _rank == 0 and _is_command)
         self._bar = RichProgress(*columns, *times, console=stderr, transient=True, disable=hidden)
         self._task = self._bar.add_task(description, total=total, rate="")
 

@@ -1,4 +1,12 @@
-"""The expected exceptions that end a command. Any other exception is a bug."""
+"""The expected exceptions that end a command. Any other exception is a bug.
+
+- NmtError: a mistake that the user can correct
+  - OptionError: an option has a wrong value, or two options do not go together
+  - DamagedError: a file is damaged
+  - BusyError: another process uses a folder
+  - MemoryRanOutError: a training needs more memory than there is
+- StoppedError: a signal stopped the work, which can be resumed
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +21,29 @@ class NmtError(Exception):
     The message is one sentence. It names the file, line or flag, says what was found there, and says what to do. The
     command line prints it on one line and exits with code 1.
     """
+
+
+class OptionError(NmtError):
+    """An option has a wrong value, or two options do not go together.
+
+    A program that tries many options, such as a search for the best ones, can go on with the next.
+    """
+
+
+class DamagedError(NmtError):
+    """A file does not have the content that nmt wrote. A program can take an earlier file or another copy."""
+
+
+class BusyError(NmtError):
+    """Another process uses a folder. A program can wait and try again, or choose another folder."""
+
+
+class MemoryRanOutError(NmtError):
+    """A training ran out of memory. A program can train on with a smaller `device_tokens`; the run folder is intact."""
+
+
+class StoppedError(Exception):
+    """A signal asked the work to stop. The same call resumes it; the command line exits with INTERRUPTED_EXIT_CODE."""
 
 
 @contextmanager
@@ -38,11 +69,3 @@ def importing(package: str, user: str, install: str = "") -> Iterator[None]:
         raise NmtError(
             f"{user} needs the package {package} ({error}); install it with pip install {install or package}"
         ) from error
-
-
-class DamagedError(NmtError):
-    """A file does not have the content that nmt wrote."""
-
-
-class StoppedError(Exception):
-    """A signal asked the work to stop. The work can be resumed; the command line exits with INTERRUPTED_EXIT_CODE."""

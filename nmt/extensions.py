@@ -28,17 +28,36 @@ _loaded: set[Path] = set()
 
 
 def register_architecture(name: str, config: ModelConfig) -> None:
-    """Makes an architecture available as `nmt train --arch NAME`."""
+    """Makes an architecture available as `nmt train --arch NAME`.
+
+    Raises:
+        NmtError: there is an architecture of this name already.
+    """
     _add(ARCHITECTURES, name, config)
 
 
 def register_criterion(name: str) -> "Callable[[Criterion], Criterion]":
-    """Returns a decorator that makes a loss available as `nmt train --criterion NAME`."""
+    """Returns a decorator that makes a loss available as `nmt train --criterion NAME`.
+
+    The loss gets the logits of target tokens in fp32, of shape (tokens, vocabulary), and their labels, of shape
+    (tokens,); padding is left out. It returns the sum of the losses of the tokens, a scalar.
+
+    Raises:
+        NmtError: there is a loss of this name already.
+    """
     return lambda criterion: _add(CRITERIA, name, criterion)
 
 
 def register_scorer(name: str) -> "Callable[[MakeScorer], MakeScorer]":
-    """Returns a decorator that makes a scorer available as `nmt generate --scorer NAME`."""
+    """Returns a decorator that makes a scorer available as `nmt generate --scorer NAME`.
+
+    The decorated function gets the text processing of a model and returns a `Scorer`, which is called at each step with
+    the ids so far, BOS first, of shape (sentences, hypotheses, positions), and the log P of the next piece, of shape
+    (sentences, hypotheses, vocabulary). It returns the log P that search uses, of the same shape.
+
+    Raises:
+        NmtError: there is a scorer of this name already.
+    """
     return lambda scorer: _add(SCORERS, name, scorer)
 
 

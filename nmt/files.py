@@ -238,7 +238,6 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-
 def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
     """Returns a folder of the user's cache, which `write` fills the first time.
 
@@ -256,8 +255,7 @@ def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
             try:
                 with writing(root, advice):
                     partial.mkdir(parents=True)
-                write(partial)
-                with writing(root, advice):
+                    write(partial)
                     if not folder.is_dir():
                         partial.rename(folder)
             finally:

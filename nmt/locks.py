@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from nmt import console
-from nmt.errors import NmtError
+from nmt.errors import BusyError, NmtError
 from nmt.files import writing
 
 # Name of the lock file of a folder.
@@ -62,5 +62,5 @@ def _acquire(file: IO[bytes], kind: int, busy: str, patience: float) -> None:
                 console.info(busy)
                 return fcntl.flock(file, kind)
             if time.monotonic() >= deadline:
-                raise NmtError(busy) from error
+                raise BusyError(busy) from error
         time.sleep(0.1)

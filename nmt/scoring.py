@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, OptionError
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 from nmt.text.words import is_blank
 
@@ -51,7 +51,7 @@ def tokenizer_warning(lang: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Confidence:
-    """The mean of the bootstrap scores, and the interval that holds 95% of them."""
+    """The mean of the bootstrap scores, and the interval from `low` to `high` that holds 95% of them."""
 
     mean: float
     low: float
@@ -67,7 +67,14 @@ class Confidence:
 class MetricScore:
     """A score and the signature of its settings, without which it cannot be compared.
 
+    `str()` gives a line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`.
+
     Attributes:
+        name: the name of the metric, such as BLEU.
+        score: the score, from 0 to 100; TER, which counts errors, may be larger.
+        signature: sacreBLEU's signature of the settings.
+        details: further figures, such as BLEU's precisions and brevity_penalty.
+        confidence: the mean and the 95% confidence interval; None without `bootstrap`.
         p_value: how likely so large a difference from the first system is by chance; None without a paired test.
     """
 
@@ -77,6 +84,16 @@ class MetricScore:
     details: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence | None = None
     p_value: float | None = None
+
+    def __str__(self) -> str:
+        line = f"{self.name} {self.score:.2f}"
+        if c := self.confidence:
+            line += f" [mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]"
+        details = []
+        for name, value in self.details.items():
+            written = "/".join(f"{v:.1f}" for v in value) if isinstance(value, list) else value
+            details.append(f"{name.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else written}")
+        return f"{line} ({', '.join(details)}) {self.signature}" if details else f"{line} {self.signature}"
 
 
 @dataclass(frozen=True)
@@ -148,9 +165,8 @@ def _scorers(
         for reference in references:
             if len(reference) != len(hypotheses):
                 raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
+    if "evalb" in metrics:
+        raise OptionError("--metric evalb scores trees, which only the command nmt score reads; leave it out")
     return [METRICS[name](config) for name in metrics]
 
 

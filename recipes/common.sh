@@ -127,6 +127,19 @@ path_or() {
     esac
 }
 
+# choose_direction MODEL: sets `source`, `target` and `languages`, the options of commands, to the languages of a
+# checkpoint, or to DIRECTION.
+choose_direction() {
+    local direction=${DIRECTION:-}
+    [ "$direction" ] || direction=$(nmt info "$1" --json | python -c '
+import json, sys
+text = json.load(sys.stdin)["text"]
+print("" if text.get("languages") else text["source_lang"] + "-" + text["target_lang"])')
+    [[ $direction == *?-?* ]] || fail "$1 has several languages; set DIRECTION, for example to eng_Latn-fra_Latn"
+    source=${direction%%-*} target=${direction#*-}
+    languages=(--source-lang "$source" --target-lang "$target")
+}
+
 # file_of PREFIX LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
 file_of() {
     if [ -e "$1.$2" ]; then echo "$1.$2"; else echo "$1.$2.gz"; fi

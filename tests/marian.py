@@ -3,6 +3,7 @@
 import io
 import json
 import random
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,32 +41,39 @@ def spm(seed: int, size: int) -> bytes:
     return model.getvalue()
 
 
-def vocabulary(*models: bytes) -> dict[str, int]:
+def vocabulary(*models: bytes, codes: Sequence[str] = (">>fra<<",)) -> dict[str, int]:
     """Returns a vocabulary with EOS first and PAD last, as Opus-MT has it."""
     processors = [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
     pieces = [processor.id_to_piece(i) for processor in processors for i in range(3, len(processor))]
-    return {piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", ">>fra<<", *pieces, "<pad>"]))}
+    return {piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", *codes, *pieces, "<pad>"]))}
 
 
 def write_model(
-    folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any
+    folder: Path,
+    *,
+    separate_vocabs: bool = False,
+    spare_ids: int = 0,
+    codes: Sequence[str] = (">>fra<<",),
+    source_lang: str = "en",
+    **options: Any,
 ) -> "transformers.MarianMTModel":
     """Writes a folder with a random model, and returns the model.
 
     Args:
         separate_vocabs: whether each side has a vocabulary of its own.
         spare_ids: how many ids without a piece the model has.
+        codes: the language codes in its vocabulary.
         options: settings of MarianConfig.
     """
     folder.mkdir()
     models = spm(1, 1000), spm(2, 900)
     for name, model in zip(("source", "target"), models, strict=True):
         (folder / f"{name}.spm").write_bytes(model)
-    pieces = vocabulary(*models)
+    pieces = vocabulary(*models, codes=codes)
     # transformers takes the ids of both sides from one vocabulary, so both must have the same size.
     for name in ("vocab.json", "target_vocab.json")[: 1 + separate_vocabs]:
         (folder / name).write_text(json.dumps(pieces))
-    tokenizer = {"source_lang": "en", "target_lang": "fr", "separate_vocabs": separate_vocabs}
+    tokenizer = {"source_lang": source_lang, "target_lang": "fr", "separate_vocabs": separate_vocabs}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     pad = pieces["<pad>"]
     small = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}

@@ -31,11 +31,12 @@ FILES = {
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
-    ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search"],
+    ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search", "nmt.memories"],
     ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
-    ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
+    ["nmt.corpora", "nmt.memories.files"],
+    ["nmt.api", "nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
 LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}

@@ -68,6 +68,7 @@ def _options(
     pass
 
 
+@console.printing()
 def main() -> None:
     """Runs `nmt` and exits with 0 after success, 1 after an error, 2 if the command line is wrong, 75 if resumable."""
     console.prepare_streams()

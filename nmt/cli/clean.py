@@ -9,7 +9,7 @@ from rich.table import Table
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import CleanConfig, JobConfig, RuntimeConfig, flag_name
+from nmt.config import CleanConfig, CorpusConfig, JobConfig, RuntimeConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
 
@@ -22,19 +22,23 @@ _COLUMNS, _COLUMN_WIDTH = 4, len("100,000,000")
 _SHOWN = 2000
 
 
-@flags(config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
-def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
+@flags(config=CleanConfig, files=CorpusConfig, options=JobConfig, runtime=RuntimeConfig)
+def clean(config: CleanConfig, files: CorpusConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Drop pairs of corpora that would harm a training, by rules and by scores of models.
 
     Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule
     that a pair breaks is the reason that the table, --rejected and --page give.
     """
     from nmt.cleaning.clean import clean as run
+    from nmt.corpora.conversion import with_plain_text
     from nmt.jobs.ray import connected
     from nmt.pages.page import page
 
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
+
+    if config.target_lang is not None:
+        config = with_plain_text(config, ("train", "exclude"), [(config.source_lang, config.target_lang)], files)
 
     def write_page(summary: "Summary") -> None:
         if config.page is not None:
@@ -45,8 +49,8 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
         summary = run(config, execution, runtime, write_page)
     if summary is not None:
         _show(summary)
-        files = [f"{config.dest}.{lang}" for lang in config.languages]
-        console.info(f"wrote {', '.join(filter(None, [*files, config.rejected, config.page]))}")
+        written = [f"{config.dest}.{lang}" for lang in config.languages]
+        console.info(f"wrote {', '.join(filter(None, [*written, config.rejected, config.page]))}")
 
 
 def _page_data(summary: "Summary") -> dict[str, Any]:

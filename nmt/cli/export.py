@@ -49,6 +49,12 @@ def export(
             help="Model of MiniSBD that splits text into sentences, to put into the package; only for argos.",
         ),
     ] = None,
+    source_lang: Annotated[
+        str | None, Option(help="Language that a package translates from, of a model of several; only for argos.")
+    ] = None,
+    target_lang: Annotated[
+        str | None, Option(help="Language that a package translates into, of a model of several; only for argos.")
+    ] = None,
     vocabulary_map: Annotated[
         str | None, Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
     ] = None,
@@ -61,6 +67,8 @@ def export(
         ("--quantization", quantization, ("ctranslate2", "argos")),
         ("--vocabulary-map", vocabulary_map, ("ctranslate2",)),
         ("--sentence-model", sentence_model, ("argos",)),
+        ("--source-lang", source_lang, ("argos",)),
+        ("--target-lang", target_lang, ("argos",)),
     ):
         if value is not None and format not in formats:
             raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")
@@ -71,13 +79,15 @@ def export(
     from nmt.interop.model_card import Facts
     from nmt.interop.onnx import export_onnx
     from nmt.pages.web_export import export_web
+    from nmt.text.codec import Direction
     from nmt.text.corpus import read_lines
 
+    direction = Direction.of(source_lang, target_lang)
     model = load_checkpoint(checkpoint, verify=True), checkpoint, output
     facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
     exports = {
         "ctranslate2": lambda: export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map),
-        "argos": lambda: export_argos(*model, quantization or "int8", facts, sentence_model),
+        "argos": lambda: export_argos(*model, quantization or "int8", facts, direction, sentence_model),
         "huggingface": lambda: export_huggingface(*model, facts),
         "onnx": lambda: export_onnx(*model, facts),
         "web": lambda: export_web(*model, facts),

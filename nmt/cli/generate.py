@@ -1,6 +1,7 @@
 """`nmt generate` translates raw text line by line."""
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +48,8 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
-    from nmt.translate.job import TranslatedLine, TranslationJob, placed, settings_of, settings_of_files
+    from nmt.memories.files import open_memories
+    from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
 
     engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
     if files.html and search.alignments:
@@ -62,9 +64,10 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     source = Files([[path, *files.by_flag.values()] for path in files.input], ("--input", *files.by_flag))
-    contents = settings_of_files(engine, files.glossary, files.output, options)
+    contents = settings_of_files(engine, files.glossary, files.memory, files.output, options)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     unmet: list[str] = []  # the lines whose translations lack something
+    origins = Counter[str]()
     with (
         connected(options, files.workers) as execution,
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
@@ -84,15 +87,22 @@ def generate(
             prefixes=bool(files.prefixes),
             constraints=bool(files.constraints),
             split_sentences=files.split_sentences,
+            memories=open_memories(files.memory, checkpoints[0], direction_of({}, languages)),
+            offers=files.output_format == "jsonl",
         )
 
         def text(record: Any) -> str:
             line = TranslatedLine.of(record)
-            if any(translation.unmet for translation in line.translations):
+            is_from_memory = any(translation.is_from_memory for translation in line.translations)
+            origins["memory" if is_from_memory else "model"] += 1
+            if any(translation.unmet for translation in line.translations) and not is_from_memory:
                 unmet.append(line.place)
             return job.text(line)
 
         Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
+    if files.memory:
+        whole = console.counted(origins.total(), "line")
+        console.info(f"{origins['memory']:,} of {whole} came from the memory")
     if unmet:
         console.warn(
             f"the translations of {console.counted(len(unmet), 'line')} lack constraints or terms (the first is "

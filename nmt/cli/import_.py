@@ -26,7 +26,7 @@ def huggingface(
         str | None, Option(help="Source language of a MarianMT model, if the folder does not say it.")
     ] = None,
     target_lang: Annotated[
-        str | None, Option(help="Target language of a MarianMT model, if the folder does not say it.")
+        str | None, Option(help="Target language of a MarianMT model of one, if the folder does not say it.")
     ] = None,
     language_tokens: Annotated[
         Literal["both_sides", "behind_source", "target_on_source"] | None,
@@ -63,7 +63,11 @@ def huggingface(
     pieces: Annotated[int, Option(help="The most new pieces of --add-pieces.", min=1)] = 8000,
     unchanged: Annotated[
         list[str] | None,
-        Option(metavar="FILE", help="Text that new pieces must not change. May be given several times."),
+        Option(
+            metavar="FILE",
+            help="Text that new pieces must not change. The share of its lines that keep their pieces is printed, and "
+            "that of --pieces-of. May be given several times.",
+        ),
     ] = None,
     base: Annotated[
         str | None, Option(metavar="DIR", help="Folder of the model, if the other one has an adapter of PEFT.")

@@ -1,11 +1,11 @@
 """`nmt preprocess` turns parallel text into a data folder."""
 
 from nmt.cli.flags import flags
-from nmt.config import DataConfig, JobConfig
+from nmt.config import CorpusConfig, DataConfig, JobConfig
 
 
-@flags(config=DataConfig, options=JobConfig)
-def preprocess(config: DataConfig, options: JobConfig) -> None:
+@flags(config=DataConfig, files=CorpusConfig, options=JobConfig)
+def preprocess(config: DataConfig, files: CorpusConfig, options: JobConfig) -> None:
     """Turn parallel text into a data folder that `nmt train` reads.
 
     Tokenises the text, trains a subword model on it and encodes every line.
@@ -14,8 +14,10 @@ def preprocess(config: DataConfig, options: JobConfig) -> None:
     Validation and test pairs are never dropped.
     """
     from nmt.checkpoint_file import read_codec
+    from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as run
     from nmt.jobs.ray import connected
 
+    config = with_plain_text(config, ("train", "valid", "test"), config.pairs, files)
     with connected(options, config.workers) as execution:
         run(config, execution, read_codec(config.like) if config.like else None)

@@ -16,7 +16,7 @@ from nmt.config import ScoreConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, evalb
-from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, sentence_scores, tokenizer_warning
+from nmt.scoring import MetricScore, compared_scores, corpus_scores, sentence_scores, tokenizer_warning
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
 
@@ -34,9 +34,6 @@ def score(
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
-    metric: Annotated[
-        list[str], Option(help=f"One of {', '.join(METRICS)}, or evalb for trees. Repeat the option for several.")
-    ] = ["bleu"],  # noqa: B006
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
@@ -47,22 +44,20 @@ def score(
     """
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if "evalb" not in metric:
-        _score_text(reference, hypothesis, metric, config, as_json)
+    if "evalb" not in config.metric:
+        _score_text(reference, hypothesis, config, as_json)
         return
-    if given := config.variants():
+    if given := [name for name in config.variants() if name != "metric"]:
         raise NmtError(f"--metric evalb does not use {', '.join(map(flag_name, given))}; leave out these options")
-    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
+    if len(reference) > 1 or len(hypothesis) > 1 or len(config.metric) > 1:
         raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
     _score_trees(reference[0], hypothesis[0], as_json)
 
 
-def _score_text(
-    reference: list[str], hypothesis: list[str], metric: list[str], config: ScoreConfig, as_json: bool
-) -> None:
+def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig, as_json: bool) -> None:
     if config.paired != "none" and len(hypothesis) == 1:
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
-    if config.sentence_level and (len(hypothesis) > 1 or config.bootstrap or "paper-bleu" in metric):
+    if config.sentence_level and (len(hypothesis) > 1 or config.bootstrap or "paper-bleu" in config.metric):
         raise NmtError(
             "--sentence-level scores one --hypothesis, without --bootstrap and --metric paper-bleu; leave out the rest"
         )
@@ -75,7 +70,7 @@ def _score_text(
             sizes = f"{console.counted(len(lines), 'line')} but {name_of(other)} has {len(expected):,}"
             raise NmtError(f"{name_of(path)} has {sizes}; line n of one must translate line n of the other")
     # Each metric is computed once. The paper's BLEU is never shown alone.
-    metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
+    metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
     if config.tokenize is not None and "bleu" not in metrics:
         raise NmtError(
             f"--tokenize {config.tokenize} changes only --metric bleu; add that metric or leave out --tokenize"
@@ -119,7 +114,7 @@ def _score_text(
         named = [{"hypothesis": name, **row} for name, row in zip(names, table, strict=True)]
         print(json.dumps(table[0] if len(names) == 1 else {"hypotheses": named}))
     elif len(names) == 1:
-        print("\n".join(map(_line, scores[0])))
+        print("\n".join(map(str, scores[0])))
     else:
         _print_table(names, scores)
 
@@ -195,15 +190,3 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
                 f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"
             )
-
-
-def _line(score: MetricScore) -> str:
-    """Returns an ASCII line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`."""
-    line = f"{score.name} {score.score:.2f}"
-    if c := score.confidence:
-        line += f" [mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]"
-    details = []
-    for name, value in score.details.items():
-        written = "/".join(f"{v:.1f}" for v in value) if isinstance(value, list) else value
-        details.append(f"{name.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else written}")
-    return f"{line} ({', '.join(details)}) {score.signature}" if details else f"{line} {score.signature}"

@@ -43,19 +43,24 @@ def translate_file(
     from nmt.documents.formats import check_format
     from nmt.documents.translation import translate
     from nmt.jobs.ray import connected
+    from nmt.memories.files import open_memories
+    from nmt.translate.job import direction_of
 
     check_format(files.format)
     engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
-        reports = translate(documents, files, search, runtime, engine, languages, execution, progress)
+        memories = open_memories(files.memory, files.model[0], direction_of({}, languages))
+        reports = translate(documents, files, search, runtime, engine, languages, execution, progress, memories)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
-        for name in ("file", "sentences", "left as they are"):
-            table.add_column(name, justify="right" if name == "sentences" else "left")
-        for path, _, document, sentences, failure in reports:
+        for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
+            table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
+        for path, _, document, sentences, failure, from_memory in reports:
             skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
             left = escape(console.visible(", ".join(skipped)))
-            table.add_row(escape(console.visible(path)), f"{sentences:,}" if document else "", left)
+            numbers = [sentences, from_memory] if files.memory else [sentences]
+            counts = (f"{number:,}" if document else "" for number in numbers)
+            table.add_row(escape(console.visible(path)), *counts, left)
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
     if count := sum(report.document is None for report in reports):
         raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")

@@ -5,10 +5,10 @@ This package does not import torch, so that `nmt --help` is fast.
 
 # Other packages import these names from here.
 # ruff: noqa: F401
-from nmt.config.data import CleanConfig, DataConfig, Normalization, SubwordKind, Tokenizer
+from nmt.config.data import CleanConfig, CorpusConfig, DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import ServeConfig
-from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
+from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TimeConfig, TrainConfig
 from nmt.config.translation import DirectionConfig, EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig

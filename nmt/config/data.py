@@ -36,6 +36,31 @@ def check_languages(source: str, target: str | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CorpusConfig(Config, panel="Corpus files"):
+    """How files of sentence pairs are read, such as TMX and tables."""
+
+    columns: str | None = option(
+        None,
+        "In tables and JSON lines: the columns of source, target and perhaps a score, by numbers from 1, by names in "
+        "the first line, or by fields, such as 2,3,1 or en,de,score. By default, columns with the names of the "
+        "languages, or the only two.",
+    )
+    least_score: float | None = option(None, "Leave out lines with a lower score in the column of --columns.")
+    inline: Literal["drop", "keep"] = option(
+        "drop", "Whether to drop or keep the codes in inline elements of TMX and XLIFF, such as <b> in <bpt>."
+    )
+
+    def _check(self) -> None:
+        named = self.columns.split(",") if self.columns else []
+        if named and (not 2 <= len(named) <= 3 or len(set(named)) < len(named) or not all(named) or "0" in named):
+            raise NmtError(
+                f"--columns must be two or three different columns, such as 1,2,3, but is {self.columns!r:.80}"
+            )
+        if self.least_score is not None and len(named) < 3:
+            raise NmtError("--least-score needs the column of the score; give --columns SOURCE,TARGET,SCORE")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CleanConfig(Config, panel="Rules"):
     """Which pairs `nmt clean` drops from corpora."""
 

@@ -20,6 +20,11 @@ glossary_option = partial(
     help="File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
     "target term, any of which will do, follow after tabs.",
 )
+memory_option = partial(
+    option,
+    help="File of earlier translations; a sentence that it has is not translated by the model. May be given several "
+    "times; the first file that has a sentence counts. Needs the package rapidfuzz.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,7 @@ class TranslationFiles(Config, panel="Input and output"):
     html: bool = option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
     split_sentences: bool = option(False, "Translate the sentences of a line one by one, as for paragraphs.")
     glossary: str | None = glossary_option(None)
+    memory: tuple[str, ...] = memory_option(())
     workers: int | None = workers_option(None)
 
     def _check(self) -> None:
@@ -142,6 +148,7 @@ class DocumentFiles(Config, panel="Input and output"):
         "default, all but id and type with one word, and keys that begin with @ or $.",
     )
     glossary: str | None = glossary_option(None)
+    memory: tuple[str, ...] = memory_option(())
     workers: int | None = workers_option(None)
 
 

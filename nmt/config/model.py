@@ -1,11 +1,11 @@
 """The options of a model's architecture."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 from nmt.config.options import Config, flag_name, option
-from nmt.errors import NmtError
+from nmt.errors import NmtError, OptionError
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
@@ -17,7 +17,7 @@ _WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attentio
 class ModelConfig(Config, panel="Model"):
     """The architecture of a Transformer (paper §3).
 
-    An entry of the registry sets the fields without a default. The defaults of the other fields are the paper's.
+    `nmt.model_config(name)` returns a named one. The fields are the options of `nmt train --help` under Model.
     """
 
     encoder_layers: int = option(help="Layers of the encoder, N.", at_least=1, at_most=1000)
@@ -25,8 +25,16 @@ class ModelConfig(Config, panel="Model"):
     d_model: int = option(help="Width of embeddings and layer outputs.", at_least=2, at_most=_MAX_WIDTH)
     d_ff: int = option(help="Inner width of the feed-forward layers.", at_least=1, at_most=_MAX_WIDTH)
     heads: int = option(help="Attention heads, h.", at_least=1, at_most=1000)
-    d_k: int = option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
-    d_v: int = option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
+    d_k: int = option(
+        help="Width of a head's queries and keys. It follows --d-model and --heads: d_model / h, as in the paper.",
+        at_least=1,
+        at_most=_MAX_WIDTH,
+    )
+    d_v: int = option(
+        help="Width of a head's values. It follows --d-model and --heads in the same way.",
+        at_least=1,
+        at_most=_MAX_WIDTH,
+    )
     dropout: float = option(
         help="P_drop: dropout on sub-layer outputs and on the sums of embeddings and positions.", at_least=0, below=1
     )
@@ -90,6 +98,30 @@ class ModelConfig(Config, panel="Model"):
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"
             )
+
+    def overridden(self, options: Mapping[str, Any]) -> Self:
+        """Returns the architecture with other values of some options.
+
+        If d_model or the number of heads changes, d_k and d_v stay d_model / h (paper §3.2.2), unless they are among
+        the options, or were something else before, as in some rows of the paper's Table 3.
+
+        Args:
+            options: new values by the names of their fields.
+
+        Raises:
+            OptionError: an option has a wrong value, or h does not divide d_model.
+        """
+        model = replace(self, **options)
+        changed = (model.d_model, model.heads) != (self.d_model, self.heads)
+        follow = [name for name in ("d_k", "d_v") if getattr(self, name) * self.heads == self.d_model and changed]
+        width = model.d_model // model.heads
+        derived: dict[str, Any] = {name: width for name in follow if name not in options}
+        if derived and model.d_model % model.heads:
+            raise OptionError(
+                f"--heads {model.heads} does not divide --d-model {model.d_model}; change one of them, or give --d-k "
+                f"and --d-v"
+            )
+        return replace(model, **derived)
 
     def other_weights(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
         """Returns the fields that differ from another configuration so that its weights do not fit or mean the same."""

@@ -9,7 +9,7 @@ from reprlib import repr as shortened
 from types import UnionType
 from typing import Any, Literal, Self, get_args, get_origin
 
-from nmt.errors import NmtError
+from nmt.errors import NmtError, OptionError
 
 # More processes than any machine can run.
 MOST_PROCESSES = 1024
@@ -85,9 +85,12 @@ class Config:
                 declared.metadata = {**declared.metadata, "panel": panel}  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        for declared in fields(self):  # type: ignore[arg-type]
-            check_field(declared, getattr(self, declared.name))
-        self._check()
+        try:
+            for declared in fields(self):  # type: ignore[arg-type]
+                check_field(declared, getattr(self, declared.name))
+            self._check()
+        except NmtError as error:
+            raise OptionError(str(error)) from None
 
     def _check(self) -> None:
         """Raises NmtError if values of different fields do not go together."""

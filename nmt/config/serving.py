@@ -40,6 +40,11 @@ class ServeConfig(Config, panel="Server"):
     corrections: str | None = option(
         None, "File for translations that people have corrected, as JSON lines. Without it, none is stored."
     )
+    memory: tuple[str, ...] = option(
+        (),
+        "A name for requests and a file of earlier translations, as for nmt generate: NAME=FILE, or NAME:en:de=FILE if "
+        "the server translates several pairs of languages. May be given several times, also with the same name.",
+    )
     log_text: bool = option(False, "Print the text of every request that succeeds, and of its answer.")
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)

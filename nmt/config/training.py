@@ -15,7 +15,10 @@ checkpoints_option = partial(option, panel="Checkpoints")
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Config, panel="Hardware"):
-    """What every process needs to run a model: its device, its precision, and the user's own code."""
+    """Where and how precisely a model is computed, and the user's own code.
+
+    The fields are the options of `nmt generate --help` under Hardware, and `user_module`.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
@@ -65,6 +68,30 @@ class BatchConfig(PlanConfig, RuntimeConfig, panel="Batches"):
         "Compile the layers and the loss with torch.compile. It works only on a GPU in bf16, and not with "
         "--attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeConfig(Config, panel="Options"):
+    """The time that a training may take."""
+
+    hours: float | None = option(
+        None,
+        "Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that training "
+        "ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
+        "average.safetensors in the run folder is the model to use.",
+        at_least=0.01,
+        at_most=100_000,
+    )
+    minutes: float | None = option(None, "The same as --hours, in minutes.", at_least=0.1, at_most=6_000_000)
+
+    @property
+    def seconds(self) -> float:
+        """The time in seconds; 0 if it is not limited."""
+        return 3600 * (self.hours or 0) + 60 * (self.minutes or 0)
+
+    def _check(self) -> None:
+        if self.hours is not None and self.minutes is not None:
+            raise NmtError("--hours and --minutes were both given; leave out one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

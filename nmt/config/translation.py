@@ -16,7 +16,10 @@ sampling_option = partial(option, panel="Sampling")
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config, panel="Search"):
-    """The options of beam search (paper §6.1) and of sampling."""
+    """The options of beam search (paper §6.1) and of sampling.
+
+    The fields are the options of `nmt generate --help` under Search and Sampling.
+    """
 
     beam: int = option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
     alpha: float = option(0.6, "GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10)
@@ -179,9 +182,12 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config, panel="Metrics"):
+class MetricConfig(Config, panel="Metrics"):
     """The options of the metrics."""
 
+    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
+        ("bleu",), "Metric; evalb is for trees. May be given several times."
+    )
     lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
     tokenize: str | None = option(
         None,
@@ -193,11 +199,17 @@ class ScoreConfig(Config, panel="Metrics"):
         "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
         "Chinese and Japanese. paper-bleu needs it.",
     )
-    sentence_level: bool = option(
-        False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
-    )
     bootstrap: int | None = option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(MetricConfig, panel="Metrics"):
+    """What `nmt score` computes."""
+
+    sentence_level: bool = option(
+        False, "Print the scores of each sentence instead: one line for each, and one column for each --metric."
     )
     paired: Literal["none", "bootstrap", "ar"] = option(
         "none",

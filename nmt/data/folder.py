@@ -32,7 +32,7 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
-from nmt.errors import NmtError
+from nmt.errors import DamagedError, NmtError
 from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import Direction, TextCodec, TextConfig, load_subword
 
@@ -232,14 +232,15 @@ class DataFolder:
             with _reading(path / name):
                 size = (path / name).stat().st_size
             if size != recorded.bytes:
-                raise NmtError(f"{path / name} has {size:,} bytes instead of {recorded.bytes:,}; {_COPY_AGAIN}")
+                raise DamagedError(f"{path / name} has {size:,} bytes instead of {recorded.bytes:,}; {_COPY_AGAIN}")
         return cls(path, meta, codec_in(path, TextConfig.from_dict(meta.text, str(path / META))))
 
     def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Compares the content of every file with its SHA-256 in meta.json, once; ends early when `stopped()` is true.
 
         Raises:
-            NmtError: a file cannot be read or is damaged; the message names it.
+            NmtError: a file cannot be read.
+            DamagedError: a file is damaged.
         """
         if self._is_verified:
             return
@@ -254,7 +255,9 @@ class DataFolder:
                 if stopped():
                     return
                 if digest.hexdigest() != recorded.sha256:
-                    raise NmtError(f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}")
+                    raise DamagedError(
+                        f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}"
+                    )
         self._is_verified = True
 
     def split(self, name: str) -> ParallelSplit:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import unescape
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 from nmt.documents.document import Document, Passage, has_letters
+from nmt.memories.matching import Match
 from nmt.text.markup_reading import parse
 from nmt.text.words import is_blank
 
@@ -223,10 +224,12 @@ class Slot(NamedTuple):
 
     Attributes:
         put: takes the translations of the passages, and writes them to this place.
+        offer: takes the matches of memories for the only passage.
     """
 
     passages: Sequence[Passage]
     put: Callable[[Iterator[str]], None]
+    offer: Callable[[Sequence[Match]], None] | None = None
 
 
 def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
@@ -238,4 +241,13 @@ def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Ma
             slot.put(remaining)
         return written()
 
-    return Document([passage for slot in slots for passage in slot.passages], write, skipped)
+    def offer(matches: Sequence[Sequence[Match]]) -> None:
+        remaining = iter(matches)
+        for slot in slots:
+            of_slot = list(islice(remaining, len(slot.passages)))
+            if slot.offer and len(of_slot) == 1:
+                slot.offer(of_slot[0])
+
+    has_place = any(slot.offer for slot in slots)
+    passages = [passage for slot in slots for passage in slot.passages]
+    return Document(passages, write, skipped, offer if has_place else None)

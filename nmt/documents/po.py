@@ -13,26 +13,9 @@ from nmt.documents.content import Slot, document_of
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
+from nmt.memories.matching import Match
 from nmt.text.languages import base_language
-
-_FORMS = "nplurals={}; plural=({});"
-_SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
-# The plural forms of languages by the rules in the manual of gettext.
-_PLURALS = {
-    "id ja km ko lo ms my th vi zh": _FORMS.format(1, "0"),
-    "fa fr hi oc pt_br": _FORMS.format(2, "n > 1"),
-    "is": _FORMS.format(2, "n%10!=1 || n%100==11"),
-    "be bs hr ru sr uk": _FORMS.format(3, f"n%10==1 && n%100!=11 ? 0 : {_SLAVIC}"),
-    "pl": _FORMS.format(3, f"n==1 ? 0 : {_SLAVIC}"),
-    "cs sk": _FORMS.format(3, "n==1 ? 0 : n>=2 && n<=4 ? 1 : 2"),
-    "lt": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2"),
-    "lv": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2"),
-    "ro": _FORMS.format(3, "n==1 ? 0 : n==0 || (n%100 > 0 && n%100 < 20) ? 1 : 2"),
-    "ga": _FORMS.format(3, "n==1 ? 0 : n==2 ? 1 : 2"),
-    "sl": _FORMS.format(4, "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3"),
-    "ar": _FORMS.format(6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5"),
-}
-_OTHER_PLURALS = _FORMS.format(2, "n != 1")
+from nmt.text.plurals import plural_forms
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.
@@ -67,6 +50,7 @@ class _Entry:
         self.fields: dict[str, _Field] = {}  # by their keywords; an empty one is for what cannot be understood
         self.flags: list[str] = []
         self.flags_start = -1  # where flags are inserted: before the other ones, or before the message
+        self.start: int | None = None  # of the message; -1 if it says what it was before
 
     @property
     def forms(self) -> dict[int, _Field]:
@@ -93,16 +77,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
         )
     if not messages:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
-    header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
+    header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
-    lines = (line.partition(":") for line in (header.fields["msgstr"].text if header else "").split("\n"))
-    fields = {name.strip(): value.strip() for name, colon, value in lines if colon}
     has_plurals = any("msgid_plural" in message.fields for message in messages)
     new_fields = _new_fields(fields, options.target_lang, has_plurals=has_plurals)
     if not (encoding and "Content-Type" in fields):
         new_fields |= _TO_UTF_8
-    forms = _forms((fields | new_fields).get("Plural-Forms", _OTHER_PLURALS))
+    forms = _forms((fields | new_fields).get("Plural-Forms", plural_forms("")))
     writer = _Writer(text, options)
     slots = [writer.slot(message, forms) for message in unfinished]
 
@@ -116,6 +98,31 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
     already, damaged = len(messages) - len(unfinished), len(damages)
     return document_of(slots, written, +Counter({"translated already": already, "damaged": damaged}))
+
+
+def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
+    """Returns the language of a file, or "", its finished messages with translations, and the number of other ones.
+
+    Of messages with plural forms, the last form translates the plural, and the first of two the singular.
+    """
+    messages = [entry for entry in _entries(_decoded(data, name)[0]) if entry.is_message]
+    pairs, others = list[tuple[str, str]](), 0
+    for message in messages:
+        texts = [message.fields[key].text for key in ("msgid", "msgid_plural") if key in message.fields]
+        forms = [form.text for _, form in sorted(message.forms.items())]
+        if texts[0] and ("fuzzy" in message.flags or not all(forms)):
+            others += 1
+        elif texts[0]:
+            both = 2 if len(forms) == 2 else 1
+            pairs += zip(texts[-both:], forms[-both:], strict=True)
+    return _header(messages)[1].get("Language", ""), pairs, others
+
+
+def _header(messages: Sequence[_Entry]) -> tuple[_Entry | None, dict[str, str]]:
+    """Returns the header of a file, if it has one, and its fields."""
+    header = next((m for m in messages if not m.fields["msgid"].text and "msgctxt" not in m.fields), None)
+    lines = (line.partition(":") for line in (header.fields["msgstr"].text if header else "").split("\n"))
+    return header, {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
 def _decoded(data: bytes, name: str) -> tuple[str, str]:
@@ -150,6 +157,8 @@ def _entries(text: str) -> list[_Entry]:
         elif comment.startswith("#,"):
             entry.flags_start = entry.flags_start if entry.flags else part.start() + 2
             entry.flags += map(str.strip, comment[2:].split(","))
+        if entry.start is None and (keyword or comment.startswith("#|")):
+            entry.start = part.start() if keyword else -1
         if entry.flags_start < 0 and (keyword or comment.startswith("#|")):
             entry.flags_start = part.start()
     return entries
@@ -164,9 +173,7 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
         _forms(fields.get("Plural-Forms", ""))
     except ValueError:
         if has_plurals or "Plural-Forms" in fields:
-            codes = (language.replace("-", "_").lower(), base_language(language))
-            known = (forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split())
-            new["Plural-Forms"] = next(known, _OTHER_PLURALS)
+            new["Plural-Forms"] = plural_forms(language)
     return new
 
 
@@ -224,9 +231,17 @@ class _Writer:
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
             if "fuzzy" not in entry.flags:
                 flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
-                self._changes[entry.flags_start, entry.flags_start] = flag
+                place = entry.flags_start, entry.flags_start
+                self._changes[place] = flag + self._changes.get(place, "")
 
-        return Slot([passage for message in messages for passage in message.passages], put)
+        def offer(matches: Sequence[Match]) -> None:
+            if entry.start is None or entry.start < 0 or not matches or matches[0].score == 1:
+                return
+            previous = self._quoted(matches[0].source, "#| msgid").replace(self._newline, f"{self._newline}#| ")
+            comment = f"# {matches[0].percent} %: {' '.join(matches[0].target.split())}"
+            self._changes[entry.start, entry.start] = f"{comment}{self._newline}#| msgid {previous}{self._newline}"
+
+        return Slot([passage for message in messages for passage in message.passages], put, offer)
 
     def _quoted(self, text: str, keyword: str) -> str:
         """Returns text as strings, each with a line of it. Long lines are wrapped where the file does so."""

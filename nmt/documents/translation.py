@@ -17,8 +17,9 @@ from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
-from nmt.jobs.source import Memory
+from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
+from nmt.memories.memory import Memory
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
@@ -34,6 +35,7 @@ class Report(NamedTuple):
         document: None if the file cannot be translated.
         sentences: the number of sentences in its passages.
         failure: why the file cannot be translated.
+        from_memory: how many of the sentences a memory has.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Report(NamedTuple):
     document: Document | None
     sentences: int = 0
     failure: str = ""
+    from_memory: int = 0
 
 
 def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
@@ -128,6 +131,7 @@ def translate(
     languages: DirectionConfig,
     execution: Execution,
     progress: console.Progress,
+    memories: tuple[Memory, ...] = (),
 ) -> list[Report]:
     """Translates documents. Returns what became of each. With --shard, no document is written.
 
@@ -137,7 +141,7 @@ def translate(
     """
     options, direction = execution.options, direction_of(languages.to_dict(), languages)
     codec = read_codec(files.model[0], engine.keep).towards(direction)
-    sentences = Sentences(codec, codec)
+    sentences = Sentences(codec, codec, has_memory=bool(memories))
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
@@ -155,20 +159,24 @@ def translate(
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine, languages) | settings_of_files(
-        engine, files.glossary, output, options
+        engine, files.glossary, files.memory, output, options
     )
     is_resumable = check_files(inputs, first, options)
-    job = TranslationJob(files.model, runtime, search, engine, languages, glossary, input="sentence")
-    rows = [(text, json.dumps(kept)) for text, kept in sentences.keys]
-    source = Memory("the text of the documents", rows)
+    offers = any(document.offer for _, document in documents)
+    job = TranslationJob(
+        files.model, runtime, search, engine, languages, glossary, "sentence", memories=memories, offers=offers
+    )
+    rows = [(text, json.dumps([kept, has_elements])) for text, kept, has_elements in sentences.keys]
+    source = Rows("the text of the documents", rows)
     with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):
-            sentences.translate(key, TranslatedLine.of(record).translations[0])
+            line = TranslatedLine.of(record)
+            sentences.translate(key, line.translations[0], line.matches)
         for report, document in documents:
             try:
-                content = sentences.written(document)
+                content, from_memory = sentences.written(document)
             except Exception as error:
                 failure = _failure(name_of(report.path), error)
                 reports[reports.index(report)] = report._replace(document=None, failure=failure)
@@ -178,4 +186,5 @@ def translate(
                 folder.mkdir(parents=True, exist_ok=True)
             with output_file(report.output) as out:
                 out.write(content)
+            reports[reports.index(report)] = report._replace(from_memory=from_memory)
     return reports

@@ -17,6 +17,7 @@ from nmt.documents.document import Document, ReadOptions, spliced
 from nmt.documents.messages import grouped, parts, with_categories
 from nmt.documents.trees import Element, XmlText, local_name, tag_with
 from nmt.errors import NmtError
+from nmt.memories.matching import Match
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import text_only
 from nmt.text.words import is_blank
@@ -211,6 +212,10 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
         kept = places.get(old.get(element.get("mid"))) if element is not model else None
         content = text[kept.inside : kept.end] if kept else _content(file, element, options)
         segments[places[element].inside - places[model].inside, places[element].end - places[model].inside] = content
+    is_2, offered = local_name(unit) == "segment", list[Match]()
+    prefix = f"{source.prefix}:" if source.prefix else ""
+    before = text[places[unit].inside : places[model].start]
+    space = before[len(before.rstrip()) :]
 
     def put(translations: Iterator[str]) -> None:
         changes = {
@@ -219,18 +224,27 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
         }
         start, inside, end, stop = places[model]
         content = spliced(text[inside:end], changes)
-        is_2 = local_name(unit) == "segment"
         file.set(unit, {"state": "translated", "subState": None} if is_2 else {"approved": None})
         state: dict[str, str | None] = {} if is_2 else {"state": "needs-review-translation", "state-qualifier": None}
-        name, indent = f"{source.prefix}:target" if source.prefix else "target", ""
+        name, indent = f"{prefix}target", ""
         if target is None:
             tag = tag_with(f"<{name}>", {**state, "xml:space": source.get(_SPACE)})
-            before = text[places[unit].inside : start]
-            start, indent = stop, before[len(before.rstrip()) :]
+            start, indent = stop, space
         else:
             start, inside, _, stop = places[target]
             tag = tag_with(re.sub(r"\s*/>$", ">", text[start:inside]), state)
-        file.changes[start, stop] = f"{indent}{tag}{content}</{name}>"
+        alternatives = "".join(f"{space}{_alternative(match, prefix)}" for match in offered)
+        file.changes[start, stop] = f"{indent}{tag}{content}</{name}>{alternatives}"
 
     contents = [content for content in segments.values() if isinstance(content, Content)]
-    return Slot([passage for content in contents for passage in content.passages], put)
+    return Slot(
+        [passage for content in contents for passage in content.passages], put, None if is_2 else offered.extend
+    )
+
+
+def _alternative(match: Match, prefix: str) -> str:
+    """Returns a match as an element of XLIFF 1."""
+    texts = (("source", match.source), ("target", match.target))
+    sides = "".join(f"<{prefix}{name}>{text_only(escape(text, quote=False))}</{prefix}{name}>" for name, text in texts)
+    quality = f'match-quality="{match.percent}%" origin="memory"'
+    return f"<{prefix}alt-trans {quality}>{sides}</{prefix}alt-trans>"

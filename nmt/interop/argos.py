@@ -7,6 +7,7 @@ reads the files, tokenizer.py prepares text, and translate.py calls CTranslate2.
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
@@ -18,8 +19,9 @@ from nmt.files import output_file, writing
 from nmt.interop.ctranslate2 import specification
 from nmt.interop.foreign_files import read_bytes
 from nmt.interop.model_card import Facts, model_card
-from nmt.text.codec import TextConfig
-from nmt.text.languages import base_language
+from nmt.interop.sentencepiece_model import changed
+from nmt.text.codec import Direction, TextConfig
+from nmt.text.languages import UNKNOWN, base_language
 
 _SUFFIX = ".onnx"
 _USE = """Install Argos Translate with `pip install argostranslate`.
@@ -36,16 +38,30 @@ Argos Translate splits text into sentences with a model of MiniSBD, which \
 
 
 def export_argos(
-    checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, sentence_model: str | None = None
+    checkpoint: Checkpoint,
+    origin: str,
+    output: str,
+    quantization: str,
+    facts: Facts,
+    direction: Direction | None = None,
+    sentence_model: str | None = None,
 ) -> None:
     """Writes the file `output`, a zip file with one folder.
 
     Args:
+        direction: of a model of several languages, from which into which the package translates.
         sentence_model: a file with the MiniSBD model that splits text of the source language into sentences; by
             default, Argos Translate downloads one.
     """
-    text = checkpoint.codec.config
+    codec = checkpoint.codec.towards(direction)
+    text, (before, behind) = codec.config, codec.around
     _check_text(text, origin)
+    if behind:
+        raise NmtError(
+            f"Argos Translate cannot put the token of a language behind a source line, as {origin} needs it "
+            f"({text.placement}); models with both_sides or target_on_source can be exported, so serve this one with "
+            f"nmt serve"
+        )
     source, target = _codes(text, origin)
     splitter = {}
     if sentence_model is not None:
@@ -56,17 +72,26 @@ def export_argos(
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
+    subword = codec.source.model
+    if codec.given:
+        # Of several sentences, Argos Translate removes only the first prefix from the text, but all control pieces.
+        (metadata["target_prefix"],) = codec.target.pieces(codec.given)
+        subword = changed(subword, control=text.language_pieces)
     with output_file(output, [origin], suffix=".argosmodel") as file:
         with (
             writing(f"--output {output}", "free some space"),
             TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
         ):
-            specification(checkpoint, origin, quantization, "--format argos").save(folder)
+            spec = specification(checkpoint, origin, quantization, "--format argos")
+            if before:
+                (spec.config.bos_token,), spec.config.add_source_bos = codec.source.pieces(before), True
+            spec.save(folder)
             model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        card = model_card(replace(checkpoint, codec=codec), origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": model_card(checkpoint, origin, use, facts, sum(map(len, model.values()))).encode(),
-            "sentencepiece.model": checkpoint.codec.source.model,
+            "README.md": card.encode(),
+            "sentencepiece.model": subword,
             **splitter,
             **model,
         }
@@ -91,7 +116,6 @@ def _check_text(text: TextConfig, origin: str) -> None:
         "Moses tokenisation": text.has_moses,
         "lowercasing": text.lowercase,
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
-        "tokens of several languages": bool(text.languages),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
     }
     if unsupported := [name for name, is_there in obstacles.items() if is_there]:
@@ -109,6 +133,8 @@ def _check_text(text: TextConfig, origin: str) -> None:
 def _codes(text: TextConfig, origin: str) -> list[str]:
     """Returns the codes of both languages. Argos Translate expects ISO 639, and connects packages by these codes."""
     langs = text.source_lang, text.target_lang
+    if text.source_lang == UNKNOWN:
+        raise NmtError(f"--source-lang is missing; name the language that {origin} is to translate from")
     codes = [base_language(lang) for lang in langs]
     if codes[0] == codes[1]:
         raise NmtError(

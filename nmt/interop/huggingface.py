@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, rea
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.interop.multilingual import ALL, Selection, export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
-from nmt.text.mapped import Mapped, language_code
+from nmt.text.languages import MULTIPLE, english_name, matching
+from nmt.text.mapped import Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
 # The files of a model.
@@ -161,7 +163,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
-    if codec.config.languages:
+    if codec.config.languages and codec.config.subword != "marian":
         raise NmtError(
             f"{toolkit} has no tokens of languages as {origin} needs them; export it with --format ctranslate2, or "
             f"translate with nmt generate"
@@ -316,16 +318,36 @@ def _text_config(
     """Returns the text processing that nmt recorded when it exported the model; for other models, that of Marian."""
     record = _recorded(settings, "text")
     if record is None:
-        codes = [piece for _, piece in sorted(pieces.items()) if piece.split() == [piece] == [language_code(piece)]]
-        values = {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
-        rest = {"lowercase": False, "subword": "marian", "joint_vocab": shared, "tags": codes}
-        return TextConfig.from_dict({**options.languages(langs), **values, **rest}, str(options.path))
+        tokens = language_tokens(piece for _, piece in sorted(pieces.items()))
+        values: dict[str, Any] = {f"{side}_tokenizer": "none" for side in ("source", "target")}
+        values |= {"normalize_punctuation": "none"}
+        values |= {"lowercase": False, "subword": "marian", "joint_vocab": shared}
+        values |= {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else _targets(options, langs, tokens)
+        return TextConfig.from_dict(values, str(options.path))
     text = TextConfig.from_dict(record, str(settings.path))
     for name, given in langs.items():
         if given not in (None, lang := getattr(text, name)):
             flag = flag_name(name)
             raise NmtError(f"{flag} is {given}, but nmt exported {settings.path.parent} with {lang}; leave out {flag}")
     return text
+
+
+def _targets(options: Settings, langs: Mapping[str, str | None], tokens: Sequence[str]) -> dict[str, Any]:
+    """Returns the languages of a model that translates into several."""
+    if langs["target_lang"] is not None:
+        raise NmtError(
+            f"{options.path.parent} translates into several languages; leave out --target-lang here, and name one when "
+            f"you translate"
+        )
+    languages = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
+    source = langs["source_lang"] or str(options.values.get("source_lang"))
+    directions: list[str] = []
+    if langs["source_lang"] or english_name(source) != source:  # the folder may name a group, such as roa or ROMANCE
+        with suppress(NmtError):  # the model does not translate into it
+            source = matching(source, languages)
+        directions += [f"{source} {language}" for language in languages if language != source]
+    named = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": languages, "language_pieces": tokens}
+    return named | {"placement": "target_on_source", "directions": directions}
 
 
 def _subword(path: Path, kind: str, vocabulary: ForeignVocabulary, vocabulary_path: Path) -> SubwordModel:

@@ -9,6 +9,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
+from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import language_code
 from nmt.text.moses import WHOLE
 
@@ -66,7 +67,7 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     )
     history = "converted with nmt from another format" if "imported" in origin_of_weights else "trained with nmt"
     sections = [
-        f"# {text.source_lang} to {text.target_lang}",
+        f"# {text.in_words}" if text.source_lang == MULTIPLE else f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",
         f"## Use\n\n{use}",
         lower_capitals if text.lower_capitals else "",
@@ -152,6 +153,8 @@ def _notes(text: TextConfig) -> str:
         "Beam search of transformers has another length penalty than nmt. With `length_penalty=0.0`, it finds what "
         "`nmt generate --alpha 0` finds."
     ]
+    if text.languages:
+        notes.append(f"Each sentence begins with the token of its target language: `{text.language_pieces[0]} …`.")
     if text.tags:
         notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
     if tags := tags_in_other_pieces(text):

@@ -29,7 +29,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer
+from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer, with_same_pieces
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -184,7 +184,12 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
         new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
         console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
-        model = changed(model, more=new)
+        before, model = model, changed(model, more=new)
+        for file in dict.fromkeys([*selection.unchanged, *selection.pieces_of]):
+            same = list(with_same_pieces(before, model, _lines([file])))
+            console.info(
+                f"{file}: {sum(same) / max(1, len(same)):.2%} of {len(same):,} lines have the same pieces as before"
+            )
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
     vocabulary = replace(vocabulary, dropped=dropped, means=means)

@@ -48,6 +48,8 @@ _TOLERANCE = 1e-3
 # The greatest mean divergence between the probabilities of the model and those of a graph in int8, in nats a piece. A
 # transformer_tiny trained on Multi30k has 0.002.
 _MOST_DIVERGENCE = 0.1
+# The most bytes of weights in the file of a graph, which must be below 2 GiB. More weights are in a file beside it.
+_MOST_BYTES = 2_000_000_000
 
 
 def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
@@ -55,7 +57,8 @@ def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) 
     check_exportable(checkpoint, origin, "--format onnx")
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         write_model(checkpoint, origin, folder, _DECODERS)
-        sizes = [(folder / GRAPHS / f"{name}.onnx").stat().st_size for name in (ENCODER, MERGED)]
+        files = [file for name in (ENCODER, MERGED) for file in (folder / GRAPHS).glob(f"{name}.onnx*")]
+        sizes = [file.stat().st_size for file in files]
         (folder / "README.md").write_text(onnx_card(checkpoint, origin, facts, sum(sizes)), encoding="utf-8")
 
 
@@ -72,6 +75,8 @@ def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
 def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Collection[str]) -> None:
     """Writes the settings, the tokenizer, and `onnx/NAME.onnx` and `onnx/NAME_quantized.onnx` for each graph.
 
+    The weights of a graph that are too large for its file are in `onnx/NAME.onnx_data`.
+
     The graphs are the encoder and the decoders with these names.
 
     Raises:
@@ -86,15 +91,19 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
 
     graphs = folder / GRAPHS
     graphs.mkdir()
-    onnx.save(_Encoder(checkpoint).model(), graphs / f"{ENCODER}.onnx")
-    for name in decoders:
-        onnx.save(_Decoder(checkpoint, *_DECODERS[name]).model(), graphs / f"{name}.onnx")
+    sizes: dict[str, int] = {}
+    for name in (ENCODER, *decoders):
+        graph = _Encoder(checkpoint) if name == ENCODER else _Decoder(checkpoint, *_DECODERS[name])
+        sizes[name] = sum(constant.nbytes for constant in graph.constants.values())
+        is_large, data = sizes[name] > _MOST_BYTES, f"{name}.onnx_data"
+        onnx.save(graph.model(), graphs / f"{name}.onnx", save_as_external_data=is_large, location=data)
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
     try:
-        for name in (ENCODER, *decoders):
+        for name, size in sizes.items():
             # Processors without VNNI instructions add two products of 8-bit numbers in 16 bits. With weights of 7 bits
             # (`reduce_range`), the sum does not overflow.
             options = {"weight_type": QuantType.QInt8, "per_channel": True, "reduce_range": True}
+            options["use_external_data_format"] = size // 4 > _MOST_BYTES
             quantize_dynamic(graphs / f"{name}.onnx", graphs / f"{name}{QUANTIZED}.onnx", **options)
     except DecodeError as error:  # onnx writes a copy of each graph, ignores a full disk, and cannot read the copy
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

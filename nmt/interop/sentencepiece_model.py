@@ -2,7 +2,7 @@
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -118,6 +118,14 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
     return new
 
 
+def with_same_pieces(model: bytes, other: bytes, lines: Iterable[str]) -> Iterator[bool]:
+    """Yields for each line whether two models segment it in the same way."""
+    processors = processor_of(model), processor_of(other)
+    for line in lines:
+        pieces, other_pieces = (processor.encode(line, out_type=str) for processor in processors)
+        yield pieces == other_pieces
+
+
 def scores_of(processor: Any) -> dict[str, float]:
     """Returns the score of each piece of text, by which sentencepiece merges."""
     ids = (i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i))
@@ -134,11 +142,14 @@ def _merge(parts: list[str], scores: Mapping[str, float], merged: set[str]) -> N
         merged.add(parts[i])
 
 
-def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = ()) -> bytes:
+def changed(
+    model: bytes, kept: Collection[str] | None = None, more: Iterable[str] = (), control: Collection[str] = ()
+) -> bytes:
     """Returns a sentencepiece model with some of the pieces of a model, and more, which are merged after all others.
 
     Args:
         kept: the pieces to keep, besides the special ones; None for all.
+        control: pieces that no text has, and that are dropped from decoded text.
     """
     proto = protobuf().ModelProto.FromString(model)
     pieces = [each for each in proto.pieces if kept is None or each.type != _NORMAL or each.piece in kept]
@@ -147,6 +158,10 @@ def changed(model: bytes, kept: Collection[str] | None = None, more: Iterable[st
     proto.pieces.extend(pieces)
     for rank, piece in enumerate(more, start=1):
         proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
+    there = {each.piece for each in pieces}
+    for piece in control:
+        if piece not in there:
+            proto.pieces.add(piece=piece, type=_CONTROL)
     proto.trainer_spec.vocab_size = len(proto.pieces)
     return bytes(proto.SerializeToString())
 

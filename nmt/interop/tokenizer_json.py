@@ -47,7 +47,7 @@ def tokenizer_json(codec: TextCodec) -> str:
         "padding": None,
         "added_tokens": [
             {"id": i, "content": pieces[i], **off, "special": i <= EOS}
-            for i in (*range(EOS + 1), *codec.source.ids(list(codec.config.tags)))
+            for i in (*range(EOS + 1), *codec.source.ids([*codec.config.tags, *codec.config.language_pieces]))
         ],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},
         "pre_tokenizer": {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True},

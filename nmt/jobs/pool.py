@@ -21,6 +21,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from nmt import console
 from nmt.errors import NmtError
 from nmt.signals import held
 
@@ -131,7 +132,8 @@ def _started(make_task: bytes, worker: int, preload: str) -> tuple[Any, Connecti
     context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload([preload])
     channel, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, make_task, worker, dict(os.environ)), daemon=True)
+    arguments = theirs, make_task, worker, dict(os.environ), console.prints()
+    process = context.Process(target=_work, args=arguments, daemon=True)
     with _safe_start():
         resource_tracker.ensure_running()  # its first start would let signals through to the process
         with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
@@ -157,7 +159,7 @@ def _safe_start() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = variable
 
 
-def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[str, str]) -> None:
+def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[str, str], prints: bool) -> None:
     """Answers every chunk with (True, result) or (False, error), until the connection is closed or the parent ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()  # that of the fork server may be from another pool
@@ -168,7 +170,8 @@ def _work(channel: Connection, make_task: bytes, worker: int, environment: dict[
 
         torch.set_num_threads(int(threads))
     task: Callable[[Any], Any] | None = None
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+    parent_ended = suppress(EOFError, BrokenPipeError, ConnectionResetError)
+    with console.printing(prints), parent_ended:
         while True:
             chunk = channel.recv()
             try:

@@ -134,6 +134,7 @@ class Worker:
             )
         resources.limit_spinning()
         console.stderr.file = self._messages
+        console.printing().__enter__()  # until the process ends
         (job,), models = map(ray.get, self._references)
         with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
             # Models of an ensemble may have the same name in different folders.

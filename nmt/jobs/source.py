@@ -236,8 +236,8 @@ class Files:
         return [(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
 
 
-class Memory:
-    """Rows in memory; see `Files` for the methods."""
+class Rows:
+    """Rows that were read already; see `Files` for the methods."""
 
     paths: Sequence[str] = ()
 
@@ -257,7 +257,7 @@ class Memory:
         return [(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
 
 
-Source = Files | Memory
+Source = Files | Rows
 
 
 def in_chunks(units: Iterator[Any], size: int) -> Iterator[Chunk]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import ModelConfig
-from nmt.errors import NmtError
+from nmt.errors import OptionError
 
 if TYPE_CHECKING:
     from nmt.text.codec import TextCodec
@@ -48,12 +48,16 @@ ARCHITECTURES: dict[str, ModelConfig] = {
 
 
 def model_config(name: str, **overrides: Any) -> ModelConfig:
-    """Returns the architecture called `name`, with the fields in `overrides` replaced."""
+    """Returns the architecture called `name`, with other values of some options (see `ModelConfig.overridden`).
+
+    Raises:
+        OptionError: there is no such architecture, or an option has a wrong value.
+    """
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4)
         meant = f"did you mean {' or '.join(close)}? " if close else ""
-        raise NmtError(f"--arch {name} is unknown; {meant}`nmt architectures` lists nmt's own")
-    return replace(ARCHITECTURES[name], **overrides)
+        raise OptionError(f"--arch {name} is unknown; {meant}`nmt architectures` lists nmt's own")
+    return ARCHITECTURES[name].overridden(overrides)
 
 
 @cache

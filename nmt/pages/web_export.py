@@ -16,6 +16,8 @@ _FOLDER = Path(__file__).parent
 # What transformers.js loads. The graphs in 32 bits, and files for Python only, are left out.
 _MODEL = "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"
 _GRAPHS = f"{ENCODER}{QUANTIZED}.onnx", f"{MERGED}{QUANTIZED}.onnx"
+# WebAssembly has 4 GiB, and weights take about twice their size while they load.
+_MOST_BYTES = 2_000_000_000
 _USE = """The page needs an engine, which npm downloads:
 
 ```
@@ -39,10 +41,17 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
             f"--format web translates raw text, but {origin} was trained with Moses or --lowercase; train with "
             f"nmt preprocess --tokenizer none"
         )
-    if text.tags:
+    if tags := text.tags + text.language_pieces:
         raise NmtError(
-            f"{origin} has the tags {' '.join(text.tags)}, which a page cannot put before a sentence; translate with "
+            f"{origin} has the tags {' '.join(tags):.80}, which a page cannot put before a sentence; translate with "
             f"nmt serve"
+        )
+    weights = checkpoint.weights  # encoder and decoder each have a copy of the embedding
+    size = sum(weight.numel() for weight in [*weights.values(), weights["target_embedding.weight"]])
+    if size > _MOST_BYTES:
+        raise NmtError(
+            f"{origin} has {size / 1e9:,.1f} GB of weights in 8 bits, but a page in a browser can hold "
+            f"{_MOST_BYTES / 1e9:,.1f} GB; train a smaller model, or translate with nmt serve"
         )
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         for file in (*(_FOLDER / "web").iterdir(), STYLE, _FOLDER / "service" / "page.css"):
@@ -54,5 +63,5 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
         kept = [model / name for name in _MODEL] + [model / GRAPHS / name for name in _GRAPHS]
         for file in [path for path in model.rglob("*") if path.is_file() and path not in kept]:
             file.unlink()
-        size = sum(file.stat().st_size for file in kept)
-        (folder / "README.md").write_text(model_card(checkpoint, origin, _USE, facts, size), encoding="utf-8")
+        written = sum(file.stat().st_size for file in kept)
+        (folder / "README.md").write_text(model_card(checkpoint, origin, _USE, facts, written), encoding="utf-8")

@@ -141,6 +141,7 @@ def _status_routes(service: Service) -> APIRouter:
             directions=service.directions,
             attention=service.engine.engine == "pytorch",
             glossaries=list(service.glossaries),
+            memories=list(service.memories),
             corrections=service.corrections is not None,
             documents=list(FORMATS) if service.config.max_document_mib else [],
             max_document_mib=service.config.max_document_mib,

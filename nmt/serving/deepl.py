@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import DEEPL_FAILURES, answered
-from nmt.serving.deepl_glossaries import glossary_names
+from nmt.serving.deepl_glossaries import ids_of
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
@@ -50,6 +50,9 @@ class DeepLOptions(BaseModel):
         "default", description="`more` and `less` are not supported."
     )
     glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
+    translation_memory_id: str | None = Field(
+        None, description="The id of a memory, which /v3/translation_memories lists. Equal sentences come from it."
+    )
 
 
 class DeepLBody(DeepLOptions):
@@ -127,7 +130,8 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         name = body.filename or body.file.name
         if body.output_format and body.output_format.lower() != suffix_of(name):
             raise NmtError(_SENTENCES["other"].format("output_format"))
-        whole_id = documents.add(name, body.file.content, None, body.source_lang or AUTO, body.target_lang, glossary)
+        languages = body.source_lang or AUTO, body.target_lang
+        whole_id = documents.add(name, body.file.content, None, *languages, glossary, _checked_memory(service, body))
         return {"document_id": whole_id[:_ID_LENGTH], "document_key": whole_id[_ID_LENGTH:]}
 
     @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
@@ -162,6 +166,7 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) if spaced else text for text in body.text]
     options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
     options |= {"source_lang": body.source_lang or AUTO, "target_lang": body.target_lang, "glossary": glossary}
+    options["memory"] = _checked_memory(service, body)
     request = TranslateBody(source=source, **options)
     model_type = {"model_type_used": body.model_type.removeprefix("prefer_")} if body.model_type else {}
     answers = []
@@ -170,6 +175,14 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         answer = {"detected_source_language": detected.upper(), "text": translation.text(), **model_type}
         answers.append(answer | ({"billed_characters": len(text)} if body.show_billed_characters else {}))
     return {"translations": answers}
+
+
+def _checked_memory(service: Service, body: DeepLOptions) -> str | None:
+    """Returns the name of the memory of a request, if it has one; raises an error in the words of DeepL."""
+    memory = ids_of(service.memories).get(body.translation_memory_id or "")
+    if body.translation_memory_id and memory is None:
+        raise NmtError(_SENTENCES["other"].format("translation_memory_id"))
+    return memory
 
 
 def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str, Any]) -> str | None:
@@ -181,9 +194,9 @@ def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str,
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
     # These fields name what DeepL stores for a user, or what a model of this server cannot follow.
-    for name in filter(fields.get, ("glossary_ids", "style_id", "translation_memory_id", "custom_instructions")):
+    for name in filter(fields.get, ("glossary_ids", "style_id", "custom_instructions")):
         raise NmtError(_SENTENCES["other"].format(name))
-    glossary = glossary_names(service).get(body.glossary_id or "")
+    glossary = ids_of(service.glossaries).get(body.glossary_id or "")
     if body.glossary_id and glossary is None:
         raise NmtError(_SENTENCES["other"].format("glossary_id"))
     return glossary

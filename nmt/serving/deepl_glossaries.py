@@ -1,5 +1,6 @@
-"""The glossaries of --glossary in the protocol of DeepL: clients list them and use them by their ids."""
+"""The glossaries and memories of a server in the protocol of DeepL: clients list them and use them by their ids."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -14,9 +15,9 @@ _TSV = "text/tab-separated-values"
 _REFUSAL = "requests cannot change glossaries; start the server with --glossary NAME=FILE"
 
 
-def glossary_names(service: Service) -> dict[str, str]:
-    """Returns the names of glossaries by their ids, which stay the same when the server starts again."""
-    return {str(uuid5(NAMESPACE_URL, name)): name for name in service.glossaries}
+def ids_of(names: Iterable[str]) -> dict[str, str]:
+    """Returns the names of glossaries or memories by their ids, which stay the same when the server starts again."""
+    return {str(uuid5(NAMESPACE_URL, name)): name for name in names}
 
 
 def glossary_routes(service: Service) -> APIRouter:
@@ -26,7 +27,7 @@ def glossary_routes(service: Service) -> APIRouter:
     translates. Version 2 of the protocol has glossaries of one pair only.
     """
     router = APIRouter(tags=["deepl"], responses=DEEPL_FAILURES)
-    names = glossary_names(service)
+    names = ids_of(service.glossaries)
     started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     direct = [pair for pair, path in service.paths.items() if len(path) == 1] if names else []
     pairs = [{"source_lang": source, "target_lang": target} for source, target in direct]
@@ -81,6 +82,23 @@ def glossary_routes(service: Service) -> APIRouter:
         if pair not in pairs:
             raise HTTPException(404, f"the glossary {id!r:.60} has no dictionary for these languages")
         return {"dictionaries": [pair | {"entries": tsv(name), "entries_format": "tsv"}]}
+
+    @router.get("/v3/translation_memories")
+    async def memories() -> dict[str, Any]:
+        """Lists the memories."""
+        listed = []
+        for id, name in ids_of(service.memories).items():
+            languages = [tuple(map(service.language, memory.languages)) for memory in service.memories[name]]
+            listed.append(
+                {
+                    "translation_memory_id": id,
+                    "name": name,
+                    "source_language": languages[0][0],
+                    "target_languages": list(dict.fromkeys(target for _, target in languages)),
+                    "segment_count": sum(map(len, service.memories[name])),
+                }
+            )
+        return {"translation_memories": listed, "total_count": len(listed)}
 
     @router.post("/v2/glossaries", status_code=403)
     @router.post("/v3/glossaries", status_code=403)

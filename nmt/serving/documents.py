@@ -4,7 +4,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
@@ -17,11 +17,12 @@ from starlette.responses import Response
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
+from nmt.memories.memory import Memory
 from nmt.serving.answers import RETRY, explained
 from nmt.serving.schema import search_config
 from nmt.serving.service import ModelPath, Service, fitted
 from nmt.text.glossary import Glossary
-from nmt.translate.units import Sentence, Unit
+from nmt.translate.units import Sentence, Unit, Units
 
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
@@ -93,6 +94,7 @@ class DocumentStore:
         source_lang: str | None,
         target_lang: str | None,
         glossary: str | None = None,
+        memory: str | None = None,
     ) -> str:
         """Begins to translate a document. Returns its id."""
         name = PurePath(name.replace("\\", "/")).name
@@ -100,12 +102,13 @@ class DocumentStore:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
         is_detected = self._service.identifies(model, source_lang)
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
-        terms = self._service.glossary(glossary)
+        terms, memories = self._service.glossary(glossary), self._service.memory(memory)
         if len(self._tasks) >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
         document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
         self._documents[document_id] = document
-        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, model, target_lang, terms))
+        translated = self._translate(document, path, model, target_lang, terms, memories)
+        self._tasks[document_id] = asyncio.create_task(translated)
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
 
@@ -156,6 +159,7 @@ class DocumentStore:
         model: str | None,
         target_lang: str | None,
         glossary: Glossary | None,
+        memories: Sequence[Memory],
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
@@ -169,7 +173,7 @@ class DocumentStore:
                 text = await self._in_thread(plain_text)
                 ((_, path),) = await self._service.likeliest([text], model, target_lang)
             if path:  # otherwise, the document is in the target language already
-                document.content = await self._translated(document, path, glossary)
+                document.content = await self._translated(document, path, glossary, memories)
             name = PurePath(document.name)
             language = path[-1].codec.config.target_lang if path else self._service.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
@@ -178,11 +182,13 @@ class DocumentStore:
             if not isinstance(error, NmtError | HTTPException):
                 raise
 
-    async def _translated(self, document: UploadedDocument, path: ModelPath, glossary: Glossary | None) -> bytes:
+    async def _translated(
+        self, document: UploadedDocument, path: ModelPath, glossary: Glossary | None, memories: Sequence[Memory]
+    ) -> bytes:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source, target = path[0].codec, path[-1].codec
         search = fitted(search_config({}, self._service.config), path)
-        sentences = Sentences(source, target)
+        sentences = Sentences(source, target, has_memory=bool(memories))
         options = ReadOptions(
             document.name, source.config.source_lang, target.config.target_lang, protected=source.protected
         )
@@ -193,25 +199,28 @@ class DocumentStore:
             return parsed
 
         parsed = await self._in_thread(read)
-        if len(path) > 1 and (sentences.has_markup or glossary):
-            what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
+        if len(path) > 1 and (sentences.has_markup or glossary or memories):
+            what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
+            names = " and ".join(model.name for model in path)
             raise NmtError(f"{document.name} has {what}, which needs a single model, but {names} translate in turn")
         # Similar lengths are translated together.
         keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
         document.state, document.sentences = "translating", len(keys)
-        document.characters, document.started = sum(len(text) for text, _ in keys), time.monotonic()
+        document.characters, document.started = sum(len(text) for text, *_ in keys), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
-            units = [(Unit(text), [Sentence(0, text, kept)]) for text, kept in waiting]
+            units: Units = [(Unit(key[0]), [Sentence(0, *key)]) for key in waiting]
             try:
+                units = await self._service.matched(path, units, memories, offers=parsed.offer is not None)
                 translations = await self._service.translations(path, units, search, glossary, pieces=False)
             except HTTPException:  # the queue is full
                 await asyncio.sleep(int(RETRY["Retry-After"]))
                 continue
-            for key, (ranked,) in zip(waiting, translations, strict=True):
-                sentences.translate(key, ranked[0])
+            for key, (_, (sentence,)), (ranked,) in zip(waiting, units, translations, strict=True):
+                sentences.translate(key, ranked[0], sentence.matches)
             document.done += len(waiting)
-        return await self._in_thread(partial(sentences.written, parsed))
+        content, _ = await self._in_thread(partial(sentences.written, parsed))
+        return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         async with self._thread:

@@ -94,6 +94,9 @@ class TranslateBody(BaseModel):
         "sentence.",
     )
     glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
+    memory: str | None = Field(
+        None, description="Name of a memory of earlier translations, from which its sentences come; others get matches."
+    )
     markup: Literal["html", "xml"] | None = Field(
         None, description="The texts are HTML or XML. Their tags are put around the aligned words of the translation."
     )
@@ -122,6 +125,7 @@ class DocumentFields(_Body):
     source_lang: str | None = Field(None, description="As for /translate.")
     target_lang: str | None = Field(None, description="As for /translate.")
     glossary: str | None = Field(None, description="As for /translate.")
+    memory: str | None = Field(None, description="As for /translate.")
 
 
 class ModelBody(_Body):
@@ -172,7 +176,8 @@ class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
     text: str
-    score: float = Field(description="log P over the length penalty.")
+    origin: Literal["memory"] | None = Field(None, description="Set if a memory has the translation, without scores.")
+    score: float | None = Field(None, description="log P over the length penalty.")
     log_prob: float | None = Field(None, description="Natural log P; with pieces.")
     pieces: list[str] | None = None
     log_probs: list[float] | None = Field(
@@ -192,12 +197,24 @@ class HypothesisEntry(BaseModel):
     unmet: bool = Field(False, description="Whether a constraint is missing.")
 
 
+class MatchEntry(BaseModel):
+    """A similar sentence of a memory and its translation."""
+
+    source: str
+    target: str = Field(description="With the numbers and placeholders of the sentence if only these differ.")
+    score: float = Field(description="The similarity of the sources; 1 if the target translates the sentence.")
+    difference: list[tuple[Literal["=", "-", "+"], str]] = Field(
+        description="Parts of both sources: `=` is in both, `-` only in that of the memory, `+` only in the sentence."
+    )
+
+
 class SentenceEntry(BaseModel):
     """A sentence of a text, and its translations, best first."""
 
     line: int = Field(description="Number of its line in the text, from 0.")
     source: str
     hypotheses: list[HypothesisEntry]
+    memory: list[MatchEntry] = Field([], description="Matches of the memory, the most similar first.")
 
 
 class TextEntry(BaseModel):
@@ -349,6 +366,7 @@ class ModelsAnswer(BaseModel):
     directions: list[Directions]
     attention: bool = Field(description="Whether /attention is available with this engine.")
     glossaries: list[str] = Field(description="The names of the glossaries that requests can use.")
+    memories: list[str] = Field(description="The names of the memories that requests can use.")
     corrections: bool = Field(description="Whether the server stores corrections.")
     documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")
     max_document_mib: int

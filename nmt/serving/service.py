@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.memories.files import open_memory
+from nmt.memories.memory import Memory
 from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.corrections import Corrections
@@ -26,7 +28,17 @@ from nmt.text.markup_reading import NO_RULES, ElementRules
 from nmt.text.protected import Protected
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import WIDTH_MULTIPLE, EncodedSentence, Sentence, Translation, Unit, Units, by_sentence, encode
+from nmt.translate.units import (
+    WIDTH_MULTIPLE,
+    EncodedSentence,
+    Sentence,
+    Translation,
+    Unit,
+    Units,
+    by_sentence,
+    encode,
+    with_matches,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ class ServedModel:
     def directions(self) -> list[schema.Directions]:
         """What it translates."""
         config = self.codec.config
-        public = public_codes(config.languages or dict.fromkeys((config.source_lang, config.target_lang)))
+        public = public_codes(config.all_languages)
         if not config.trained:  # any direction
             languages = list(public.values())
             return [schema.Directions(source_langs=languages, target_langs=languages, models=[self.name])]
@@ -146,10 +158,13 @@ class TranslatedText:
             for entry, translation in zip(entries, ranked, strict=True):
                 if not pieces:
                     entry.log_prob = entry.pieces = entry.log_probs = None
-                elif translation.alignment is not None:
+                elif translation.alignment is not None and not translation.is_from_memory:
                     codec = self.path[-1].codec
                     entry.segments, entry.words = codec.target_segments(translation.text, translation.pieces)
-            sentences.append(schema.SentenceEntry(line=sentence.line, source=sentence.text, hypotheses=entries))
+            matches = [schema.MatchEntry(**match.fields()) for match in sentence.matches]
+            sentences.append(
+                schema.SentenceEntry(line=sentence.line, source=sentence.text, hypotheses=entries, memory=matches)
+            )
         detected = self.detected.language if self.detected else None
         return schema.TextEntry(text=self.text(), sentences=sentences, detected=detected)
 
@@ -187,6 +202,23 @@ class Service:
                 self.directions.append(schema.Directions(source_langs=[source], target_langs=[target], models=names))
         self.sources, self.targets = ({pair[side] for pair in self.paths} for side in (0, 1))
         self.languages = sorted(self.sources | self.targets)
+        self.memories: dict[str, tuple[Memory, ...]] = {}
+        for name, path in (_named(value, "--memory", "FILE") for value in config.memory):
+            name, *pair = name.split(":")
+            memory = open_memory(path, self._languages_of_memory(path, pair))
+            self.memories[name] = (*self.memories.get(name, ()), memory)
+
+    def _languages_of_memory(self, path: str, pair: Sequence[str]) -> tuple[str, str]:
+        """Returns the languages of the model for a pair of languages, by default for the only one."""
+        direct = {pair for pair, models in self.paths.items() if len(models) == 1}
+        chosen = direct & {tuple(map(self.language, pair))} if pair else direct
+        if len(chosen) != 1:
+            pairs = listed(map(":".join, sorted(direct)), "GET /models")
+            raise NmtError(
+                f"the languages of --memory {path} are not clear; give NAME:SOURCE:TARGET={path} with {pairs}"
+            )
+        config = self.path(None, *chosen.pop())[0].codec.config
+        return config.source_lang, config.target_lang
 
     @cached_property
     def _identifier(self) -> Identifier:
@@ -319,11 +351,11 @@ class Service:
         """Returns the sentences of each unit, and their translations by the last model."""
         if not path:
             return [([], []) for _ in units]
-        if len(path) > 1 and (body.prefix or body.constraints or body.glossary or search.alignments):
+        if len(path) > 1 and (body.prefix or body.constraints or body.glossary or body.memory or search.alignments):
             names = " and ".join(model.name for model in path)
             raise NmtError(
-                f"prefix, constraints, glossaries, markup and alignments need a single model, but {names} translate "
-                f"in turn"
+                f"prefix, constraints, glossaries, memories, markup and alignments need a single model, but {names} "
+                f"translate in turn"
             )
         glossary = self.glossary(body.glossary)
         cutting = path[0].codec if body.split else None
@@ -336,7 +368,8 @@ class Service:
             raise NmtError(
                 f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
             )
-        along = list(zip(units, sentences, strict=True))
+        along = await self.matched(path, list(zip(units, sentences, strict=True)), self.memory(body.memory))
+        sentences = [list(of_unit) for _, of_unit in along]
         translations = await self.translations(path, along, search, glossary, pieces=body.pieces)
         return list(zip(sentences, translations, strict=True))
 
@@ -370,9 +403,23 @@ class Service:
             ]
             results = await self.scheduler.run(items)
             ranked = zip(encoded, results, strict=True)
-            together = partial(by_sentence, model.codec, units, ranked, aligned=options.alignments)
+            together = partial(by_sentence, model.codec, units, ranked, aligned=options.alignments, glossary=glossary)
             translations = await _in_thread_if_long(texts, together)
         return translations
+
+    async def matched(self, path: ModelPath, units: Units, memories: Sequence[Memory], *, offers: bool = True) -> Units:
+        """Returns units whose sentences have the matches of memories; see `with_matches`."""
+        if not memories:
+            return units
+        matches = partial(with_matches, path[0].codec, memories=memories, offers=offers)
+        return await asyncio.to_thread(lambda: [(unit, matches(unit, sentences)) for unit, sentences in units])
+
+    def memory(self, name: str | None) -> tuple[Memory, ...]:
+        """Returns the memories that a request names, if it names one."""
+        if name is not None and name not in self.memories:
+            names = ", ".join(self.memories) or "none"
+            raise HTTPException(404, f"there is no memory {name!r:.60}; this server has {names}")
+        return self.memories[name] if name else ()
 
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""

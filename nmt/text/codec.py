@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
 
 from nmt import console
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
-from nmt.errors import NmtError
+from nmt.errors import DamagedError, NmtError
 from nmt.text.languages import MULTIPLE, UNKNOWN, WITHOUT_SPACES, base_language, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
@@ -64,7 +65,7 @@ class TextConfig(Config):
         subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
         lower_capitals: whether the model gets lines in capitals in lower case.
         tags: words that are one piece each at the beginning of a source line.
-        languages: the languages of a model of several; empty for other models.
+        languages: the languages with a token, of a model of several; empty for other models.
         language_pieces: the piece of each of them, its token.
         placement: where these tokens stand.
         directions: the pairs of languages that the model was trained on, such as `de en`; empty if that is not known.
@@ -105,12 +106,17 @@ class TextConfig(Config):
         return [Direction(*direction.split()) for direction in self.directions]
 
     @property
+    def all_languages(self) -> list[str]:
+        """All languages, also those that are only translated from and therefore need no token."""
+        return list(dict.fromkeys([*self.languages, *chain.from_iterable(self.trained)]))
+
+    @property
     def in_words(self) -> str:
         """The languages, such as `en -> de` or `de, en, fr in 4 directions`."""
         if not self.languages:
             return f"{self.source_lang} -> {self.target_lang}"
         count = len(self.directions)
-        return listed(self.languages) + (f" in {console.counted(count, 'direction')}" if count else "")
+        return listed(self.all_languages) + (f" in {console.counted(count, 'direction')}" if count else "")
 
     @property
     def given_tokens(self) -> int:
@@ -126,14 +132,14 @@ class TextConfig(Config):
         Raises:
             NmtError: the model does not have a language, or it has to be named.
         """
-        languages = self.languages or (self.source_lang, self.target_lang)
         source = "" if source == UNKNOWN else source
-        named = [
-            code and matching(code, self.languages or [languages[side]]) for side, code in enumerate((source, target))
-        ]
+        of_sides = [list(dict.fromkeys([*self.languages, *languages])) for languages in zip(*self.trained, strict=True)]
+        of_sides = of_sides or [list(self.languages)] * 2
+        named = [code and matching(code, of_side) for code, of_side in zip((source, target), of_sides, strict=True)]
         codes: list[str] = []
         for side, name in enumerate(("source", "target")):
-            possible = {each[side] for each in self.trained if named[1 - side] in ("", each[1 - side])} or languages
+            possible = {each[side] for each in self.trained if named[1 - side] in ("", each[1 - side])}
+            possible = possible or set(self.languages)
             if named[side] or len(possible) == 1:
                 codes.append(named[side] or min(possible))
             elif name == "source" and self.placement == "target_on_source":
@@ -141,7 +147,7 @@ class TextConfig(Config):
             else:
                 raise NmtError(f"--{name}-lang is missing; name one of {listed(possible)}")
         if codes[0] == codes[1]:
-            raise NmtError(f"both languages are {codes[0]}; name two of {listed(languages)}")
+            raise NmtError(f"both languages are {codes[0]}; name two of {listed(self.all_languages)}")
         return Direction(*codes)
 
     def split_tags(self, line: str) -> tuple[list[str], str]:
@@ -175,8 +181,8 @@ class TextConfig(Config):
         return self.joint_vocab and self.subword not in ("marian", "subword-nmt")
 
 
-def _damaged(origin: str, reason: str) -> NmtError:
-    return NmtError(
+def _damaged(origin: str, reason: str) -> DamagedError:
+    return DamagedError(
         f"{origin} is damaged or was written by another version of nmt (text processing: {reason}); make it again"
     )
 
@@ -213,9 +219,12 @@ class Preparer:
 
 
 class TextCodec:
-    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`.
+    """The text processing of both languages: from raw lines to ids of pieces, and back.
 
     Attributes:
+        config: the languages, the tokenisation and the kinds of subword models.
+        source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same object
+            if `config.one_model`.
         protected: finds the words that stay as they are. Whoever loads a codec for translation may set it.
     """
 
@@ -227,7 +236,9 @@ class TextCodec:
         # A model that was trained before Moses marked words does not know the mark.
         self._unknown_mark = WHOLE if source.ids([WHOLE]) == [UNK] and config.source_tokenizer != "none" else ""
         self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
-        self._languages = dict(zip(config.languages, target.ids(config.language_pieces), strict=True))
+        self._languages = dict(zip(config.languages, source.ids(config.language_pieces), strict=True))
+        self._tokens = {"source": set(self._languages.values())}
+        self._tokens["target"] = self._tokens["source"] if config.joint_vocab else set()
         self._of_directions: dict[Direction, Self] = {}
 
     def towards(self, direction: Direction | None) -> Self:
@@ -326,8 +337,7 @@ class TextCodec:
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
-        if self._languages:
-            tokens = set(self._languages.values())
+        if tokens := self._tokens["target"]:
             ids = [[i for i in line if i not in tokens] for line in ids]
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
@@ -372,7 +382,7 @@ class TextCodec:
 
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
         """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
-        in_order, of_languages = list(ids), {EOS, *self._languages.values()}
+        in_order, of_languages = list(ids), {EOS, *self._tokens[side]}
         subword = self.source if side == "source" else self.target
         words = iter(words_of_pieces(subword.pieces(i for i in in_order if i not in of_languages), line))
         return [NO_WORD if i in of_languages else next(words) for i in in_order]

@@ -1,11 +1,13 @@
 """Reads text and parallel text line by line."""
 
+import bz2
 import codecs
 import gzip
 import lzma
 import os
 import stat
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,11 +16,27 @@ from pathlib import Path
 from typing import IO, Any
 
 from nmt import console
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.files import STDIO
 
+
+@contextmanager
+def _open_zstd(path: str | Path, mode: str) -> Iterator[IO[bytes]]:
+    with importing("backports.zstd", str(path), "'attention-nmt[zstd]'"):
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    try:
+        with zstd.open(path, mode) as file:
+            yield file
+    except zstd.ZstdError as error:
+        raise EOFError(str(error)) from error
+
+
 # What reads compressed files, by the end of their names.
-COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd}
+_FORMATS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 # What decompresses a file to standard output, by how the file begins.
 _DECOMPRESSING = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -54,7 +72,7 @@ def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
-    """Yields a file of text as bytes. `-` is standard input, and .gz and .xz files are decompressed."""
+    """Yields a file of text as bytes. `-` is standard input, and files with an end of COMPRESSED are decompressed."""
     with reading(name_of(path)), _open(path) as file:
         yield file
 
@@ -70,11 +88,12 @@ def reading(name: str) -> Iterator[None]:
         raise NmtError(f"{name} is a folder; give the path of a text file") from error
     except PermissionError as error:
         raise NmtError(f"{name} cannot be read (permission denied); change its permissions") from error
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
-        kind = "xz" if name.endswith(".xz") else "gzip"
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise NmtError(f"{name} cannot be read ({error.strerror}); check the file and its disk") from error
+        suffix = Path(name).suffix
+        kind = _FORMATS.get(suffix, suffix[1:])
         raise NmtError(f"{name} is not a complete {kind} file ({error}); compress it or copy it again") from error
-    except OSError as error:
-        raise NmtError(f"{name} cannot be read ({error.strerror or error}); check the file and its disk") from error
 
 
 def name_of(path: str | Path) -> str:
@@ -95,7 +114,7 @@ def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
 
 
 def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Path, Path]:
-    """Returns the source and the target file of a corpus: PREFIX.LANG, or if it is missing PREFIX.LANG.gz or .xz."""
+    """Returns the source and the target file of a corpus: PREFIX.LANG, or if it is missing a compressed one."""
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
 

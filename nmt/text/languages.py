@@ -60,17 +60,14 @@ def _subtags(code: str) -> tuple[str, str, str, str]:
     return language, script, region, "hant" if is_traditional else _SCRIPTS.get(language, "latn")
 
 
-def matching(code: str, codes: Sequence[str]) -> str:
-    """Returns the one of `codes` that means the same language as `code`: `deu_Latn` for de, `zho_Hant` for zh-TW.
+def likeliest(code: str, codes: Sequence[str]) -> list[str]:
+    """Returns those of `codes` that most likely mean the same language as `code`: the same code, or one like it.
 
-    A code without a script or a region means the usual one.
-
-    Raises:
-        NmtError: no code or several codes mean this language.
+    A code without a script or a region means the usual one. For en, en-GB and en-US are equally likely.
     """
     exact = [each for each in codes if each.lower().replace("_", "-") == code.lower().replace("_", "-")]
-    if len(exact) == 1:
-        return exact[0]
+    if exact:
+        return exact
     language, script, region, usual = _subtags(code)
     meant = {language, "nb"} if language == "no" else {language}  # the standard member of Norwegian is Bokmål
 
@@ -80,11 +77,20 @@ def matching(code: str, codes: Sequence[str]) -> str:
 
     same = [each for each in codes if base_language(each) in meant]
     same = [each for each in same if not script or _subtags(each)[1] in ("", script)]
-    likeliest = exact or [each for each in same if distance(each) == min(map(distance, same))]
-    if len(likeliest) == 1:
-        return likeliest[0]
-    if likeliest:
-        raise NmtError(f"the language {code!r:.40} may be {' or '.join(likeliest)}; name one of them")
+    return [each for each in same if distance(each) == min(map(distance, same))]
+
+
+def matching(code: str, codes: Sequence[str]) -> str:
+    """Returns the one of `codes` that means the same language as `code`: `deu_Latn` for de, `zho_Hant` for zh-TW.
+
+    Raises:
+        NmtError: no code or several codes mean this language.
+    """
+    meant = likeliest(code, codes)
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise NmtError(f"the language {code!r:.40} may be {' or '.join(meant)}; name one of them")
     raise NmtError(f"the model has no language {code!r:.40}, but {listed(codes)}")
 
 

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self, get_args
 
 from nmt.errors import NmtError, importing
@@ -12,7 +12,7 @@ from nmt.text.subword import EOS, UNK, Vocabulary, clean_line, processor_of, wit
 
 MappedKind = Literal["marian", "subword-nmt", "sentencepiece"]
 MAPPED_KINDS = get_args(MappedKind)
-# A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
+# A language code such as >>fra<< at the beginning of a line is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _MOST_CACHED = 1 << 16  # words
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
@@ -24,12 +24,24 @@ def language_code(line: str) -> str:
     return code[0] if code else ""
 
 
+def language_tokens(vocabulary: Iterable[str]) -> list[str]:
+    """Returns the pieces that are language codes, such as >>fra<<."""
+    return [piece for piece in vocabulary if piece.split() == [piece] == [language_code(piece)]]
+
+
 class _Sentencepiece:
-    def __init__(self, model: bytes) -> None:
+    """The pieces of a sentencepiece model of Marian.
+
+    A language code at the beginning of a line is one piece, unless the vocabulary has several: then the languages are
+    named elsewhere, and a code in a line is text.
+    """
+
+    def __init__(self, model: bytes, vocabulary: Iterable[str]) -> None:
         self._processor = processor_of(model)
+        self._has_codes = len(language_tokens(vocabulary)) < 2
 
     def split(self, line: str) -> list[str]:
-        code = language_code(line)
+        code = language_code(line) if self._has_codes else ""
         return [*([code] if code else []), *self._processor.encode(line.removeprefix(code), out_type=str)]
 
     def join(self, pieces: list[str]) -> str:
@@ -39,7 +51,7 @@ class _Sentencepiece:
 class _Pieces:
     """The pieces of a sentencepiece model. Text that spells the name of a special piece stays text."""
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, _: Iterable[str]) -> None:
         self._processor = processor = processor_of(model)
         ids = list(range(len(processor)))
         special = zip(processor.is_control(ids), processor.is_unknown(ids), processor.is_unused(ids), strict=True)
@@ -57,7 +69,7 @@ class _Pieces:
 class _Codes:
     """The pieces of words, by the merges of subword-nmt. A piece within a word ends in @@."""
 
-    def __init__(self, codes: bytes) -> None:
+    def __init__(self, codes: bytes, _: Iterable[str]) -> None:
         with importing("subword-nmt", "a model with codes of subword-nmt"):
             from subword_nmt.apply_bpe import BPE
         text = codes.decode()
@@ -90,7 +102,7 @@ class Mapped(Vocabulary):
         super().__init__(vocabulary)
         self.model, self.kind = model, kind
         classes: dict[str, Any] = {"marian": _Sentencepiece, "subword-nmt": _Codes, "sentencepiece": _Pieces}
-        self._pieces = classes[kind](model)
+        self._pieces = classes[kind](model, vocabulary)
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:

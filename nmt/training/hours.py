@@ -15,6 +15,7 @@ import torch
 from nmt import console, extensions
 from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
+from nmt.config.file import options_in
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
@@ -29,14 +30,7 @@ _GIVEN = "NMT_GIVEN"
 
 
 def train_in_time(
-    data_folder: str,
-    config: TrainConfig,
-    overrides: dict[str, Any],
-    given: set[str],
-    seconds: float,
-    options_in: Callable[[str], dict[str, Any]],
-    *,
-    estimate: bool,
+    data_folder: str, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float, *, estimate: bool
 ) -> None:
     """Trains for about `seconds`, with choices for the options that are not given.
 
@@ -46,7 +40,6 @@ def train_in_time(
     Args:
         overrides: the options of the model that are given.
         given: the names of the other options that are given.
-        options_in: reads a file of options.
         estimate: whether to show only the plan and what it needs (--dry-run).
     """
     ends_at = time.monotonic() + seconds
@@ -63,7 +56,7 @@ def train_in_time(
     check_save_dir(data, config)
     with nullcontext() if estimate else folder.locked():
         if numbered(folder.path, "state"):
-            config, overrides = _options_of_run(config, overrides, given, options_in)
+            config, overrides = _options_of_run(config, overrides, given)
         else:
             config, overrides = with_choices(data, config, overrides, given, seconds)
             is_given = "max_updates" in given
@@ -91,7 +84,7 @@ def train_in_time(
 
 
 def _options_of_run(
-    config: TrainConfig, overrides: dict[str, Any], given: set[str], options_in: Callable[[str], dict[str, Any]]
+    config: TrainConfig, overrides: dict[str, Any], given: set[str]
 ) -> tuple[TrainConfig, dict[str, Any]]:
     """Returns the options in config.toml of the run folder, except for those that are given."""
     path = Path(config.save_dir) / CONFIG

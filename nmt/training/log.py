@@ -12,7 +12,7 @@ from nmt.data.folder import raw_names
 from nmt.files import writing
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import Scores, Validation, stalled_in_words
-from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
+from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, command_line, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
 
@@ -168,9 +168,15 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     if not training.packs:
         padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
     pairs, epochs = len(plan.lengths[0]), config.max_updates / len(plan)
+    changed = {name for name, _, _ in model.changed_from(architecture(config).to_dict())}
+    follow = " and ".join(
+        n for n in ("d_k", "d_v") if n in changed and getattr(model, n) * model.heads == model.d_model
+    )
     show_lines({
         "model": (f"{config.arch}: " if config.arch else "")
-        + f"{model.in_words()}, {training.parameters:,} parameters"
+        + model.in_words()
+        + (f" ({follow} = d_model / h)" if follow else "")
+        + f", {training.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + (f", {training.learned:,} of them learn with --lora {config.lora}" if config.lora else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",

@@ -9,14 +9,14 @@ from typing import Any
 from nmt import console
 from nmt.checkpoint import save_checkpoint
 from nmt.data.batching import UpdatePlan
-from nmt.errors import NmtError, StoppedError
+from nmt.errors import MemoryRanOutError, NmtError, StoppedError
 from nmt.model.device import is_out_of_memory
 from nmt.training.checkpoints import provenance_of, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
 from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, options_of, write_config
 from nmt.training.state import Training
-from nmt.training.update import Interval, MemoryRanOutError, SkippedUpdates, endless_updates, train_update
+from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
 from nmt.training.validation import validate
 
 

@@ -5,7 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,16 @@ CONFIG = "config.toml"
 def architecture(config: TrainConfig, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
     """Returns the architecture of --arch, or of the checkpoint of --init-from, with other values of some options."""
     base = model_config(config.arch) if config.arch else read_model_config(str(config.init_from))
-    return replace(base, **(overrides or {}))
+    return base.overridden(overrides or {})
 
 
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
     """Returns the options of a training by name, without those that are not set."""
-    default = architecture(config).to_dict()
-    model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
-    options = {"data": data_folder, **config.to_dict(), **model}
+    default, model = architecture(config), model_config.to_dict()
+    changed = {name: model[name] for name, _, _ in model_config.changed_from(default.to_dict())}
+    if changed.keys() & {"d_model", "heads"}:  # without them, d_k and d_v could follow
+        changed |= {name: model[name] for name in ("d_k", "d_v")}
+    options = {"data": data_folder, **config.to_dict(), **changed}
     del options["resume_changed"]  # it is meant for a single start
     return {name: value for name, value in options.items() if value is not None and value != ()}
 

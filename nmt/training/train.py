@@ -14,7 +14,7 @@ from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
-from nmt.errors import NmtError, StoppedError, importing
+from nmt.errors import MemoryRanOutError, NmtError, StoppedError, importing
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
@@ -26,7 +26,7 @@ from nmt.training.loop import TrainingLoop
 from nmt.training.ranks import Ranks, join_ranks
 from nmt.training.run_folder import STATES_KEPT, RunFolder
 from nmt.training.state import Training
-from nmt.training.update import Interval, MemoryRanOutError, endless_updates, fit_memory, plan_epoch, train_update
+from nmt.training.update import Interval, endless_updates, fit_memory, plan_epoch, train_update
 
 # The dry run measures at most so many updates, for about so many seconds, unless a single micro-batch takes longer.
 _MEASURED_UPDATES, _SECONDS = 8, 20.0
@@ -67,7 +67,7 @@ def train_in_folder(training: Training, folder: RunFolder, clock: Clock | None =
         # All ranks have the same state, but the main rank waits for the gradients of this one.
         if folder.path.is_dir():
             loop.save_state()
-        raise NmtError(
+        raise MemoryRanOutError(
             f"{error}; training stopped {outcome()}; start the same command again with a smaller "
             f"--device-tokens, such as {training.device_tokens // 2}"
         ) from error

@@ -17,7 +17,7 @@ from nmt.data.arrays import TokenArray
 from nmt.data.batching import UpdatePlan, draw_epoch, most_positions
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, Update, make_micro_batch, updates
-from nmt.errors import NmtError
+from nmt.errors import MemoryRanOutError, NmtError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory, moved
 from nmt.text.subword import UNK
@@ -60,10 +60,6 @@ def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, N
             else:
                 counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
                 plan = plan_epoch(training)
-
-
-class MemoryRanOutError(NmtError):
-    """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
 # Of an update: loss and negative log-likelihood, each summed over this rank's target tokens, [2]; the gradient's norm

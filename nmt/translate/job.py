@@ -14,6 +14,8 @@ from nmt.errors import NmtError, naming
 from nmt.files import digest_of, refuse_inputs
 from nmt.jobs.ray import has_gpus
 from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
+from nmt.memories.matching import Match
+from nmt.memories.memory import Memory
 from nmt.model.device import device_type, precision_of
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
@@ -21,7 +23,16 @@ from nmt.text.icu import is_icu
 from nmt.text.protected import Protected
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.units import EncodedSentence, Sentence, Translation, Unit, by_sentence, encode, longest_first
+from nmt.translate.units import (
+    EncodedSentence,
+    Sentence,
+    Translation,
+    Unit,
+    by_sentence,
+    encode,
+    longest_first,
+    with_matches,
+)
 
 if TYPE_CHECKING:
     from nmt.translate.ctranslate2_engine import CTranslate2Engine
@@ -75,18 +86,21 @@ class TranslatedLine(NamedTuple):
         place: what messages call the line.
         source: the raw line; empty for text, like the fields.
         fields: the JSON object of the line.
+        matches: those of memories for its sentences.
     """
 
     place: str
     source: str
     fields: dict[str, Any]
     translations: list[Translation]
+    matches: list[Match]
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Self:
         """Returns the record whose JSON values these are."""
-        place, source, fields, translations = values
-        return cls(place, source, fields, [Translation(*translation) for translation in translations])
+        place, source, fields, translations, matches = values
+        translations = [Translation(*translation) for translation in translations]
+        return cls(place, source, fields, translations, [Match(*match) for match in matches])
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,8 @@ class TranslationJob(ModelJob):
         input: `sentence` is a sentence of a document, followed by the places of what stays as JSON.
         prefixes, constraints: whether rows of text have a prefix or constraints behind the line.
         split_sentences: whether the sentences of lines are translated one by one.
+        memories: the first one that has a sentence translates it.
+        offers: whether similar sentences of memories are in the results.
     """
 
     search: SearchConfig
@@ -128,9 +144,19 @@ class TranslationJob(ModelJob):
     prefixes: bool = False
     constraints: bool = False
     split_sentences: bool = False
+    memories: tuple[Memory, ...] = ()
+    offers: bool = False
 
     def unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
-        """Returns the unit in a row of the input, and its sentences."""
+        """Returns the unit in a row of the input, and its sentences with their matches."""
+        unit, sentences = self._unit(row, place)
+        if self.memories:
+            codec = _codec(self.models[0], self.engine.keep)
+            with naming(str(place)):
+                sentences = with_matches(codec, unit, sentences, self.memories, offers=self.offers)
+        return unit, sentences
+
+    def _unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
         line, name = row[0], str(place)
         direction = direction_of({}, self.languages)
         cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
@@ -151,9 +177,10 @@ class TranslationJob(ModelJob):
                 direction = direction_of(fields, self.languages)
             unit = Unit(line, None, prefix, tuple(constraints), name, fields, direction=direction)
         elif self.input == "sentence":
-            kept = tuple((start, stop) for start, stop in json.loads(row[1]))
+            spans, has_elements = json.loads(row[1])
+            kept = tuple((start, stop) for start, stop in spans)
             unit = Unit(line, place=f"the sentence {line:.80}", direction=direction)
-            return unit, [Sentence(0, line, kept)]
+            return unit, [Sentence(0, line, kept, has_elements)]
         else:
             phrases = tuple(filter(None, row[-1].split("\t"))) if self.constraints else ()
             prefix = row[1] if self.prefixes else ""
@@ -174,7 +201,8 @@ class TranslationJob(ModelJob):
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedLine` for each unit of a chunk. Only JSON gets the source and the other fields."""
         translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
-        of_units = by_sentence(codec, chunk.units, translations, aligned=self.search.alignments, first=chunk.first)
+        options: dict[str, Any] = {"aligned": self.search.alignments, "glossary": self.glossary}
+        of_units = by_sentence(codec, chunk.units, translations, **options, first=chunk.first)
         lines = []
         for (unit, sentences), of_sentences in zip(chunk.units, of_units, strict=True):
             if unit.markup or self.split_sentences:
@@ -182,7 +210,8 @@ class TranslationJob(ModelJob):
             else:
                 (of_unit,) = of_sentences
             source, fields = (unit.source, dict(unit.fields)) if self.output == "jsonl" else ("", {})
-            lines.append(TranslatedLine(unit.place, source, fields, of_unit))
+            matches = [match for sentence in sentences for match in sentence.matches if self.offers]
+            lines.append(TranslatedLine(unit.place, source, fields, of_unit, matches))
         return Result(lines)
 
     def text(self, line: TranslatedLine) -> str:
@@ -193,9 +222,13 @@ class TranslationJob(ModelJob):
         """
         if self.output == "jsonl":
             hypotheses = [translation.fields() for translation in line.translations]
-            fields = {**line.fields, "source": line.source, "hypotheses": hypotheses}
+            memory = {"memory": [match.fields() for match in line.matches]} if line.matches else {}
+            fields = {**line.fields, "source": line.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
-        texts = [with_alignment(translation.text, translation.alignment) for translation in line.translations]
+        texts = [
+            with_alignment(each.text, () if each.is_from_memory and self.search.alignments else each.alignment)
+            for each in line.translations
+        ]
         return "".join(text + "\n" for text in texts + [""] * (self.search.outputs - len(texts)))
 
 
@@ -232,14 +265,17 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
     return RuntimeConfig.from_dict(values, "this machine")
 
 
-def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, options: JobConfig) -> dict[str, str]:
+def settings_of_files(
+    engine: EngineConfig, glossary: str | None, memories: Sequence[str], output: str, options: JobConfig
+) -> dict[str, Any]:
     """Returns the content of the files that the output depends on besides models and lines, by flag."""
     if engine.vocabulary_map is not None and options.cluster:
         raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
     paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": glossary}
     given = {flag: path for flag, path in paths.items() if path is not None}
-    refuse_inputs(output, given.values(), f"--output {output}")
-    return {flag: _content_of(path) for flag, path in given.items()}
+    refuse_inputs(output, [*given.values(), *memories], f"--output {output}")
+    contents: dict[str, Any] = {flag: _content_of(path) for flag, path in given.items()}
+    return contents | ({"--memory": list(map(_content_of, memories))} if memories else {})
 
 
 def _content_of(path: str) -> str:

@@ -13,11 +13,13 @@ from nmt.translate.units import Sentence, Translation, Unit
 
 
 class Translator:
-    """Translates with one model, or with several that average their probabilities.
+    """Translates with one model, or with several that average their probabilities (an ensemble).
 
     Attributes:
-        models: PyTorch modules.
+        models: the models as PyTorch modules, in evaluation mode.
+        codec: the text processing: `encode_source` and `encode_target` turn lines into ids, without BOS and EOS.
         runtime: the device and the precision of the models.
+        engine: what computes translations.
     """
 
     def __init__(self, engine: PyTorchEngine) -> None:
@@ -28,8 +30,13 @@ class Translator:
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:
         """Loads the model of a checkpoint, or an ensemble of several.
 
+        Args:
+            checkpoints: files that nmt wrote, such as best.safetensors or average.safetensors of a run folder.
+            runtime: the device and the precision; by default a GPU if there is one.
+
         Raises:
-            NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
+            DamagedError: a file is not a checkpoint, or is damaged.
+            NmtError: a file cannot be read, two differ in vocabulary or text processing, or there is no such device.
         """
         return cls(PyTorchEngine.load(*checkpoints, runtime=runtime))
 
@@ -45,19 +52,26 @@ class Translator:
         """Returns the best translation of each raw line, in order. An empty line gives an empty line.
 
         Args:
+            lines: raw text.
+            search: the options of beam search or sampling; by default those of the paper.
             advance: called after each batch with the number of lines it held.
             source_lang, target_lang: the languages, for a model of several; "" if there is no choice.
 
         Raises:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
-            NmtError: the model does not have a language.
+            NmtError: the model does not have a language, or cannot search as `search` says.
         """
-        direction = Direction.of(source_lang, target_lang)
-        units = lines if isinstance(lines, str) else [Unit(line, direction=direction) for line in lines]
-        return [best.text for best, *_ in self.hypotheses(units, search or SearchConfig(), advance)]
+        translations = self.hypotheses(lines, search, advance, source_lang=source_lang, target_lang=target_lang)
+        return [best.text for best, *_ in translations]
 
     def hypotheses(
-        self, lines: Sequence[str | Unit], search: SearchConfig, advance: Callable[[int], None] = lambda _: None
+        self,
+        lines: Sequence[str | Unit],
+        search: SearchConfig | None = None,
+        advance: Callable[[int], None] = lambda _: None,
+        *,
+        source_lang: str = "",
+        target_lang: str = "",
     ) -> list[list[Translation]]:
         """Returns the n best translations of each line, best first, or its samples.
 
@@ -66,14 +80,21 @@ class Translator:
 
         Args:
             lines: raw text, or units with prefixes and constraints.
+            search: the options of beam search or sampling; `n_best` or `samples` is the number of translations.
             advance: called after each batch with the number of lines it held.
+            source_lang, target_lang: the languages of raw lines, for a model of several; "" if there is no choice.
+
+        Raises:
+            TypeError: `lines` is a single string, whose characters would be taken for lines.
+            NmtError: the model does not have a language, or cannot search as `search` and the units say.
         """
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
-        units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
+        direction = Direction.of(source_lang, target_lang)
+        units = [line if isinstance(line, Unit) else Unit(line, direction=direction) for line in lines]
         with_sentences = [(unit, [Sentence(0, unit.source)]) for unit in units]
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
-        job = TranslationJob((), runtime, search, output="jsonl")
+        job = TranslationJob((), runtime, search or SearchConfig(), output="jsonl")
         with self.engine.session():
             outcome = compute(job, self.engine, Chunk(1, with_sentences), advance)
         assert outcome.result

@@ -19,6 +19,8 @@ import numpy as np
 from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError, naming
+from nmt.memories.matching import Match
+from nmt.memories.memory import Memory, matches_of
 from nmt.search.api import Required
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
@@ -51,6 +53,7 @@ class Translation(NamedTuple):
             are empty if they were not asked for.
         unmet: whether a constraint is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
+        is_from_memory: whether it is from a memory, and so has neither log P nor an alignment of words.
     """
 
     text: str
@@ -59,9 +62,13 @@ class Translation(NamedTuple):
     log_probs: list[float]
     unmet: bool = False
     alignment: Sequence[AlignedWords] | None = None
+    is_from_memory: bool = False
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
+        unmet = {"unmet": True} if self.unmet else {}
+        if self.is_from_memory:
+            return {"text": self.text, "origin": "memory"} | unmet
         fields = {
             "text": self.text,
             "score": self.score,
@@ -70,7 +77,7 @@ class Translation(NamedTuple):
             "log_probs": self.log_probs,
         }
         aligned = {} if self.alignment is None else {"alignment": pharaoh(self.alignment)}
-        return fields | aligned | ({"unmet": True} if self.unmet else {})
+        return fields | aligned | unmet
 
 
 class Sentence(NamedTuple):
@@ -79,20 +86,24 @@ class Sentence(NamedTuple):
     Attributes:
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
         kept: where its text without tags of languages has what stays as markup says. Protected words stay, too.
+        has_elements: whether elements of markup begin or end within it.
+        matches: those of memories.
     """
 
     line: int
     text: str
     kept: tuple[Span, ...] = ()
+    has_elements: bool = False
+    matches: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a user gives to be translated as one thing.
+    """A text to translate, such as a line or a paragraph, and what its translation must have.
 
     Attributes:
         source: raw text.
-        markup: how the text is marked up; see `nmt.text.markup_reading.parse` and `nmt.text.icu.parse_icu`.
+        markup: what the text is written in if it is not plain: HTML, XML, or a message of ICU.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
@@ -142,9 +153,10 @@ class Unit:
             codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
         """
         codec = codec and codec.towards(self.direction)
-        kept = [text.kept for text in self.marked_texts] if self.markup else [()] * len(self.lines)
+        marked: Sequence[MarkedText | None] = self.marked_texts if self.markup else [None] * len(self.lines)
         sentences: list[Sentence] = []
-        for number, (text, of_text) in enumerate(zip(self.lines, kept, strict=True)):
+        for number, (text, of_markup) in enumerate(zip(self.lines, marked, strict=True)):
+            of_text = of_markup.kept if of_markup else ()
             for line in re.finditer("[^\n]+", text):  # a marked text can have several lines
                 tags, plain = codec.config.split_tags(line[0]) if codec else ([], line[0])
                 of_line = _within(of_text, line.end() - len(plain), line.end())
@@ -153,8 +165,19 @@ class Unit:
                     spans = sentence_spans(plain, codec.config.source_lang, codec.protected.spans(plain, of_line))
                 for span in spans:  # each sentence has the tags of the line
                     sentence = " ".join([*tags, plain[slice(*span)]])
-                    sentences.append(Sentence(number, sentence, _within(of_line, *span)))
+                    start, stop = (line.end() - len(plain) + edge for edge in span)
+                    has_elements = of_markup is not None and of_markup.has_elements(text[:start], text[:stop])
+                    sentences.append(Sentence(number, sentence, _within(of_line, *span), has_elements))
         return sentences
+
+    def known(self, sentence: Sentence) -> Match | None:
+        """Returns the match whose target is the translation of a sentence, which the model then does not translate.
+
+        A memory does not say where elements belong, and does not have the prefix and the constraints of the unit.
+        """
+        if self.prefix or self.constraints or sentence.has_elements:
+            return None
+        return next((match for match in sentence.matches if match.score == 1), None)
 
     def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -177,11 +200,27 @@ class Unit:
             of_line = [(sentence.text, each) for sentence, each in zip(sentences, translations, strict=True)]
             return _joined_line(self.source, of_line, codec.towards(self.direction))
         unmet = any(translation.unmet for translation in translations)
-        return Translation(self.translated(sentences, translations, codec), 0.0, [], [], unmet)
+        text = self.translated(sentences, translations, codec)
+        return Translation(text, 0.0, [], [], unmet, is_from_memory=_are_from_memory(translations))
 
 
 # Units with their sentences.
 Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+
+
+def with_matches(
+    codec: TextCodec, unit: Unit, sentences: Sequence[Sentence], memories: Sequence[Memory], *, offers: bool
+) -> list[Sentence]:
+    """Returns the sentences of a unit with their matches; with `offers`, also with similar ones."""
+    config = codec.towards(unit.direction).config
+    languages = config.source_lang, config.target_lang
+    texts = (codec.config.split_tags(sentence.text)[1] for sentence in sentences)
+    matches = (matches_of(text, memories, languages, offers=offers) for text in texts)
+    return [sentence._replace(matches=each) for sentence, each in zip(sentences, matches, strict=True)]
+
+
+def _are_from_memory(translations: Sequence[Translation]) -> bool:
+    return bool(translations) and all(translation.is_from_memory for translation in translations)
 
 
 def _within(spans: Iterable[Span], start: int, stop: int) -> tuple[Span, ...]:
@@ -225,7 +264,14 @@ def _joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequenc
         [log_prob for translation in translations for log_prob in translation.log_probs],
         any(translation.unmet for translation in translations),
         None if all(translation.alignment is None for translation in translations) else alignment,
+        _are_from_memory(translations),
     )
+
+
+def _in_proportion(source: str, target: str) -> list[AlignedWords]:
+    """Returns links between words at the same share of both texts, which put target words into elements around all."""
+    count, words = (len(RAW_WORD.findall(text)) for text in (source, target))
+    return [(word * count // words, word) for word in range(words)]
 
 
 class Key(NamedTuple):
@@ -269,7 +315,7 @@ class EncodedSentence:
 def encode(
     codec: TextCodec, units: Units, search: SearchConfig, glossary: Glossary | None = None, first: int = 1
 ) -> list[EncodedSentence]:
-    """Returns the sentences of units as ids. Those of which nothing is to be translated are left out.
+    """Returns the sentences of units as ids. Those that need no model are left out.
 
     Args:
         glossary: its terms are required of each sentence that has them, unless it is translated in parts.
@@ -281,6 +327,8 @@ def encode(
     keyed = []
     for n, (unit, sentences) in enumerate(units, first):
         for i, sentence in enumerate(sentences):
+            if unit.known(sentence):
+                continue
             _, text = codec.config.split_tags(sentence.text)
             kept = codec.protected.spans(text, sentence.kept)
             edges = [0, *chain.from_iterable(kept), len(text)]
@@ -422,6 +470,7 @@ def by_sentence(
     translations: Iterable[tuple[EncodedSentence, Sequence[Translation]]],
     *,
     aligned: bool,
+    glossary: Glossary | None = None,
     first: int = 1,
 ) -> list[list[list[Translation]]]:
     """Returns the translations of each sentence of each unit, best first, with the words that stay as they are.
@@ -429,6 +478,7 @@ def by_sentence(
     Args:
         translations: those of each encoded sentence.
         aligned: whether alignments were asked for.
+        glossary: a translation of a memory without its terms is marked as unmet.
         first: the number of the first unit.
     """
     parts = defaultdict[tuple[int, ...], list[tuple[EncodedSentence, Sequence[Translation]]]](list)
@@ -437,14 +487,21 @@ def by_sentence(
 
     def joined(key: tuple[int, ...], unit: Unit, sentence: Sentence) -> Iterator[Translation]:
         tags, source = codec.config.split_tags(sentence.text)
-        if key not in parts:  # nothing of the sentence is translated
+        if match := unit.known(sentence):
+            spaces = codec.towards(unit.direction).has_spaces("source")
+            terms = glossary.found_in(source, spaces=spaces) if glossary else []
+            unmet = not all(any(form in match.target for form in forms) for forms in terms)
+            words = _in_proportion(sentence.text, match.target) if aligned else None
+            yield Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)
+        elif key not in parts:  # nothing of the sentence is translated
             words = [(i + len(tags), i) for i in range(len(RAW_WORD.findall(source)))]
             text = "" if is_blank(source) else source.strip()
             yield Translation(text, 0.0, [], [], alignment=words if aligned else None)
         of_direction, given = codec.towards(unit.direction), [unit.prefix, *chain.from_iterable(unit.alternatives)]
         # The n-th translation joins the n-th translation of every part.
         for of_parts in zip(*(ranked for _, ranked in parts[key]), strict=False):
-            text, *_, alignment = translation = _joined(of_direction, of_parts)
+            translation = _joined(of_direction, of_parts)
+            text, alignment = translation.text, translation.alignment
             if kept := parts[key][0][0].kept:
                 links = {j: i - len(tags) for i, j in alignment or () if i >= len(tags)}
                 spaces = of_direction.has_spaces("target")

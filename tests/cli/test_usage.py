@@ -246,7 +246,8 @@ def test_a_full_disk_ends_in_one_sentence() -> None:
 
 def test_text_of_any_script_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     text = "Bonjour\u00a0! \u4f60\u3000\u0645\u06cc\u200c\u062e \u0915\u094d\u200d\u0937"
-    console.info(f"{text}\x1b\u202e")
+    with console.printing():
+        console.info(f"{text}\x1b\u202e")
     assert capsys.readouterr().err == f"{text}\\x1b\\u202e\n"
 
 

@@ -186,19 +186,22 @@ class Argos:
         (self.folder,) = (package.parent / "installed").iterdir()
         self._processor = sentencepiece.SentencePieceProcessor(model_file=str(self.folder / "sentencepiece.model"))
         self._translator = ctranslate2.Translator(str(self.folder / "model"))
+        self._prefix = json.loads((self.folder / "metadata.json").read_text()).get("target_prefix", "")
 
     def encode(self, sentence: str) -> list[str]:
         return list(map(str, self._processor.encode(sentence, out_type=str)))
 
     def decode(self, pieces: list[str]) -> str:
         text = self._processor.decode_pieces(pieces).replace("▁", " ").replace("_", " ")
+        text = text.removeprefix(self._prefix)
         return str(text[1:] if text.startswith(" ") else text)
 
-    def search(self, sentence: str) -> list[str]:
-        """Returns the pieces of the translation."""
+    def search(self, sentence: str, **changes: int) -> list[str]:
+        """Returns the pieces of the translation; `changes` are other options of the search."""
+        options = {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.2, "return_scores": True} | changes
         (found,) = self._translator.translate_batch(
-            [self.encode(sentence)], target_prefix=None, replace_unknowns=True, max_batch_size=32, batch_type="tokens",
-            beam_size=4, num_hypotheses=1, length_penalty=0.2, return_scores=True,
+            [self.encode(sentence)], target_prefix=[[self._prefix]] if self._prefix else None, replace_unknowns=True,
+            max_batch_size=32, batch_type="tokens", **options,
         )  # fmt: skip
         return list(found.hypotheses[0])
 

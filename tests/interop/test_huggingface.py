@@ -315,3 +315,84 @@ def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path) -> None:
     assert "--quantization is only for --format ctranslate2" in message
     assert "does not exist" in failed("export", opus, *command, "--scores", tmp_path / "missing")
     assert not (tmp_path / "model").exists()
+
+
+# Models of several target languages, which a code at the beginning of the source names
+CODES = (">>fra<<", ">>ron<<", ">>cmn_Hant<<")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    """Returns such a model, which no test may change."""
+    folder = tmp_path_factory.mktemp("several")
+    model = write_model(folder / "marian", codes=CODES, **SHAPES["Opus-MT"])
+    run("import", "huggingface", folder / "marian", "--output", folder / "model.safetensors")
+    return Imported(folder, model)
+
+
+def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> None:
+    lines = [line for line in mixed_lines(30, seed=9) if 3 < len(line) < 30]
+    lines = [line for line in lines if not re.search("[😀-🙏]|&|▁", line)][:4]  # nmt would keep such words
+    path, text = several.folder / "model.safetensors", "".join(f"{line}\n" for line in lines).encode()
+    options = ["--beam=1", "--max-length-offset=4", "--precision=fp32", "--device=cpu", "--output-format=jsonl"]
+    outputs = []
+    for code, target in (("fr", ">>fra<<"), ("fra", ">>fra<<"), ("zh", ">>cmn_Hant<<"), ("ro_RO", ">>ron<<")):
+        done = run("generate", path, f"--target-lang={code}", "--source-lang=eng", *options, stdin=text)
+        assert "warning" not in done.stderr
+        outputs.append([json.loads(line)["hypotheses"][0] for line in done.stdout.splitlines()])
+        for line, hypothesis in zip(lines, outputs[-1], strict=True):
+            source_ids = several.tokenizer(f"{target} {line}").input_ids
+            limits = {"max_new_tokens": 60, "begin_suppress_tokens": [0]}
+            ids = several.theirs.generate(torch.tensor([source_ids]), num_beams=1, **limits)[0, 1:].tolist()
+            ours = several.target_ids(several.ours.codec.target.ids(hypothesis["pieces"]))
+            assert ours == ids[: len(ours)]
+    assert outputs[0] == outputs[1] != outputs[2] != outputs[3]
+    text_config = several.ours.codec.config
+    assert text_config.trained == [("en", "fra"), ("en", "ron"), ("en", "cmn_Hant")]
+
+    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "out")
+    codec = several.ours.codec.towards(text_config.direction(target="ro"))
+    assert "Each sentence begins with the token of its target language: `>>fra<< …`." in (
+        (tmp_path / "out" / "README.md").read_text()
+    )
+    for line in LINES[:50]:
+        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
+        assert tokenizer(f">>ron<< {line}").input_ids == ids
+    run("import", "huggingface", tmp_path / "out", "--output", tmp_path / "again.safetensors")
+    assert_same(path, tmp_path / "again.safetensors")
+
+
+def test_a_language_code_in_a_line_is_text_in_a_model_of_several_languages(several: Imported) -> None:
+    codec = several.ours.codec.towards(several.ours.codec.config.direction(target="fra"))
+    tokens = {*codec.source.ids(CODES)}
+    assert codec.around[0] == codec.source.ids([">>fra<<"])
+    for line in (">>ron<< abc", ">>ron<<abc", ">>deu<< abc", "abc >>ron<<"):
+        (ids,) = codec.encode_source([line])
+        pieces = several.tokenizer.spm_source.encode(line, out_type=str)
+        assert codec.source.ids(pieces) == ids
+        assert not tokens & {*ids}
+
+
+@pytest.mark.parametrize(("source_lang", "options", "source"), [
+    ("roa", [], None), ("", [], None), ("roa", ["--source-lang=it"], "it"), ("gil", ["--source-lang=gil"], "gil"),
+    ("pt_BR", [], "pt_BR"), ("ro", [], "ron"),
+])  # fmt: skip
+def test_the_source_language_is_in_the_folder_or_given(
+    source_lang: str, options: list[str], source: str | None, tmp_path: Path
+) -> None:
+    folder, path = tmp_path / "marian", tmp_path / "model.safetensors"
+    tiny = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8}
+    write_model(folder, codes=CODES, source_lang=source_lang, **tiny)
+    run("import", "huggingface", folder, "--output", path, *options)
+    config = nmt.load_checkpoint(path).codec.config
+    if source is None:
+        assert config.trained == []
+        assert config.direction(target="fr") == ("und", "fra")
+    else:
+        assert {direction.source for direction in config.trained} == {source}
+        assert config.direction(target="fr") == (source, "fra")
+    assert "the model has no language 'xx', but" in failed("generate", path, "--target-lang=xx", stdin=b"a\n")
+    assert "--target-lang is missing; name one of cmn_Hant, fra" in failed("generate", path, stdin=b"a\n")
+    said = failed("import", "huggingface", folder, "--output", tmp_path / "x.safetensors", "--target-lang=fr")
+    assert "translates into several languages; leave out --target-lang here" in said

@@ -21,6 +21,7 @@ from commands import failed, needs_linux, run, weights
 from marian import mixed_lines, write_model
 from multilingual import bpe_model, bpe_pieces, write_m2m, write_nllb
 from safetensors.torch import load_file, save_file
+from test_export import Argos
 
 import nmt
 from nmt.checkpoint import build_model
@@ -339,11 +340,43 @@ def test_the_place_of_language_tokens_is_in_the_folder_or_given(
     assert nmt.load_checkpoint(import_(tmp_path / "out")).codec.config.placement == codec.config.placement
 
 
-@pytest.mark.parametrize("format", ["onnx", "web", "argos"])
+@pytest.mark.parametrize("kind", ["nllb", "small"])
+def test_a_package_for_argos_translate_has_one_direction(
+    imported: Callable[[str], Imported], kind: str, tmp_path: Path
+) -> None:
+    model, package = imported(kind), tmp_path / "model.argosmodel"
+    direction = ["--source-lang=en", "--target-lang=fr"]
+    run("export", model.path, "--format=argos", "--quantization=float32", "--output", package, *direction)
+    argos, lines = Argos(package), [line for line in mixed_lines(30, seed=8) if re.fullmatch("[^&▁😀-🙏]{4,30}", line)]
+    assert argos.folder.name == "nmt-en_fr"
+    options = ["--device=cpu", "--precision=fp32", "--beam=1", "--max-length-offset=0", "--output-format=jsonl"]
+    done = run("generate", model.path, *direction, *options, stdin="".join(f"{line}\n" for line in lines).encode())
+    for line, output in zip(lines, done.stdout.splitlines(), strict=True):
+        (hypothesis,) = json.loads(output)["hypotheses"]
+        given, count = int(kind == "nllb"), len(hypothesis["pieces"])
+        found = argos.search(line, beam_size=1, max_decoding_length=count + given)
+        assert found[given:] == hypothesis["pieces"], line
+        assert argos.decode(found) == hypothesis["text"]
+        assert "fra" not in argos.decode(found + found)
+    assert f"# {model.codec.config.source_lang} to" in (argos.folder / "README.md").read_text()
+    command = ["export", model.path, "--format=argos", "--output", tmp_path / "other.argosmodel"]
+    assert "-lang is missing; name one of" in failed(*command)
+    assert "-lang is missing; name" in failed(*command, "--target-lang=fr")
+
+
+def test_a_package_has_no_token_behind_the_source(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    path, package = tmp_path / "model.safetensors", tmp_path / "model.argosmodel"
+    run("import", "huggingface", imported("nllb").folder, "--output", path, "--language-tokens=behind_source")
+    command = ["export", path, "--format=argos", "--output", package, "--source-lang=en", "--target-lang=fr"]
+    assert "(behind_source); models with both_sides or target_on_source can be exported" in failed(*command)
+    assert not package.exists()
+
+
+@pytest.mark.parametrize("format", ["onnx", "web"])
 def test_formats_without_languages_are_refused(
     imported: Callable[[str], Imported], format: str, tmp_path: Path
 ) -> None:
-    output = tmp_path / ("model.argosmodel" if format == "argos" else "out")
+    output = tmp_path / "out"
     said = failed("export", imported("nllb").path, f"--format={format}", "--output", output)
     assert "bos-is-eos" in said or "tokens of several languages" in said
     assert not output.exists()
@@ -494,6 +527,20 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
     theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
     assert theirs.config.vocab_size == len(more) - 1
+
+
+def test_the_share_of_lines_that_keep_their_pieces_is_printed(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    files = {"new": ["қазақша тілінде"] * 3, "old": ["abc", ""], "both": ["abc", "қазақша", "def", "x"]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    options: list[Any] = ["--add-pieces", tmp_path / "new", "--unchanged", tmp_path / "old"]
+    options += ["--pieces-of", tmp_path / "both", "--pieces-of", tmp_path / "new"]
+    folder, path = imported("nllb").folder, tmp_path / "more.safetensors"
+    said = run("import", "huggingface", folder, "--output", path, *options).stderr
+    for name, share, count in (("old", "100.00%", 2), ("both", "75.00%", 4), ("new", "0.00%", 3)):
+        assert f"{tmp_path / name}: {share} of {count} lines have the same pieces as before" in said
 
 
 def test_an_export_for_ctranslate2_says_where_language_tokens_stand(

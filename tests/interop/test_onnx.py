@@ -35,6 +35,7 @@ from tokenizers import Tokenizer
 import nmt.checkpoint
 from nmt.interop import onnx
 from nmt.interop.conversion import SPECIAL_PIECES
+from nmt.pages import web_export
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, Subword
@@ -125,6 +126,34 @@ def test_graphs_in_int8_are_smaller_and_translate(eloquent: Path) -> None:
     for name in GRAPHS:
         graph, quantized = (eloquent / "onnx" / f"{name}{ending}.onnx" for ending in ("", "_quantized"))
         assert quantized.stat().st_size < graph.stat().st_size
+
+
+def test_weights_of_large_graphs_are_in_files_beside_them(
+    eloquent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (eloquent / "onnx" / "decoder_model_merged.onnx").stat().st_size
+    monkeypatch.setattr(onnx, "_MOST_BYTES", size // 2)
+    folder = exported(saved(eloquent_checkpoint(3, ending=16), tmp_path / "model.safetensors"))
+    large = {f"{name}.onnx" for name in GRAPHS if (eloquent / "onnx" / f"{name}.onnx").stat().st_size > size * 0.6}
+    assert {path.name for path in (folder / "onnx").glob("*data")} == {f"{name}_data" for name in large} > set()
+    assert (folder / "onnx" / "decoder_model_merged.onnx").stat().st_size < size // 4
+    sources = small_codec().encode_source(some_sentences(12, 5))
+    for ending in ("", "_quantized"):
+        both = [OnnxModel(each, "decoder_model_merged", ending=ending) for each in (folder, eloquent)]
+        assert both[0].translate(sources, 8) == both[1].translate(sources, 8)
+    text = [(each / "README.md").read_text().split("parameters in ")[1][:6] for each in (folder, eloquent)]
+    assert text[0] == text[1]
+    (folder / "onnx" / "decoder_model_merged.onnx_data").unlink()
+    with pytest.raises(Exception, match="onnx_data"):
+        OnnxModel(folder, "decoder_model_merged")
+
+
+def test_a_page_that_no_browser_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    monkeypatch.setattr(web_export, "_MOST_BYTES", 1000)
+    said = failed("export", model, "--format=web", "--output", tmp_path / "large")
+    assert "model.safetensors has 0.0 GB of weights in 8 bits, but a page in a browser can hold 0.0 GB; train" in said
+    assert not (tmp_path / "large").exists()
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -237,6 +266,13 @@ def coded_opus_codec() -> TextCodec:
     return replace_text(opus_codec(), tags=(opus_codec().source.pieces([9])[0],))
 
 
+def several_opus_codec() -> TextCodec:
+    """Returns a codec like those of Opus-MT whose source has codes of several languages."""
+    pieces = {"fra": opus_codec().source.pieces([9])[0], "ron": opus_codec().source.pieces([10])[0]}
+    languages = {"languages": tuple(pieces), "language_pieces": tuple(pieces.values()), "directions": ("en fra",)}
+    return replace_text(opus_codec(), source_lang="mul", target_lang="mul", **languages)
+
+
 def text(**changes: Any) -> Callable[[], TextCodec]:
     return lambda: replace_text(small_codec(), **changes)
 
@@ -273,7 +309,8 @@ def test_what_a_format_cannot_hold_is_refused(
 
 IMPORTED: dict[str, Callable[[], TextCodec]] = {
     "MarianMT, such as Opus-MT": opus_codec,
-    "MarianMT with language codes": coded_opus_codec,
+    "MarianMT with one language code": coded_opus_codec,
+    "MarianMT of several target languages": several_opus_codec,
     "MarianMT with separate vocabularies": separate_opus_codec,
     "fairseq": fairseq_codec,
 }

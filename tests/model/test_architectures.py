@@ -9,7 +9,7 @@ from commands import SMALL, TRAIN, failed, run
 
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
-from nmt.model.architectures import ARCHITECTURES, parameters
+from nmt.model.architectures import ARCHITECTURES, model_config, parameters
 
 # The paper's Table 3, in millions.
 PARAMETERS = {
@@ -64,6 +64,31 @@ def test_rows_of_table_3_change_what_their_names_say() -> None:
     }
     found = {name: config for name, config in ARCHITECTURES.items() if name.startswith("table3_")}
     assert found == {name: replace(base, **changes) for name, changes in expected.items()}
+
+
+@pytest.mark.parametrize("arch, options, widths", [
+    ("transformer_base", {"heads": 16}, (32, 32)),
+    ("transformer_base", {"d_model": 256}, (32, 32)),
+    ("transformer_base", {"d_model": 1024, "heads": 16, "d_ff": 4096}, (64, 64)),
+    ("transformer_base", {"heads": 16, "d_k": 64}, (64, 32)),
+    ("transformer_base", {"d_k": 16}, (16, 64)),
+    ("transformer_base", {"heads": 8}, (64, 64)),
+    ("table3_b_dk16", {"heads": 4}, (16, 128)),
+])  # fmt: skip
+def test_the_widths_of_heads_follow_unless_they_are_given(
+    arch: str, options: dict[str, int], widths: tuple[int, int]
+) -> None:
+    model = model_config(arch, **options)
+    assert (model.d_k, model.d_v) == widths
+
+
+def test_given_widths_of_heads_are_those_of_the_runs_options(trained: Path, tmp_path: Path) -> None:
+    """They are written even if they are the architecture's, because they would otherwise follow."""
+    sizes = ["--heads=8", "--d-k=32", "--encoder-layers=1", "--decoder-layers=1"]
+    log = run("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *sizes, "--max-updates=1").stderr
+    assert "h 8, d_k 32, d_v 16, P_drop 0.3 (d_v = d_model / h)" in log
+    again = run("train", f"--config={tmp_path}/run/config.toml", "--max-updates=2").stderr
+    assert "h 8, d_k 32, d_v 16" in again and "resumed from" in again
 
 
 def scaled_down(config: ModelConfig) -> dict[str, int]:

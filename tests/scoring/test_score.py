@@ -266,7 +266,7 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options, message", [
     ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
-    ("--metric=meteor", "--metric meteor is unknown; it must be one of bleu, chrf, chrf++, ter"),
+    ("--metric=meteor", "--metric must be one of bleu, chrf, chrf++, ter"),
     ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
     ("--bootstrap=1", "--bootstrap must be at least 2"),
     ("--metric=paper-bleu", "--target-lang must be"),

@@ -99,10 +99,10 @@ def test_dropout_may_change_but_not_the_sizes(tuned: Path, tmp_path: Path) -> No
     assert nmt.load_checkpoint(tmp_path / "run" / "best.safetensors").model_config.dropout == 0.4
     misfit = f"the weights of --init-from {tuned}/old.safetensors do not fit: --heads is 4 instead of 2; --d-k is 8 "
     for extra in ([], ["--dry-run"], ["--minutes=5"]):
-        said = failed("train", *begin(tuned, tmp_path / "other"), "--heads=4", "--d-k=8", *extra)
+        said = failed("train", *begin(tuned, tmp_path / "other"), "--heads=4", *extra)
         assert misfit in said
         assert "measuring" not in said
-        assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
+        assert "leave out --arch and these options (in a file of --config: arch, heads, d-k, d-v)" in said
     assert not (tmp_path / "other").exists()
 
 

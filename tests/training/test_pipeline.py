@@ -237,6 +237,7 @@ def test_architectures_are_listed() -> None:
     (["--arch=transfomer_bas"], "did you mean transformer_base"),
     (["--arch=rnn"], "--arch rnn is unknown; `nmt architectures` lists nmt's own"),
     (["--d-model=33"], "--d-model must be even"),
+    (["--heads=3"], "--heads 3 does not divide --d-model 128; change one of them, or give --d-k and --d-v"),
     (["--lr-scale=inf"], "--lr-scale must be a finite number, but is inf"),
     (["--d-model=50000", "--d-ff=50000", "--encoder-layers=999"], "parameters does not fit into memory; choose a"),
     (["--device=cuda", "--gpus=99"], "--gpus is 99, but torch sees"),

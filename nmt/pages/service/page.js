@@ -53,8 +53,8 @@ const isSingle = ({ source_langs: from, target_langs: to }) => from.length * to.
 const between = (source, target) => state.directions.filter(each =>
   each.source_langs.includes(source) && each.target_langs.includes(target) && (source !== target || isSingle(each)));
 const chosenPair = () => between(sourceLang(), $("to").value)[$("model").selectedIndex];
-// Two models that translate in turn use no glossary.
-const terms = models => ($("glossary").value && models.length < 2 ? { glossary: $("glossary").value } : {});
+// Two models that translate in turn use no glossary and no memory.
+const terms = models => Object.fromEntries(["glossary", "memory"].map(id => [id, $(id).value]).filter(([, name]) => name && models.length < 2));
 const options = () => {
   const beam = Math.max(1, Number($("beam").value) || 1), models = chosenPair()?.models ?? [];
   const single = models.length === 1 ? { model: models[0], alignments: true } : {};
@@ -145,6 +145,7 @@ function draw() {
 
 function drawSentence(sentence) {
   const hypothesis = sentence.hypotheses[sentence.chosen];
+  if (hypothesis.origin) return drawFromMemory(sentence, hypothesis);
   if (!hypothesis.segments) return make("span", { className: "sentence", textContent: hypothesis.text });
   const found = probabilities(hypothesis);
   const made = make("span", { className: "sentence" });
@@ -164,6 +165,23 @@ function drawSentence(sentence) {
     made.append(spacesBefore(segment), word);
   });
   return made;
+}
+
+function drawFromMemory(sentence, { text }) {
+  const title = "From the memory. Click to see its sentence.";
+  const button = make("span", { className: "sentence from-memory", tabIndex: 0, textContent: text, title });
+  button.setAttribute("role", "button");
+  button.addEventListener("click", () => { state.selected = sentence; drawDetails(); });
+  button.addEventListener("keydown", event => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); button.click(); }
+  });
+  return button;
+}
+
+// A similar sentence of the memory: what only it has is deleted, and what only the source text has is inserted.
+function drawMatch({ target, score, difference }) {
+  const parts = difference.map(([sign, textContent]) => make({ "=": "span", "-": "del", "+": "ins" }[sign], { textContent }));
+  return make("li", {}, make("span", { className: "muted", textContent: `${Math.round(100 * score)} % ` }), ...parts, make("br"), target);
 }
 
 // Marks the source words that a word of a translation is aligned to. Alignments know only words between ASCII white space.
@@ -235,11 +253,12 @@ function drawDetails() {
   $("show-attention").hidden = !state.hasAttention || state.path.length > 1;
   if (!sentence) return;
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
-    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: hypothesis.score === undefined ? "from people" : `score ${hypothesis.score.toFixed(2)}` }));
+    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : `score ${hypothesis.score.toFixed(2)}` }));
     button.setAttribute("aria-pressed", number === sentence.chosen);
     button.addEventListener("click", () => { sentence.chosen = number; draw(); });
     return make("li", {}, button);
   }));
+  $("matches").replaceChildren(...(sentence.memory ?? []).map(drawMatch));
 }
 
 async function showAttention() {
@@ -348,6 +367,8 @@ async function start() {
   await showCorrections(found);
   $("glossaries").hidden = !found.glossaries.length;
   fill($("glossary"), [["", "none"], ...found.glossaries.map(name => [name, name])]);
+  $("memories").hidden = !found.memories.length;
+  fill($("memory"), [["", "none"], ...found.memories.map(name => [name, name])]);
   if ($("source").value) translate();
 }
 
@@ -364,7 +385,7 @@ for (const id of ["from", "to"]) {
 }
 $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
-$("glossary").addEventListener("change", translate);
+for (const id of ["glossary", "memory"]) $(id).addEventListener("change", translate);
 $("swap").addEventListener("click", swap);
 $("show-attention").addEventListener("click", () => shown(showAttention));
 $("close-attention").addEventListener("click", () => $("attention").close());

@@ -1,0 +1,180 @@
+"""Functions for programs in Python. They take the flags of the commands with the same names as keyword arguments."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from nmt import extensions
+from nmt.config import DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
+from nmt.config.options import Config, with_tuples
+from nmt.config.translation import MetricConfig
+from nmt.errors import OptionError
+from nmt.scoring import MetricScore, corpus_scores
+
+_Options = ParamSpec("_Options")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_Result = TypeVar("_Result")
+
+
+class _Takes(Generic[_Options]):
+    """A decorator that gives a function the fields of a dataclass as keyword arguments, with their types.
+
+    The function gets the options that the caller gave as a dict, its last argument.
+
+    Args:
+        config: the dataclass.
+        overrides: a base of it whose fields need not be given.
+    """
+
+    def __init__(self, config: Callable[_Options, Config], overrides: type[Config] = Config) -> None:
+        optional = getattr(overrides, "__dataclass_fields__", {})
+
+        def default(name: str, value: Any) -> Any:
+            return (None if name in optional else Parameter.empty) if value is MISSING else value
+
+        self._options = [
+            Parameter(f.name, Parameter.KEYWORD_ONLY, default=default(f.name, f.default), annotation=f.type)
+            for f in fields(config)  # type: ignore[arg-type]
+        ]
+
+    @overload
+    def __call__(self, function: Callable[[dict[str, Any]], _Result]) -> Callable[_Options, _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_A, dict[str, Any]], _Result]
+    ) -> Callable[Concatenate[_A, _Options], _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_A, _B, dict[str, Any]], _Result]
+    ) -> Callable[Concatenate[_A, _B, _Options], _Result]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(function)
+        *positional, _ = own.parameters.values()
+        signature = own.replace(parameters=[*positional, *self._options])
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            arguments = signature.bind(*args, **options).arguments  # raises TypeError for a wrong name
+            own_arguments = [arguments.pop(parameter.name) for parameter in positional]
+            return function(*own_arguments, with_tuples(arguments))
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+
+@_Takes(DataConfig)
+def preprocess(options: dict[str, Any]) -> Path:
+    """Turns parallel text into a data folder that `train` reads, like `nmt preprocess`.
+
+    Args:
+        options: the flags of `nmt preprocess`, such as `source_lang="en", target_lang="de", train=("corpus",),
+            valid="dev", dest="data", vocab_size=8000`. Unlike the command, the function works in this process unless
+            `workers` is given. A program that gives more than 1 needs `if __name__ == "__main__":` around its calls.
+
+    Returns:
+        The data folder, `dest`.
+
+    Raises:
+        OptionError: an option has a wrong value.
+        NmtError: a corpus cannot be read, or `dest` exists.
+        BusyError: another process makes the same folder.
+        StoppedError: a signal stopped the work; the same call resumes it.
+    """
+    from nmt.checkpoint_file import read_codec
+    from nmt.config import JobConfig
+    from nmt.data.preprocess import preprocess as make_folder
+    from nmt.jobs.ray import connected
+
+    config = DataConfig(**{"workers": 1} | options)
+    with connected(JobConfig(), config.workers) as execution:
+        make_folder(config, execution, read_codec(config.like) if config.like else None)
+    return Path(config.dest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Training(TrainConfig, ModelConfig, TimeConfig):
+    """All flags of `nmt train` that are options of a training."""
+
+
+@_Takes(_Training, overrides=ModelConfig)
+def train(data: str | Path, options: dict[str, Any]) -> Path:
+    """Trains a model in this process, like `nmt train`, or resumes the training in `save_dir`.
+
+    With torchrun, each of its processes calls this function. A signal such as Ctrl-C stops the training when its state
+    is saved; a second one ends the process at once.
+
+    Args:
+        data: the data folder that `preprocess` wrote.
+        options: the flags of `nmt train`, such as `save_dir="run", arch="transformer_tiny", max_updates=1000,
+            dropout=0.2` or `save_dir="run", hours=2`.
+
+    Returns:
+        The checkpoint to use: average.safetensors in the run folder with `average_last` or a time limit, and otherwise
+        best.safetensors.
+
+    Raises:
+        OptionError: an option has a wrong value, or options do not go together.
+        NmtError: the data or the run folder cannot be used.
+        DamagedError: a file is damaged.
+        BusyError: another training uses the run folder.
+        MemoryRanOutError: memory ran out; the state is saved, and a smaller `device_tokens` helps.
+        StoppedError: a signal stopped the training; the same call resumes it.
+    """
+    from nmt.training import hours
+    from nmt.training.ranks import is_rank
+    from nmt.training.run_folder import AVERAGE, BEST, architecture
+    from nmt.training.train import train as train_model
+
+    def chosen(config: type[Config]) -> dict[str, Any]:
+        return {f.name: options[f.name] for f in fields(config) if f.name in options}  # type: ignore[arg-type]
+
+    time, config = TimeConfig(**chosen(TimeConfig)), TrainConfig(**chosen(TrainConfig))
+    model = {name: value for name, value in chosen(ModelConfig).items() if value is not None}
+    extensions.load(config.user_module)
+    if config.gpus > 1 and not is_rank():
+        raise OptionError(
+            f"--gpus is {config.gpus}, but a Python program trains in one process; start the program with torchrun, or "
+            f"use the command nmt train"
+        )
+    if time.seconds:
+        hours.train_in_time(str(data), config, model, set(chosen(TrainConfig)), time.seconds, estimate=False)
+    elif config.arch or config.init_from:
+        train_model(str(data), architecture(config, model), config)
+    else:
+        raise OptionError("the architecture is missing; give --arch, --init-from, --hours or --minutes")
+    folder = Path(config.save_dir)
+    return folder / (AVERAGE if time.seconds or config.average_last else BEST)
+
+
+@_Takes(MetricConfig)
+def score(
+    hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], options: dict[str, Any]
+) -> dict[str, MetricScore]:
+    """Scores translations against references with sacreBLEU, like `nmt score`.
+
+    Args:
+        hypotheses: the translations.
+        references: their references, in the same order; or several such lists, if sentences have several references.
+        options: the flags of `nmt score` that are about metrics, such as `metric=("bleu", "chrf"), target_lang="de"`.
+
+    Returns:
+        The score of each `metric` by its name, with its signature.
+
+    Raises:
+        TypeError: a list of lines is a single string.
+        OptionError: an option has a wrong value.
+        NmtError: there is nothing to score, or a list of references has another length.
+    """
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise TypeError("score takes lists of lines; put a single one in brackets")
+    lists: Any = [references] if all(isinstance(reference, str) for reference in references) else references
+    config = ScoreConfig(**options)
+    return dict(zip(config.metric, corpus_scores(hypotheses, lists, config.metric, config), strict=True))

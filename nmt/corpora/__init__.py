@@ -1,0 +1,1 @@
+"""Reads files of sentence pairs as people have them: TMX, bilingual documents, tables and archives."""

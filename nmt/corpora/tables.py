@@ -1,0 +1,141 @@
+"""Units of tables and JSON lines, whose columns or fields have numbers or names."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from nmt.corpora.units import CorpusFile, Unit
+from nmt.errors import NmtError
+from nmt.text.corpus import decoded_lines
+from nmt.text.languages import english_name, likeliest
+
+_SHOWN = 20  # so many lines show which character separates cells
+_SIDES = (["source", "target"], ["src", "tgt"])
+
+
+class _Columns(NamedTuple):
+    """Which columns are read: the positions of the texts, their languages, and the position of the score."""
+
+    texts: Sequence[int]
+    codes: tuple[str, ...]
+    score: int | None
+    has_header: bool
+
+
+def read_tsv(corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units of a table with tabs between cells. Quotes are text."""
+    lines = enumerate(decoded_lines(corpus.file, corpus.name), start=1)
+    yield from _units(((number, line.split("\t")) for number, line in lines), corpus)
+
+
+def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units of a table with commas, semicolons or tabs between cells. Quotes enclose cells."""
+    lines = (f"{line}\n" for line in decoded_lines(corpus.file, corpus.name))
+    first = list(islice(lines, _SHOWN))
+
+    def regularity(separator: str) -> tuple[int, int]:
+        """Returns how many rows have the usual number of cells, and that number."""
+        widths = Counter(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
+        return max(((count, width) for width, count in widths.items()), default=(0, 0))
+
+    reader = csv.reader(chain(first, lines), delimiter=max(",;\t", key=regularity))
+    try:
+        yield from _units(((reader.line_num, row) for row in reader), corpus)
+    except csv.Error as error:
+        raise NmtError(
+            f"{corpus.name}, line {reader.line_num:,}: a cell cannot be read ({error}); check whether its quotes are "
+            f"closed"
+        ) from error
+
+
+def _units(rows: Iterable[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units in the rows of a table, each with the number of its line."""
+    columns = None
+    for number, row in rows:
+        where = f"{corpus.name}, line {number:,}"
+        if columns is None:
+            columns = _columns(row, corpus, where)
+            if columns.has_header:
+                continue
+        yield from _unit(row, columns, corpus, where)
+
+
+def read_json_lines(corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units of a file with an object on each line, as data sets of Hugging Face have them."""
+    known = dict[tuple[str, ...], _Columns]()  # by the names of the fields
+    for number, line in enumerate(decoded_lines(corpus.file, corpus.name), start=1):
+        where = f"{corpus.name}, line {number:,}"
+        try:
+            record = json.loads(line or "{}")
+        except (ValueError, RecursionError) as error:
+            raise NmtError(f"{where} is not JSON ({error}); write one object on each line") from error
+        if not isinstance(record, dict):
+            raise NmtError(f"{where} is not an object; write one object on each line, such as with jq -c '.[]'")
+        texts = record.get("translation")
+        if isinstance(texts, dict) and not corpus.config.columns:
+            yield from _unit(list(texts.values()), _Columns(range(len(texts)), tuple(texts), None, True), corpus, where)
+            continue
+        fields = record | texts if isinstance(texts, dict) else record
+        columns = known.get(tuple(fields)) or known.setdefault(tuple(fields), _columns(tuple(fields), corpus, where))
+        yield from _unit(list(fields.values()), columns, corpus, where)
+
+
+def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Unit]:
+    """Returns the unit of a row, or nothing if it lacks a text or has too low a score."""
+    texts = [row[place] for place in columns.texts if place < len(row) and isinstance(row[place], str)]
+    least = corpus.config.least_score
+    if len(texts) < len(columns.texts):
+        corpus.left_out["with too few columns"] += 1
+        return []
+    if least is not None and columns.score is not None:
+        cell = row[columns.score] if columns.score < len(row) else ""
+        score = _number(cell)
+        if score is None:
+            raise NmtError(f"{where} has the score {cell!r:.40}, which is not a number; check --columns")
+        if not score >= least:
+            corpus.left_out[f"with a score below {least}"] += 1
+            return []
+    return [(columns.codes, texts)]
+
+
+def _number(cell: Any) -> float | None:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
+
+
+def _columns(header: Sequence[str], corpus: CorpusFile, where: str) -> _Columns:
+    """Returns what the first line of a table, or the names of the fields in JSON, say about the columns."""
+    names = [name.strip() for name in header]
+    lower, codes = [name.lower() for name in names], [_language(name, corpus.languages) for name in names]
+    sides = next((pair for pair in _SIDES if set(pair) <= set(lower)), [])
+    asked = corpus.config.columns.split(",") if corpus.config.columns else []
+    by_number = all(column.isdecimal() for column in asked)
+    listed = f"{', '.join(names):.100}"
+    if not by_number and (missing := [column for column in asked if column not in names]):
+        raise NmtError(f"{where} has no column {missing[0]!r:.40}, but {listed}; check --columns")
+    if asked:
+        places = [int(column) - 1 if by_number else names.index(column) for column in asked]
+    elif len(set(filter(None, codes))) > 1:
+        places = [place for place, code in enumerate(codes) if code]
+    elif sides or len(names) <= 2:
+        places = [lower.index(side) for side in sides] or [0, 1]
+    else:
+        raise NmtError(
+            f"{where} has {len(names)} columns, {listed}; say with --columns SOURCE,TARGET which ones to read"
+        )
+    score = places.pop() if len(asked) > 2 else None
+    of_texts = tuple(codes[place] if place < len(codes) else "" for place in places)
+    has_header = bool(sides) or all(of_texts) or not by_number
+    has_header |= score is not None and score < len(names) and _number(names[score]) is None
+    return _Columns(places, of_texts if has_header else ("",) * len(places), score, has_header)
+
+
+def _language(name: str, languages: Sequence[str]) -> str:
+    """Returns the code of a column's language, or an empty text if its name is none of these languages."""
+    named = (lang for lang in languages if name.lower() == english_name(lang).lower())
+    return next(named, name if any(likeliest(lang, [name]) for lang in languages) else "")

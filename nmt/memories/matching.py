@@ -1,0 +1,176 @@
+"""How a sentence matches an earlier one: equal, equal but for numbers and placeholders, or similar.
+
+Sentences are equal if their text is, in NFC of Unicode and with every white space as one space.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+from nmt.text.languages import UNSPACED_SCRIPT, base_language
+from nmt.text.plurals import plural_form, plural_forms
+from nmt.text.protected import Protected
+
+# Languages that write 1,234.5, and those that write 1 234,5. Most others write 1.234,5.
+_WITH_POINT = "am bn en fil gu ha he hi ig ja km kn ko lg ml mr ms mt my ne pa si sw ta te th tl tn ur yo zh"
+_WITH_SPACE = "af be bg cs eo et fi fr hu hy ka kk ky lt lv nb nn no oc pl ru sk sq sv uk uz xh zu"
+_SPACES = " \u00a0\u202f"
+# Text without placeholders and addresses, which is recognised ten times as fast as by looking for them.
+_PLAIN = re.compile(r"(?:(?!www\.|WWW\.)[^\W_]|[\s,;.!?()'’\"“”–-])*+")
+_TOKEN = re.compile(rf"{UNSPACED_SCRIPT.pattern}|(?:(?!{UNSPACED_SCRIPT.pattern})\w)+|\s+|[^\w\s]")
+
+
+class Match(NamedTuple):
+    """An earlier sentence and its translation.
+
+    Attributes:
+        source: of the memory.
+        target: of the memory; with the numbers and placeholders of the new sentence if only these differ.
+        score: the similarity of the sources. It is 1 if and only if `target` translates the new sentence.
+        difference: the parts of both sources in order. `=` is in both, `-` only in the memory, `+` only in the new one.
+    """
+
+    source: str
+    target: str
+    score: float
+    difference: Sequence[tuple[Literal["=", "-", "+"], str]]
+
+    @property
+    def percent(self) -> int:
+        """The score in percent."""
+        return round(100 * self.score)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the match as the fields of a JSON object."""
+        return self._asdict()
+
+
+def normalised(text: str) -> str:
+    """Returns the form in which sentences are compared."""
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+
+
+# Numbers and placeholders
+
+
+def split(text: str, language: str) -> list[str]:
+    """Returns a text cut into numbers and placeholders, which have odd indices, and the text between them."""
+    groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if _is_in(_WITH_SPACE, language) else ""
+    parts, end = list[str](), 0
+    spans = [] if _PLAIN.fullmatch(text) else Protected().spans(text)
+    for start, stop in [*spans, (len(text), len(text))]:
+        parts += [*re.split(rf"({groups}\d+(?:[.,]\d+)*)", text[end:start]), text[start:stop]]
+        end = stop
+    return parts[:-1]
+
+
+def rest(parts: Sequence[str]) -> str:
+    """Returns a text that was split with a sign in place of each number and placeholder."""
+    return "".join(f"\0{part[0].isdigit():d}" if i % 2 else part for i, part in enumerate(parts))
+
+
+def _is_in(languages: str, language: str) -> bool:
+    return base_language(language) in languages.split()
+
+
+def _number(text: str, language: str) -> tuple[str, str, str] | None:
+    """Returns the digits of a number before and behind the decimal mark, and what separates its thousands.
+
+    A date, a version and the like is None.
+    """
+    mark, separators = (r"\.", ",") if _is_in(_WITH_POINT, language) else (",", f".{_SPACES}")
+    match = re.fullmatch(rf"(\d+|\d{{1,3}}([{separators}])\d{{3}}(?:\2\d{{3}})*)(?:{mark}(\d+))?", text)
+    return match and (re.sub(r"\D", "", match[1]), match[3] or "", match[2] or "")
+
+
+def _written(number: tuple[str, str, str], language: str, like: tuple[str, str, str]) -> str:
+    """Returns a number as a language writes it; its thousands are separated as in another one, if that has any."""
+    whole, fraction, separator = number
+    is_point = _is_in(_WITH_POINT, language)
+    usual = separator and ("," if is_point else "\u202f" if _is_in(_WITH_SPACE, language) else ".")
+    separator = like[2] if len(like[0]) > 3 else usual
+    grouped = separator.join(re.findall(r"\d{1,3}", whole[::-1]))[::-1] if separator else whole
+    return grouped + (("." if is_point else ",") + fraction if fraction else "")
+
+
+def _plural_form(number: tuple[str, str, str], language: str) -> int:
+    """Returns the number of the plural form of words behind a number. Many languages have another one for fractions."""
+    whole, fraction, _ = number
+    if fraction:
+        return plural_form(language)(2) if plural_forms(language) < "nplurals=3" else -1
+    return plural_form(language)(int(whole[-6:]) + 10**6 * (len(whole) > 6))
+
+
+def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: tuple[str, str]) -> str | None:
+    """Returns a translation with new numbers and placeholders, or None if it is not clear where they belong.
+
+    A value that changes must occur in the translation as often as in its source, and get the same new value each time.
+    A number before a word must not need another form of that word.
+
+    Args:
+        old: the numbers and placeholders of the source that `target` translates.
+        new: those of a sentence that is the same otherwise.
+    """
+    changes = dict(zip(old, new, strict=True))
+    if [changes[value] for value in old] != list(new):
+        return None
+    parts = split(target, languages[1])
+    numbers = [_number(text, languages[1]) if i % 2 else None for i, text in enumerate(parts)]
+    written = list(parts)
+    for before, after in changes.items():
+        value, new_value = _number(before, languages[0]), _number(after, languages[0])
+        equal = [i for i, number in enumerate(numbers) if value and number and number[:2] == value[:2]]
+        places = equal or [i for i, part in enumerate(parts) if i % 2 and part == before]
+        if before != after and (len(places) != list(old).count(before) or bool(value) != bool(new_value)):
+            return None
+        for i in places if before != after else ():
+            number = numbers[i] if equal else None
+            if not (new_value and number):
+                written[i] = after
+                continue
+            forms = {_plural_form(each, languages[1]) for each in (number, new_value)}
+            if len(forms) > 1 and re.match(r"\s?[^\W\d_]", parts[i + 1]):
+                return None
+            written[i] = _written(new_value, languages[1], number)
+    return "".join(written)
+
+
+def exact_match(sentence: str, earlier: str, target: str, languages: tuple[str, str]) -> Match | None:
+    """Returns the match if a pair translates a normalised sentence, perhaps with other numbers and placeholders."""
+    if sentence == earlier:
+        return Match(earlier, target, 1.0, [("=", earlier)])
+    old, new = split(earlier, languages[0]), split(sentence, languages[0])
+    filled = with_values(old[1::2], new[1::2], target, languages) if rest(old) == rest(new) else None
+    return None if filled is None else Match(earlier, filled, 1.0, difference(earlier, sentence))
+
+
+# Similar sentences
+
+
+def difference(earlier: str, sentence: str) -> list[tuple[Literal["=", "-", "+"], str]]:
+    """Returns how a sentence differs from an earlier one, as in `Match`."""
+    from rapidfuzz.distance import Indel  # of the extra `memory`
+
+    old, new = _TOKEN.findall(earlier), _TOKEN.findall(sentence)
+    parts: list[tuple[Literal["=", "-", "+"], str]] = []
+    for is_equal, edits in groupby(Indel.opcodes(old, new), lambda edit: edit.tag == "equal"):
+        *_, last = first, *_ = list(edits)
+        before = "".join(old[first.src_start : last.src_end])
+        after = "".join(new[first.dest_start : last.dest_end])
+        parts += [("=", before)] if is_equal else [("-", before), ("+", after)]
+    return [part for part in parts if part[1]]
+
+
+def near_matches(sentence: str, pairs: Sequence[tuple[str, str]], least: float, most: int) -> list[Match]:
+    """Returns the pairs whose sources are most similar to a normalised sentence, the most similar first.
+
+    The similarity is 1 − d/n with the edit distance d in characters and the length n of the longer text, rounded down.
+    """
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import extract
+
+    sources, similarity = [source for source, _ in pairs], Levenshtein.normalized_similarity
+    scored = extract(sentence, sources, scorer=similarity, score_cutoff=least, limit=most)
+    return [Match(source, pairs[i][1], int(100 * s) / 100, difference(source, sentence)) for source, s, i in scored]

@@ -1,0 +1,196 @@
+"""Memories: earlier translations, with an index that finds equal and similar sentences.
+
+The index is a folder of arrays, which all processes map into their address space. Pairs are numbered by the length of
+their sources, so that those of similar length are neighbours. Each word has the list of the pairs with it.
+"""
+
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from itertools import accumulate
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from nmt.errors import NmtError
+from nmt.files import cached_folder
+from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
+from nmt.text.languages import UNSPACED_SCRIPT
+
+# The version of the index. Another one is needed if what is written, or how sentences are compared, changes.
+_VERSION = 1
+# Similar sentences with a smaller score are not offered, and at most so many are.
+LEAST, MOST = 0.7, 3
+# Pairs that are compared with a new sentence: with other numbers, and with the same rare words.
+_ALIKE, _CANDIDATES = 20, 100
+# Numbers of pairs that are read for the words of a new sentence, the rarest words first.
+_READ = 300_000
+_LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)
+
+
+class Memory:
+    """Earlier translations of one direction, with their index.
+
+    Attributes:
+        languages: of source and target.
+    """
+
+    def __init__(self, folder: Path, languages: tuple[str, str]) -> None:
+        self._folder, self.languages = folder, languages
+
+    @classmethod
+    def of(cls, pairs: Callable[[], Iterable[tuple[str, str]]], digest: str, languages: tuple[str, str]) -> "Memory":
+        """Returns the memory with pairs of source and target. Of pairs with equal sources, the last one counts.
+
+        Args:
+            pairs: returns the pairs; called if the user's cache has no index of them.
+            digest: of what the pairs depend on.
+
+        Raises:
+            NmtError: there are no pairs.
+        """
+        key = {"version": _VERSION, "digest": digest, "languages": languages}
+        return cls(cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages)), languages)
+
+    def __reduce__(self) -> Any:  # another process maps the arrays itself
+        return Memory, (self._folder, self.languages)
+
+    def __len__(self) -> int:
+        return len(self._arrays["lengths"])
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays: dict[str, np.ndarray] = {"text": np.memmap(self._folder / "text", np.uint8, "r")}
+        return arrays | {path.stem: np.load(path, mmap_mode="r") for path in self._folder.glob("*.npy")}
+
+    def exact(self, sentence: str) -> Match | None:
+        """Returns a pair whose target translates a sentence, perhaps with other numbers and placeholders."""
+        sentence, arrays = normalised(sentence), self._arrays
+        of_rest, key = _keys(sentence, self.languages[0])
+        first, last = (int(arrays["rests"].searchsorted(of_rest, side)) for side in ("left", "right"))
+        same = first + int(arrays["keys"][first:last].searchsorted(key))
+        places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + _ALIKE))
+        pairs = (self._pair(int(arrays["pairs"][place])) for place in places)
+        return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
+
+    def near(self, sentence: str, least: float = LEAST, most: int = MOST) -> list[Match]:
+        """Returns the pairs whose sources are most similar to a sentence, the most similar first.
+
+        Args:
+            least: the smallest score.
+            most: the largest number of pairs.
+        """
+        sentence, arrays = normalised(sentence), self._arrays
+        limits = [math.ceil(least * len(sentence)), math.floor(len(sentence) / least) + 1]
+        first, last = arrays["lengths"].searchsorted(limits)
+        words = np.array(sorted(_words(sentence)), np.uint32)
+        places = arrays["words"].searchsorted(words)
+        places = places[arrays["words"][np.minimum(places, len(arrays["words"]) - 1)] == words]
+        lists = [arrays["postings"][arrays["starts"][place] : arrays["starts"][place + 1]] for place in places]
+        lists = sorted((each[slice(*each.searchsorted([first, last]))] for each in lists), key=len)
+        lists = [
+            each
+            for each, total in zip(lists, accumulate(map(len, lists)), strict=True)
+            if total <= _READ or each is lists[0]
+        ]
+        if not any(map(len, lists)):
+            return []
+        weights = [math.log(1 + len(self) / max(1, len(each))) for each in lists]
+        shared = np.bincount(np.concatenate(lists) - first, np.repeat(weights, list(map(len, lists))))
+        best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
+        pairs = [self._pair(int(first + place)) for place in best[shared[best] > 0]]
+        return near_matches(sentence, pairs, least, most)
+
+    def _pair(self, number: int) -> tuple[str, str]:
+        begin, middle, end = self._arrays["edges"][number].tolist()
+        text = self._arrays["text"]
+        return text[begin:middle].tobytes().decode(), text[middle:end].tobytes().decode()
+
+
+def matches_of(
+    sentence: str, memories: Sequence[Memory], languages: tuple[str, str], *, offers: bool = True
+) -> tuple[Match, ...]:
+    """Returns the match of the first memory that has a sentence, or else the most similar ones of all memories.
+
+    Args:
+        languages: of the sentence and its translation. Memories of others are not used.
+        offers: whether similar ones are needed.
+    """
+    memories = [memory for memory in memories if memory.languages == languages]
+    if exact := next(filter(None, (memory.exact(sentence) for memory in memories)), None):
+        return (exact,)
+    near = [match for memory in memories for match in memory.near(sentence)] if offers else []
+    return tuple(sorted(near, key=attrgetter("score"), reverse=True)[:MOST])
+
+
+def _keys(sentence: str, language: str) -> tuple[np.uint64, np.uint64]:
+    """Returns hashes of a normalised sentence: without its numbers and placeholders, and of all of it."""
+    texts = rest(split(sentence, language)), sentence
+    first, second = (blake2b(text.encode(errors="replace"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(first, np.uint64)[0], np.frombuffer(second, np.uint64)[0]
+
+
+def _words(sentence: str) -> set[int]:
+    """Returns hashes of the words of a sentence. In few words, or without spaces, so are three characters."""
+    lower = sentence.lower()
+    words = re.findall(r"[^\W\d_]+", lower)
+    if len(words) < 4 or UNSPACED_SCRIPT.search(lower):
+        words += [lower[i : i + 3] for i in range(max(1, len(lower) - 2))]
+    return {crc32(word.encode(errors="replace")) for word in words}
+
+
+def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str, str]) -> None:
+    """Writes the index of pairs. It needs some 50 bytes of RAM for each pair; words are sorted in a mapped file."""
+    lengths, edges, rests, keys = array("I"), array("Q", [0]), array("Q"), array("Q")
+    with (folder / "text").open("wb") as text, (folder / "entries").open("wb") as entries:
+        for number, (source, target) in enumerate(pairs):
+            sentence = normalised(source)
+            for side in (sentence, target.strip()):
+                edges.append(edges[-1] + text.write(side.encode(errors="replace")))
+            lengths.append(len(sentence))
+            for values, key in zip((rests, keys), _keys(sentence, languages[0]), strict=True):
+                values.append(int(key))
+            array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
+    if not lengths:
+        raise NmtError(f"the memory has no pairs of {languages[0]} and {languages[1]}; check its languages")
+    of_rests, of_keys, of_lengths = map(np.array, (rests, keys, lengths))
+    last = len(keys) - 1 - np.unique(of_keys[::-1], return_index=True)[1]  # of pairs with equal sources
+    kept = last[np.lexsort((last, of_lengths[last]))]
+    by_key = np.lexsort((of_keys[kept], of_rests[kept]))
+    begins = 2 * kept[:, None] + np.arange(3)
+    words, starts = _sorted_words(folder / "entries", kept, len(keys))
+    arrays = {"lengths": of_lengths[kept], "edges": np.array(edges)[begins], "pairs": by_key.astype(np.uint32)}
+    arrays |= {"rests": of_rests[kept][by_key], "keys": of_keys[kept][by_key], "words": words, "starts": starts}
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+
+
+def _sorted_words(path: Path, kept: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Writes the pairs with each word, in order. Returns the words, and where the pairs of each begin and end.
+
+    Args:
+        path: the file of the entries, each of which is a word and the number of a pair.
+        kept: the old numbers of the pairs that are kept, in their new order.
+        count: of all pairs.
+    """
+    numbers = np.full(count, -1)
+    numbers[kept] = np.arange(len(kept))
+    entries = np.memmap(path, np.uint64, "r+")
+    parts = np.array_split(entries, 1 + len(entries) // 1_000_000)
+    for part in parts:
+        new = numbers[(part & _LOW).astype(np.int64)]
+        part[:] = np.where(new < 0, _NONE, part >> _HIGH << _HIGH | new.astype(np.uint64))
+    entries.sort()
+    used: np.ndarray = entries[: entries.searchsorted(_NONE)]
+    words = np.concatenate([(part >> _HIGH).astype(np.uint32) for part in np.array_split(used, len(parts))])
+    starts = np.flatnonzero(np.diff(words, prepend=words[:1] + 1, append=words[-1:] + 1))
+    postings = np.lib.format.open_memmap(path.with_name("postings.npy"), "w+", np.uint32, (len(used),))
+    postings[:] = used & _LOW
+    path.unlink()
+    return words[starts[:-1]], starts

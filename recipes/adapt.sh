@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Adapts a model to a translator's earlier translations, and shows what became better and what was forgotten.
+#
+#   bash recipes/adapt.sh MODEL MEMORY... [--hours H] [-- nmt train option...]
+#
+# MODEL is a checkpoint. A MEMORY is a TMX, TSV, XLIFF or PO file, another corpus that nmt clean reads, or the PREFIX of
+# two text files. The languages are those of the model; DIRECTION=eng_Latn-fra_Latn names them if it has several. Nothing
+# leaves the machine.
+# 1. The memories are cleaned. The newest pairs, which come last, are held out: HELD_OUT (500) for the test, and as many
+#    for validation. No pair that is similar to a held-out one stays in the training text.
+# 2. Text of the old field, GENERAL=prefix, is mixed in so that little is forgotten: as many lines as the memory has pairs.
+#    If there is only its source side, the model translates it. If there are both, HELD_OUT pairs are held out for the
+#    test and for validation as in step 1.
+# 3. The model is trained for H hours (default 0.5) with the options after --, for example --lora 16.
+# 4. The tuned model, and its average with the old one, translate the validation text. The better one on the new field is
+#    taken, of those that lose at most 0.5 BLEU on the old field; if both lose more, the one that loses less.
+# 5. The old and the new model translate the test sets. A paired bootstrap test says whether differences are significant.
+# TEST and OLD_TEST are prefixes of test sets of the new and of the old field in place of held-out text. RUN=folder
+# receives all files (default runs/adapt): the model adapted.safetensors, and its card README.md. Start the recipe again to
+# resume it.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+usage="usage: adapt.sh MODEL MEMORY... [--hours H] [-- nmt train option...]"
+[ $# -ge 2 ] || fail "MODEL or MEMORY is missing; $usage"
+model=$(path_or "$1" '')
+shift
+hours=0.5 memories=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    if [ "$1" = --hours ]; then
+        hours=${2:-}
+        shift $(($# > 1 ? 2 : 1))
+    else
+        memories+=(--train "$(path_or "$1" '')")
+        shift
+    fi
+done
+parse_hours "$usage" --hours "$hours" "$@"
+[ ${#memories[@]} -gt 0 ] || fail "MEMORY is missing; $usage"
+[ -e "$model" ] || fail "the model $model does not exist; give a checkpoint"
+run_dir=$(path_or "${RUN:-}" runs/adapt)
+held_out=${HELD_OUT:-500}
+whole_or_fail HELD_OUT "$held_out"
+general=$(path_or "${GENERAL:-}" '') test=$(path_or "${TEST:-}" '') old_test=$(path_or "${OLD_TEST:-}" '')
+
+set_up_environment
+mkdir -p "$run_dir/out"
+choose_direction "$model"
+
+# translate NAME MODEL PREFIX [OPTION...]: translates the source side of a corpus to out/NAME.
+translate() {
+    unless_there "$run_dir/out/$1" nmt generate "$2" "${languages[@]}" --input "$(file_of "$3" "$source")" \
+        --output "$run_dir/out/$1" "${@:4}"
+}
+# compare NAME PREFIX: translates a test set with the old and the new model, and prints the scores. The third system is
+# the new model with the training text as its memory.
+compare() {
+    local with_memory=()
+    translate "$1.before" "$model" "$2"
+    translate "$1.after" "$adapted" "$2"
+    [ "$1" != new ] || with_memory=(--hypothesis "$run_dir/out/new.memory")
+    [ "$1" != new ] || translate new.memory "$adapted" "$2" --memory "$run_dir/new"
+    nmt score --reference "$(file_of "$2" "$target")" --target-lang "$target" --metric bleu --metric chrf \
+        --paired bootstrap --hypothesis "$run_dir/out/$1.before" --hypothesis "$run_dir/out/$1.after" \
+        ${with_memory[@]+"${with_memory[@]}"}
+}
+
+unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$run_dir/memory"
+split=(python recipes/hold_out.py --held-out "$held_out")
+unless_there "$run_dir/new.$source" "${split[@]}" "$run_dir/memory" "$run_dir/new" "$source" "$target"
+training=(--train "$run_dir/new") fields=(new)
+if [ -n "$general" ] && [ -e "$(file_of "$general" "$target")" ]; then
+    unless_there "$run_dir/old.$source" "${split[@]}" "$general" "$run_dir/old" "$source" "$target" --like "$run_dir/new.$source"
+    fields+=(old)
+elif [ -n "$general" ]; then
+    unless_there "$run_dir/old.$source" python recipes/hold_out.py --held-out 0 "$general" "$run_dir/old" "$source" \
+        --like "$run_dir/new.$source"
+    unless_there "$run_dir/old.$target" nmt generate "$model" "${languages[@]}" --input "$run_dir/old.$source" \
+        --output "$run_dir/old.$target"
+fi
+[ -z "$general" ] || training+=(--train "$run_dir/old")
+text=("${languages[@]}")
+[ -z "${DIRECTION:-}" ] || text=(--languages "$source,$target" --directions "$DIRECTION")
+unless_there "$run_dir/data" nmt preprocess "${text[@]}" "${training[@]}" --valid "$run_dir/new-valid" --like "$model" \
+    --dest "$run_dir/data"
+tuned=$run_dir/run/best.safetensors averaged=$run_dir/averaged.safetensors adapted=$run_dir/adapted.safetensors
+unless_there "$run_dir/run/average.safetensors" nmt train "$run_dir/data" --init-from "$model" --save-dir "$run_dir/run" \
+    --minutes "$(awk -v h="$hours" 'BEGIN { print 60 * h }')" ${options[@]+"${options[@]}"}
+unless_there "$averaged" nmt average-checkpoints "$model" "$tuned" --output "$averaged"
+for field in "${fields[@]}"; do
+    for name in model tuned averaged; do
+        translate "$field-valid.$name" "${!name}" "$run_dir/$field-valid" --beam 1
+        nmt score --reference "$run_dir/$field-valid.$target" --hypothesis "$run_dir/out/$field-valid.$name" \
+            --target-lang "$target" --json > "$run_dir/out/$field-valid.$name.json"
+    done
+done
+taken=$(python recipes/adapted.py "$run_dir/out" "${fields[@]}")
+ln -sf "$(realpath "${!taken}")" "$adapted"
+{
+    printf '# %s, adapted\n\n' "$(basename "$model")"
+    printf 'From %s to %s, adapted to %d pairs' "$source" "$target" "$(wc -l < "$run_dir/new.$source")"
+    [ -z "$general" ] || printf ' and %d of the old field' "$(wc -l < "$run_dir/old.$source")"
+    printf '. The model is the %s one. System 1 is the old model, 2 the new one' "$taken"
+    printf ', 3 the new one with the pairs as its memory.\n\nHeld-out text of the new field:\n\n```\n'
+    compare new "${test:-$run_dir/new-test}"
+    if [ -n "$old_test" ] || [ "${fields[*]}" != new ]; then
+        printf '```\n\nText of the old field:\n\n```\n'
+        compare old "${old_test:-$run_dir/old-test}"
+    fi
+    printf '```\n\nThe text:\n\n```\n%s\n```\n' "$(cat "$run_dir"/*.made-from)"
+} > "$run_dir/README.md.part"
+mv "$run_dir/README.md.part" "$run_dir/README.md"
+cat "$run_dir/README.md"
+say "The model is $adapted, and its card $run_dir/README.md"

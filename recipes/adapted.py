@@ -1,0 +1,38 @@
+"""Prints which model adapt.sh takes: `tuned`, or `averaged` with the old one.
+
+    python recipes/adapted.py FOLDER FIELD...
+
+FOLDER has the scores of the validation text, such as new-valid.tuned.json. Of the models that lose at most 0.5 BLEU on
+the old field, the one with the highest BLEU on the new field is taken; if all lose more, the one that loses the least.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+MOST_LOST = 0.5
+
+
+def taken(bleu: dict[tuple[str, str], float]) -> str:
+    """Returns the name of the model, given the BLEU of each field and model."""
+    names = ["tuned", "averaged"]
+    lost = {name: bleu.get(("old", "model"), 0.0) - bleu.get(("old", name), 0.0) for name in names}
+    if min(lost.values()) > MOST_LOST:
+        return min(names, key=lambda name: lost[name])
+    return max((name for name in names if lost[name] <= MOST_LOST), key=lambda name: bleu["new", name])
+
+
+def main() -> None:
+    """Prints the name, and on standard error the scores."""
+    folder, *fields = sys.argv[1:]
+    bleu = {}
+    for field in fields:
+        for name in ("model", "tuned", "averaged"):
+            scores = json.loads((Path(folder) / f"{field}-valid.{name}.json").read_text())
+            bleu[field, name] = scores["bleu"]["score"]
+            print(f"BLEU on validation text of the {field} field, {name}: {bleu[field, name]:.2f}", file=sys.stderr)
+    print(taken(bleu))
+
+
+if __name__ == "__main__":
+    main()

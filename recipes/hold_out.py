@@ -1,0 +1,89 @@
+"""Splits a corpus into training text and held-out text that is not similar to it.
+
+    python recipes/hold_out.py CORPUS OUTPUT SOURCE_LANG [TARGET_LANG] [--held-out N] [--like FILE]
+
+CORPUS and OUTPUT are prefixes. OUTPUT-test gets N pairs (500) from the end of the corpus, because the newest text of a
+memory comes last, and OUTPUT-valid the N pairs before. A pair is left out of all of them if its source is similar to a
+held-out one, by 70 % as `nmt generate --memory` counts it. Text that repeats is translated by a memory, so a pair with
+more than three similar ones is not held out. OUTPUT gets the other pairs, with --like at most as many as FILE has
+lines, evenly chosen.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from nmt.errors import NmtError
+from nmt.files import digest_of_json
+from nmt.memories.matching import normalised
+from nmt.memories.memory import Memory
+from nmt.text.corpus import parallel_paths, read_lines, read_rows
+
+MOST_REPEATED = 3
+
+
+def held_out_pairs(sources: list[str], language: str, wanted: int) -> tuple[list[int], set[int]]:
+    """Returns the numbers of the pairs to hold out, the last first, and of those that are similar to one of them."""
+    if not wanted:
+        return [], set()
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for number, source in enumerate(sources):
+        numbers[normalised(source)].add(number)
+    memory = Memory.of(lambda: ((source, "") for source in numbers), digest_of_json(sources), (language, ""))
+    held_out, similar = list[int](), set[int]()
+    for number in reversed(range(len(sources))):
+        if len(held_out) == wanted:
+            break
+        if number not in similar:
+            matches = memory.near(sources[number], most=MOST_REPEATED + 2)
+            others = set().union(*(numbers[match.source] for match in matches)) - {number}
+            if len(others) <= MOST_REPEATED:
+                held_out.append(number)
+                similar |= others
+    return held_out, similar
+
+
+def main() -> None:
+    """Writes the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("corpus", "output"):
+        parser.add_argument(name)
+    parser.add_argument("languages", nargs="+")
+    parser.add_argument("--held-out", type=int, default=500)
+    parser.add_argument("--like")
+    options = parser.parse_args()
+    try:
+        lines = list(
+            read_rows(
+                *parallel_paths(options.corpus, options.languages[0], options.languages[-1])[: len(options.languages)]
+            )
+        )
+        limit = sum(1 for _ in read_lines(options.like)) if options.like else len(lines)
+        wanted = 2 * options.held_out
+        held_out, similar = held_out_pairs([line[0] for line in lines], options.languages[0], wanted)
+    except NmtError as error:
+        sys.exit(f"error: {error}")
+    if len(held_out) < wanted:
+        sys.exit(
+            f"error: only {len(held_out)} of {len(lines)} pairs of {options.corpus} differ from all others, but "
+            f"{wanted} are to be held out; set HELD_OUT to a lower number"
+        )
+    rest = sorted(set(range(len(lines))) - set(held_out) - similar)
+    training = rest[:: -(-len(rest) // limit)] if len(rest) > limit else rest
+    parts = {
+        "-test": sorted(held_out[: options.held_out]),
+        "-valid": sorted(held_out[options.held_out :]),
+        "": training,
+    }
+    for name, numbers in parts.items():
+        for side, lang in enumerate(options.languages):
+            text = "".join(f"{lines[number][side]}\n" for number in numbers)
+            Path(f"{options.output}{name}.{lang}").write_text(text, encoding="utf-8")
+    print(
+        f"{options.output}: {len(training)} pairs; {len(similar)} are similar to {wanted} held-out ones, and left out"
+    )
+
+
+if __name__ == "__main__":
+    main()

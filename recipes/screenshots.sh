@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Makes the pictures of README.md and of the documentation, light and dark, from a run of quickstart.sh: the page of the
+# service, the report of the training, and a terminal from the corpus to the translation.
+#
+#   bash recipes/screenshots.sh [OUT]
+#
+# OUT is the folder of the pictures (default docs/pictures). RUN=folder names the run of the quickstart (default
+# runs/screenshots); it is made if it is not there. Needs Chromium. Repeats the pictures.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+[ $# -le 1 ] || fail "screenshots.sh takes one folder, but was given: $*"
+run_dir=$(path_or "${RUN:-}" runs/screenshots)
+output=$(path_or "${1:-}" docs/pictures)
+command -v chromium > /dev/null || fail "chromium was not found; install it (apt-get install chromium on Debian, Ubuntu)"
+set_up_environment
+mkdir -p "$run_dir"
+if ! grep -q '^Translate a sentence' "$run_dir/log" 2> /dev/null; then
+    rm -rf "$run_dir"
+    mkdir -p "$run_dir"
+    RUN=$(realpath "$run_dir") bash recipes/quickstart.sh 2>&1 | tee "$run_dir/log"
+fi
+run nmt report "$run_dir/model" --name quickstart --output "$run_dir/report.html"
+run python recipes/screenshots.py "$run_dir" "$output"

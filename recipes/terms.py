@@ -1,0 +1,102 @@
+"""Prints terms and their translations, as a glossary for `nmt generate --glossary`, from aligned text.
+
+    python recipes/terms.py SOURCE TARGET LINKS
+
+LINKS is the output of `nmt rescore --alignments`. A term is a phrase of at most four words that at least three lines
+have. It neither begins nor ends with one of the hundred most frequent words, a number or a single letter. Its
+translation is the target phrase whose words are linked to its words and to no others (Och and Ney 2004, Computational
+Linguistics 30(4)). Printed are the terms that at least four of five lines translate in the same way, unless a longer
+term always contains them; the most frequent come first. A comment says how many lines have the term, and how many of
+these have the translation.
+"""
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from nmt.errors import NmtError
+from nmt.text.corpus import read_rows
+
+LONGEST = 4  # words
+LEAST_LINES = 3
+LEAST_SHARE = 0.8
+FREQUENT_WORDS = 100
+EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、，؟¿¡"
+
+
+def frequent_words(lines: Iterable[str]) -> set[str]:
+    """Returns the most frequent words, in lower case."""
+    counts = Counter(word for line in lines for word in line.lower().split())
+    return {word for word, _ in counts.most_common(FREQUENT_WORDS)}
+
+
+def terms_in(raw: Sequence[str], frequent: set[str]) -> Iterator[tuple[int, int]]:
+    """Yields the first and the last word of each phrase of a line that may be a term."""
+    words = [word.strip(EDGES) for word in raw]
+    is_edge = [len(word) > 1 and any(map(str.isalpha, word)) and word.lower() not in frequent for word in words]
+    ends = [written[-1] in EDGES or following[0] in EDGES for written, following in pairwise([*raw, "."])]
+    for first in range(len(raw)):
+        for last in range(first, min(first + LONGEST, len(raw))):
+            if is_edge[first] and is_edge[last]:
+                yield first, last
+            if ends[last]:  # no term goes across punctuation
+                break
+
+
+def translation_of(
+    target: Sequence[str], links: Sequence[tuple[int, int]], first: int, last: int, frequent: set[str]
+) -> str:
+    """Returns the target phrase that is linked to these source words and to no others. Empty if there is none."""
+    linked = [j for i, j in links if first <= i <= last]
+    start, stop = min(linked, default=0), max(linked, default=0) + 1
+    is_consistent = linked and all(first <= i <= last for i, j in links if start <= j < stop)
+    phrase = " ".join(target[start:stop]).strip(EDGES) if is_consistent and stop - start <= LONGEST else ""
+    edges = {phrase.lower().split(" ")[0], phrase.lower().split(" ")[-1]}
+    return "" if edges & frequent else phrase
+
+
+def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) -> list[tuple[str, str, int, int]]:
+    """Returns terms with their translations, the number of their lines, and how many of them have the translation."""
+    frequent = frequent_words(sources), frequent_words(targets)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for source, target, of_line in zip(sources, targets, links, strict=True):
+        words = source.split()
+        pairs = [(i, j) for i, _, j in (link.partition("-") for link in of_line.rpartition("|||")[2].split())]
+        pairs = [(int(i), int(j)) for i, j in pairs]
+        for first, last in terms_in(words, frequent[0]):
+            term = " ".join(words[first : last + 1]).strip(EDGES)
+            counts[term][translation_of(target.split(), pairs, first, last, frequent[1])] += 1
+    glossary = []
+    for term, translations in counts.items():
+        (translation, times), lines = translations.most_common(1)[0], translations.total()
+        if translation and lines >= LEAST_LINES and times >= LEAST_SHARE * lines:
+            glossary.append((term, translation, lines, times))
+    within = {
+        (" ".join(words[i:j]), lines)
+        for term, _, lines, _ in glossary
+        for words in [term.split()]
+        for i in range(len(words))
+        for j in range(i + 1, len(words) + 1)
+        if j - i < len(words)
+    }
+    return sorted((each for each in glossary if (each[0], each[2]) not in within), key=lambda each: -each[2])
+
+
+def main() -> None:
+    """Prints the glossary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("source", "target", "links"):
+        parser.add_argument(name)
+    options = parser.parse_args()
+    try:
+        rows = list(read_rows(options.source, options.target, options.links))
+    except NmtError as error:
+        sys.exit(f"error: {error}")
+    for term, translation, lines, times in terms(*zip(*rows, strict=True)):
+        print(f"# {times} of {lines} lines\n{term}\t{translation}")
+
+
+if __name__ == "__main__":
+    main()

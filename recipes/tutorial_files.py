@@ -1,0 +1,94 @@
+"""Writes the example files of the tutorials, from the small corpus of grammar.py, so that anyone can follow them.
+
+python recipes/tutorial_files.py company DIR      # a translation memory, a glossary and documents
+python recipes/tutorial_files.py language DIR     # a tiny random model of several languages, and text of a new one
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from html import escape
+from itertools import islice
+from pathlib import Path
+
+import links
+from grammar import corpus, write
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body><h1>{title}</h1>
+<p>{first} <b>{second}</b></p>
+<ul><li>{third}</li><li><a href="https://example.org">{fourth}</a></li></ul>
+</body></html>
+"""
+TERMS = "teacher\tLehrer\tLehrers\ndoctor\tArzt\tArztes\n"
+
+
+def write_company(folder: Path) -> None:
+    """Writes the files of a company: memory.tmx, terms.tsv, handbook.html and news.md."""
+    pairs = [tuple(map(links.plain, pair)) for pair in corpus(9000, seed=1)]
+    units = "".join(
+        f'<tu><tuv xml:lang="en-GB"><seg>{escape(english)}</seg></tuv>'
+        f'<tuv xml:lang="de-DE"><seg>{escape(german)}</seg></tuv></tu>\n'
+        for english, german in pairs
+    )
+    header = (
+        '<header srclang="en-GB" creationtool="example" creationtoolversion="1" segtype="sentence" datatype="plaintext"'
+    )
+    header += ' adminlang="en" o-tmf="example"/>'
+    tmx = f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
+    (folder / "memory.tmx").write_text(tmx, encoding="utf-8")
+    (folder / "terms.tsv").write_text(TERMS, encoding="utf-8")
+    # One sentence of each document is in the memory, the others are new.
+    known = {english for english, _ in pairs}
+    new = [english for english, _ in (map(links.plain, pair) for pair in corpus(1000, seed=2)) if english not in known]
+    words = {"title": new[0], "first": pairs[10][0], "second": new[1], "third": new[2], "fourth": new[3]}
+    (folder / "handbook.html").write_text(PAGE.format(**words), encoding="utf-8")
+    (folder / "news.md").write_text(f"# {new[4]}\n\n- {pairs[11][0]}\n- **{new[5]}**\n", encoding="utf-8")
+
+
+def write_language(folder: Path) -> None:
+    """Writes text of English and German, and a tiny random model that knows English, Dutch and French."""
+    sentences = iter(corpus(9000, seed=1))
+    for split, size in {"corpus": 8000, "dev": 500, "test": 500}.items():
+        english, german = zip(*islice(sentences, size), strict=True)
+        write(folder / f"{split}.eng_Latn", map(links.plain, english))
+        write(folder / f"{split}.deu_Latn", map(links.plain, german))
+    write_model(folder / "model", (folder / "corpus.eng_Latn").read_text(encoding="utf-8").splitlines())
+
+
+def write_model(folder: Path, text: Iterable[str]) -> None:
+    """Writes a model in the format of NLLB-200 on Hugging Face, with the pieces of a text and random weights."""
+    import sentencepiece
+    import torch
+    import transformers
+
+    folder.mkdir()
+    with (folder / "sentencepiece.bpe.model").open("wb") as file:
+        options = {"model_type": "bpe", "vocab_size": 1000, "minloglevel": 2, "required_chars": "äöüßÄÖÜjJqQxyz"}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=file, **options)
+    tokens = {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": ["eng_Latn", "fra_Latn", "nld_Latn"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
+    transformers.NllbTokenizer.from_pretrained(folder).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"d_model": 128, "encoder_layers": 4, "decoder_layers": 4, "scale_embedding": True, "dropout": 0.1}
+    sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 256)
+    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+    config = transformers.M2M100Config(vocab_size=1010, **sizes)
+    transformers.M2M100ForConditionalGeneration(config).save_pretrained(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the example files of the tutorials.")
+    parser.add_argument("tutorial", choices=["company", "language"])
+    parser.add_argument("folder", type=Path, help="folder to write to, which must not exist")
+    options = parser.parse_args()
+    try:
+        options.folder.mkdir(parents=True)
+    except OSError as error:
+        parser.error(f"{options.folder} cannot be made ({error.strerror}); choose another folder")
+    {"company": write_company, "language": write_language}[options.tutorial](options.folder)
+
+
+if __name__ == "__main__":
+    main()

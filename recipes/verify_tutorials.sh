@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the commands of the tutorials as they are written, in a fresh clone of this repository, and prints the times.
+#
+#   bash recipes/verify_tutorials.sh [PAGE...]
+#
+# PAGE is one of docs/tutorial_*.md (default all). RUN=folder receives the clone (default runs/verify-tutorials). What a
+# tutorial says is not run by tests is left out. Repeats everything.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+run_dir=$(path_or "${RUN:-}" runs/verify-tutorials)
+pages=("$@")
+[ $# -gt 0 ] || pages=(docs/tutorial_*.md)
+set_up_environment
+export ENVIRONMENT=active
+rm -rf "$run_dir"
+run git clone --quiet . "$run_dir"
+for page in "${pages[@]}"; do
+    [ -e "$page" ] || fail "$page does not exist; name a page such as docs/tutorial_company.md"
+    python recipes/verify/tutorial_commands.py "$page" > "$run_dir/commands.sh"
+    (cd "$run_dir" && bash commands.sh) || fail "the commands of $page failed; see the message above"
+done
