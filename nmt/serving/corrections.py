@@ -5,9 +5,9 @@ A process that is killed while it writes leaves a torn line at the end. The next
 """
 
 import os
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -15,9 +15,11 @@ from uuid import uuid4
 from xml.sax.saxutils import escape, quoteattr
 
 from nmt import __version__, console
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.files import Output, writing
 from nmt.locks import locked
+from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
+from nmt.memories.memory import ALIKE, LEAST, MOST
 from nmt.serving.schema import Correction, CorrectionBody
 from nmt.text.corpus import reading
 from nmt.text.markup_writing import text_only
@@ -33,7 +35,6 @@ class Corrections:
         patience: how many seconds to wait while another process writes.
 
     Attributes:
-        by_source: the corrections that were not taken back by their languages and normalised sources, the latest last.
         skipped: the number of lines that are no records.
     """
 
@@ -41,6 +42,8 @@ class Corrections:
         self._path, self._patience = Path(path), patience
         self._reading, self._writing = Lock(), Lock()
         self._forget()
+        with importing("rapidfuzz", "--corrections", "'attention-nmt[memory]'"):
+            import rapidfuzz  # noqa: F401
         if self._path.exists():
             if not self._path.is_file():
                 raise NmtError(f"--corrections {path} is a folder or a device; give the name of a file")
@@ -54,15 +57,16 @@ class Corrections:
         self._state: tuple[int, int, int] | None = None  # inode, size and time of the file when it was read last
         self._end = self._lines = self.skipped = 0
         self._by_id: dict[str, Correction] = {}
-        self.by_source: dict[tuple[str, str, str], dict[str, Correction]] = {}
+        # By their languages, and as a memory compares sources: first without numbers and placeholders.
+        self._alike: dict[tuple[str, str], dict[str, dict[str, dict[str, Correction]]]] = {}
 
     def keep(self, body: CorrectionBody) -> Correction:
         """Stores a correction, and returns it with its id. The latest one of a sentence is not stored twice."""
         correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
         with self._locked():
-            for latest in [*self.by_source.get(_key(correction), {}).values()][-1:]:
-                if (latest.source, latest.target) == (body.source, body.target):
-                    return latest
+            latest = next(reversed(self._same(correction).values()), None)
+            if latest and (latest.source, latest.target) == (body.source, body.target):
+                return latest
             self._append(correction)
         return correction
 
@@ -107,11 +111,28 @@ class Corrections:
                 f"was killed while it wrote the line"
             )
             return
-        same = self.by_source.setdefault(_key(correction), {})
-        for corrections in (self._by_id, same):
+        for corrections in (self._by_id, self._same(correction)):
             corrections.pop(correction.id, None)
             if not correction.taken_back:
                 corrections[correction.id] = correction
+
+    def _same(self, correction: Correction) -> dict[str, Correction]:
+        """Returns the corrections of the same sentence by their ids, the latest last."""
+        source, languages = normalised(correction.source), (correction.source_lang, correction.target_lang)
+        alike = self._alike.setdefault(languages, {}).setdefault(rest(split(source, languages[0])), {})
+        return alike.setdefault(source, {})
+
+    def pairs(self, languages: tuple[str, str], like: str | None = None) -> list[tuple[str, str]]:
+        """Returns the normalised sources of a direction and their translations.
+
+        Args:
+            like: only sources that are like this one, but perhaps with other numbers and placeholders.
+        """
+        with self._reading:
+            alike = self._alike.get(languages, {})
+            groups = alike.values() if like is None else [alike.get(rest(split(like, languages[0])), {})]
+            same = ((source, [*each.values()]) for group in groups for source, each in group.items())
+            return [(source, corrections[-1].target) for source, corrections in same if corrections]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -133,12 +154,29 @@ class Corrections:
         self.refresh()
 
 
-def normalised(text: str) -> str:
-    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+@dataclass(frozen=True)
+class CorrectionMemory:
+    """The corrections of one direction as a memory.
 
+    Attributes:
+        pair: the languages as the server calls them.
+        languages: as the models call them.
+    """
 
-def _key(correction: Correction) -> tuple[str, str, str]:
-    return correction.source_lang, correction.target_lang, normalised(correction.source)
+    corrections: Corrections
+    pair: tuple[str, str]
+    languages: tuple[str, str]
+
+    def exact(self, sentence: str) -> Match | None:
+        """Returns the latest correction whose target translates a sentence, perhaps with other numbers."""
+        sentence = normalised(sentence)
+        pairs = self.corrections.pairs(self.pair, like=sentence)
+        same = [pair for pair in pairs if pair[0] == sentence] or pairs[: -ALIKE - 1 : -1]
+        return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in same)), None)
+
+    def near(self, sentence: str) -> list[Match]:
+        """Returns the corrections whose sources are most similar to a sentence."""
+        return near_matches(normalised(sentence), self.corrections.pairs(self.pair), LEAST, MOST)
 
 
 def _now() -> datetime:

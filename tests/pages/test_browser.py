@@ -581,6 +581,7 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         shows(f"die Wörter\n{second}")
         page.reload()
         page.fill("#source", source)
+        shows(f"die Wörter\n{second}")
         page.click("#kept button")
         page.wait_for_selector("#kept:empty", state="attached")
         page.wait_for_selector("text=The correction is taken back.")

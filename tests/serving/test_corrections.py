@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from checkpoints import eloquent_checkpoint, saved
+from checkpoints import eloquent_checkpoint, saved, two_models
 from commands import failed
 from forks import At
 from hypothesis import example, given, settings
@@ -88,6 +88,46 @@ def test_a_memory_in_tmx_has_what_was_kept(server: Server) -> None:
     assert texts == {"en": "tags", "de": hostile.replace("\x01\x0b\ufffe", "")}
 
 
+def translated(server: Server, source: str, **fields: Any) -> Any:
+    """Returns the only sentence of a text with its translations."""
+    (sentence,) = server.translate(source, max_length_offset=3, **fields)["translations"][0]["sentences"]
+    return sentence
+
+
+def test_a_correction_translates_its_sentence_at_once(server: Server) -> None:
+    model_says = translated(server, "learn 3 words")["hypotheses"]
+    assert "log_prob" in model_says[0]
+    first = kept(server, "learn 3 words", "lerne 3 Wörter")
+    assert translated(server, "learn  3\u00a0words")["hypotheses"] == [{"text": "lerne 3 Wörter", "origin": "memory"}]
+    assert translated(server, "learn 1,234 words")["hypotheses"][0]["text"] == "lerne 1.234 Wörter"
+    near = translated(server, "learn 3 new words")
+    assert "origin" not in near["hypotheses"][0]
+    assert [(match["source"], match["target"]) for match in near["memory"]] == [("learn 3 words", "lerne 3 Wörter")]
+    assert translated(server, "learn 3 words", prefix="um")["hypotheses"][0]["text"].startswith("um")
+    second = kept(server, "learn 3 words", "lernt 3 Wörter")
+    assert translated(server, "learn 3 words")["hypotheses"][0]["text"] == "lernt 3 Wörter"
+    for correction, expected in ((second, first["target"]), (first, model_says[0]["text"])):
+        assert server.send("DELETE", f"/corrections/{correction['id']}").status == 204
+        assert translated(server, "learn 3 words")["hypotheses"][0]["text"] == expected
+
+
+def test_corrections_are_for_one_direction_also_through_a_third_language(tmp_path: Path) -> None:
+    with serving(*two_models(tmp_path), "--device=cpu", "--corrections", tmp_path / "kept.jsonl") as server:
+        pair = {"source_lang": "en", "target_lang": "fr"}
+        direct, pivoted = (translated(server, "some words", **{**pair, "target_lang": lang}) for lang in ("de", "fr"))
+        assert kept(server, "some words", "des mots", **(pair | {"source_lang": "en-GB"}))["source_lang"] == "en"
+        assert translated(server, "some words", target_lang="de", source_lang="en") == direct
+        assert translated(server, "some words", **pair)["hypotheses"] == [{"text": "des mots", "origin": "memory"}]
+        (correction,) = listed(server)
+        server.send("DELETE", f"/corrections/{correction['id']}")
+        assert translated(server, "some words", **pair) == pivoted
+        kept(server, "some words", "etwas")
+        document = server.send("POST", "/documents?name=a.txt&source_lang=en&target_lang=de", b"some words\n").json
+        while (result := server.get(f"/documents/{document['id']}/result")).status == 503:
+            pass
+        assert result.body == b"etwas\n"
+
+
 @pytest.mark.parametrize("changed, status, said", [
     ({"source": " "}, 400, "source must be a sentence on one line"),
     ({"target": "a\nb"}, 400, "target must be a sentence on one line"),
@@ -141,12 +181,14 @@ def test_servers_share_a_file(model: Path, tmp_path: Path) -> None:
     with ExitStack() as stack, ThreadPoolExecutor(8) as clients:
         options = [model, "--device=cpu", "--corrections", tmp_path / "kept.jsonl"]
         servers = [stack.enter_context(serving(*options)) for _ in range(2)]
-        keep = [partial(kept, servers[i % 2], f"sentence {i}", f"Satz {i}") for i in range(24)]
+        keep = [partial(kept, servers[i % 2], f"words {chr(97 + i)}", f"W {chr(97 + i)}") for i in range(24)]
         corrections = list(clients.map(lambda send: send(), keep))
         for server in servers:
             assert {c["id"] for c in listed(server)} == {c["id"] for c in corrections}
-        assert servers[1].send("DELETE", f"/corrections/{corrections[0]['id']}").status == 204
-        assert corrections[0] not in listed(servers[0])
+        assert translated(servers[0], "words b")["hypotheses"][0]["text"] == "W b"
+        assert servers[1].send("DELETE", f"/corrections/{corrections[1]['id']}").status == 204
+        assert "origin" not in translated(servers[0], "words b")["hypotheses"][0]
+        assert corrections[1] not in listed(servers[0])
     assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == 25
 
 

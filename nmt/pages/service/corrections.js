@@ -71,7 +71,7 @@ async function keep(sentence, text) {
     return record;
   });
   if (!done) return; // the text is still in its field
-  Object.assign(sentence, { hypotheses: [{ text: done.target }], chosen: 0 });
+  Object.assign(sentence, { hypotheses: [{ text: done.target, origin: "memory" }], chosen: 0 });
   say("The correction is kept: this sentence is translated like this from now on.");
   draw();
   $("translation").querySelectorAll(".edit")[state.sentences.indexOf(sentence)]?.focus();
