@@ -11,9 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
@@ -168,16 +167,14 @@ def python_reference() -> str:
 
 def described(name: str, value: Any) -> list[str]:
     heading = [f"## nmt.{name}"]
-    if not callable(value):
-        return [*heading, docstring(value)]
+    if get_origin(value) or not callable(value):  # a type such as Callable[…], or a number
+        return [*heading, f"```python\n{name} = {annotation(value) if get_origin(value) else value}\n```"]
     if not inspect.isclass(value):
         return [*heading, signature(name, value), docstring(value)]
     if issubclass(value, BaseException):
         parents = [f"`{base.__name__}`" for base in value.__bases__]
         return [*heading, f"An exception. Its base class is {' and '.join(parents)}.", docstring(value)]
     sections = [*heading, signature(name, value), docstring(value)]
-    if is_dataclass(value):
-        sections.append("\n".join(f"- `{field.name}: {annotation(field.type)}`" for field in fields(value)))
     for member_name, member in vars(value).items():
         if member_name.startswith("_"):
             continue
@@ -194,6 +191,9 @@ def signature(name: str, function: Any) -> str:
     parameters = inspect.signature(function).parameters.values()
     written = [str(p).partition(" = <")[0] for p in parameters if p.name not in ("self", "cls")]
     written = [MODULES.sub("", parameter) for parameter in written]
+    kinds = [p.kind for p in parameters if p.name not in ("self", "cls")]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        written.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     returned = inspect.signature(function).return_annotation
     arrow = "" if inspect.isclass(function) or returned is inspect.Signature.empty else f" -> {annotation(returned)}"
     whole = f"{name}({', '.join(written)}){arrow}"

@@ -77,3 +77,11 @@ def test_pictures_are_made_from_a_run(tmp_path: Path) -> None:
     assert "BLEU" in done.stdout
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {p.name for p in ROOT.glob("docs/pictures/*")}
     assert "$ nmt train" in re.sub("&#160;", " ", (tmp_path / "pictures" / "terminal-light.svg").read_text())
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), ROOT / "recipes" / "README.md"], ids=lambda page: page.stem)
+def test_a_page_says_for_whom_it_is_and_what_comes_next(page: Path) -> None:
+    title, blank, first, *_, last = page.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    assert title.startswith("# ") and not blank
+    assert first.startswith("This page is for ")
+    assert re.match(r"Next: .*\]\(.*\.$", last)
