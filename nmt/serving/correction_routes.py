@@ -35,10 +35,12 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
         for name, text in (("source", body.source), ("target", body.target)):
             if not text.strip() or "\n" in text or "\r" in text:
                 raise NmtError(f"{name} must be a sentence on one line; send the sentences of a text one by one")
-        if not service.path(None, body.source_lang, body.target_lang):
+        path = service.path(None, body.source_lang, body.target_lang)
+        if not path:
             raise NmtError(f"source_lang and target_lang are both {body.source_lang!r:.60}; they must differ")
-        languages = {name: service.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
-        correction = await stored(lambda: corrections.keep(body.model_copy(update=languages)))
+        known = {name: service.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
+        known["source"] = path[0].codec.config.split_tags(body.source)[1]
+        correction = await stored(lambda: corrections.keep(body.model_copy(update=known)))
         return correction.model_dump(mode="json", exclude_defaults=True)
 
     @router.post("/corrections", response_model=schema.Correction)

@@ -64,17 +64,19 @@ class Corrections:
         """Stores a correction, and returns it with its id. The latest one of a sentence is not stored twice."""
         correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
         with self._locked():
-            latest = next(reversed(self._same(correction).values()), None)
+            with self._reading:
+                latest = next(reversed(self._same(correction).values()), None)
             if latest and (latest.source, latest.target) == (body.source, body.target):
                 return latest
-            self._append(correction)
+            self._write(correction.model_dump_json(exclude_defaults=True))
         return correction
 
     def take_back(self, correction_id: str) -> bool:
         """Takes a correction back. Returns whether there was one."""
         with self._locked():
             if correction := self._by_id.get(correction_id):
-                self._append(correction.model_copy(update={"time": _now(), "taken_back": True}))
+                undone = correction.model_copy(update={"time": _now(), "taken_back": True})
+                self._write(undone.model_dump_json(exclude_defaults=True))
         return correction is not None
 
     def all(self) -> list[Correction]:
@@ -141,15 +143,12 @@ class Corrections:
         with self._writing, locked(self._path, busy, _ADVICE, patience=self._patience):
             self.refresh()
             if self._state and self._end < self._state[1]:
-                self._write(b"\n")
+                self._write("")
             yield
 
-    def _append(self, correction: Correction) -> None:
-        self._write(correction.model_dump_json(exclude_defaults=True).encode() + b"\n")
-
-    def _write(self, data: bytes) -> None:
+    def _write(self, line: str) -> None:
         with writing(self._path, _ADVICE), self._path.open("ab", buffering=0) as file:
-            Output(file, self._path, _ADVICE).write(data)
+            Output(file, self._path, _ADVICE).write(f"{line}\n")
             os.fsync(file.fileno())
         self.refresh()
 

@@ -1,5 +1,6 @@
 """Corrections are stored whole and once, whatever happens, and come back as translations."""
 
+import errno
 import json
 import random
 import signal
@@ -175,6 +176,21 @@ def test_a_torn_line_is_skipped_and_the_next_record_begins_a_line(model: Path, t
         assert listed(server) == [third, second, first]
     lines = file.read_bytes().split(b"\n")
     assert len(lines) == 5 and json.loads(lines[1]) == second and json.loads(lines[3]) == third
+
+
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_correction_that_may_not_be_on_disk_is_sent_again_and_stored_once(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    with serving(model, "--device=cpu", "--corrections", file, before=At("os.fsync", 1, do=no_space)) as server:
+        assert "its log says why" in server.refused("/corrections", body("one", "eins"), 503)
+        assert [kept(server, "one", "eins")] == listed(server)
+        assert len(file.read_text().splitlines()) == 1
+        file.unlink()
+        assert listed(server) == []
+        assert [kept(server, "one", "eins")] == listed(server)
 
 
 def test_servers_share_a_file(model: Path, tmp_path: Path) -> None:
