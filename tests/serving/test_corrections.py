@@ -23,6 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from servers import Server, serving
 
+from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.serving.corrections import Corrections
 from nmt.serving.schema import Correction, CorrectionBody
@@ -212,8 +213,9 @@ def test_a_wrong_file_is_refused_and_stays(model: Path, tmp_path: Path) -> None:
     content = model.read_bytes()
     assert "is a file of another kind" in failed("serve", model, "--port=0", "--corrections", model)
     assert model.read_bytes() == content
-    assert "is a folder or a device" in failed("serve", model, "--port=0", "--corrections", tmp_path)
-    assert "cannot be written" in failed("serve", model, "--port=0", "--corrections", tmp_path / "no" / "file")
+    for path, said in ((tmp_path, "is a folder or a device"), (tmp_path / "no" / "file", "cannot be written")):
+        with pytest.raises(NmtError, match=said):
+            Corrections(str(path), 1)
 
 
 def write_slowly() -> None:
