@@ -40,6 +40,9 @@ class ServeConfig(Config, panel="Server"):
     glossary: tuple[str, ...] = option(
         (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
     )
+    corrections: str | None = option(
+        None, "File for translations that people have corrected, as JSON lines. Without it, none is stored."
+    )
     memory: tuple[str, ...] = option(
         (),
         "A name for requests and a file of earlier translations, as for nmt generate: NAME=FILE, or NAME:en:de=FILE if "
