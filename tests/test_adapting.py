@@ -31,7 +31,9 @@ def test_a_memory_becomes_a_tuned_model_with_its_card(recipe: Recipe, trained: P
 
 
 def test_text_that_is_similar_to_held_out_text_is_left_out() -> None:
-    numbers = [f"The minister may make order {n} about the fishing of {fish}." for n in range(3) for fish in ("cod", "eel")]
+    numbers = [
+        f"The minister may make order {n} about the fishing of {fish}." for n in range(3) for fish in ("cod", "eel")
+    ]
     others = ["Nobody sleeps.", "The red lamp hangs above a door.", "We saw him yesterday in town, and he was well."]
     held_out, similar = hold_out.held_out_pairs([numbers[0], *others, numbers[1]], "en", 2)
     assert held_out == [4, 3] and similar == {0}
