@@ -53,12 +53,17 @@ class Computed:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
-    parts: Sequence[Tensor]
+    parts: Sequence["Tensor | Computed"]
     change: Callable[[Tensor], Tensor]
 
-    def tensor(self) -> Tensor:
-        """Returns the whole tensor."""
-        return torch.cat([self.change(part) for part in self.parts])
+    def changed(self) -> Iterator[Tensor]:
+        """Yields the parts of the tensor."""
+        return (self.change(whole(part)) for part in self.parts)
+
+
+def whole(tensor: Tensor | Computed) -> Tensor:
+    """Returns a tensor that may have to be computed."""
+    return tensor if isinstance(tensor, Tensor) else torch.cat(list(tensor.changed()))
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def contents_of(tensors: Mapping[str, Tensor | Computed]) -> dict[str, Content]:
 
     def content(tensor: Tensor | Computed) -> Content:
         def parts() -> Iterator[memoryview]:
-            for part in [tensor] if isinstance(tensor, Tensor) else map(tensor.change, tensor.parts):
+            for part in [tensor] if isinstance(tensor, Tensor) else tensor.changed():
                 yield part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
         return Content(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), parts)

@@ -52,17 +52,13 @@ translate() {
     unless_there "$run_dir/out/$1" nmt generate "$2" "${languages[@]}" --input "$(file_of "$3" "$source")" \
         --output "$run_dir/out/$1" "${@:4}"
 }
-# compare NAME PREFIX: translates a test set with the old and the new model, and prints the scores. The third system is
-# the new model with the training text as its memory.
+# compare NAME PREFIX [NAME...]: prints the scores of the translations of a test set, such as new.before.
 compare() {
-    local with_memory=()
-    translate "$1.before" "$model" "$2"
-    translate "$1.after" "$adapted" "$2"
-    [ "$1" != new ] || with_memory=(--hypothesis "$run_dir/out/new.memory")
-    [ "$1" != new ] || translate new.memory "$adapted" "$2" --memory "$run_dir/new"
-    nmt score --reference "$(file_of "$2" "$target")" --target-lang "$target" --metric bleu --metric chrf \
-        --paired bootstrap --hypothesis "$run_dir/out/$1.before" --hypothesis "$run_dir/out/$1.after" \
-        ${with_memory[@]+"${with_memory[@]}"}
+    local reference system systems=()
+    reference=$(realpath "$(file_of "$2" "$target")")
+    for system in "$1.before" "$1.after" "${@:3}"; do systems+=(--hypothesis "$system"); done
+    (cd "$run_dir/out" && nmt score --reference "$reference" --target-lang "$target" --metric bleu --metric chrf \
+        --paired bootstrap "${systems[@]}")
 }
 
 unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$run_dir/memory"
@@ -96,18 +92,25 @@ for field in "${fields[@]}"; do
 done
 taken=$(python recipes/adapted.py "$run_dir/out" "${fields[@]}")
 ln -sf "$(realpath "${!taken}")" "$adapted"
+new_test=${test:-$run_dir/new-test} old_test=${old_test:-$run_dir/old-test}
+translate new.before "$model" "$new_test"
+translate new.after "$adapted" "$new_test"
+translate new.after-with-memory "$adapted" "$new_test" --memory "$run_dir/new"
+if [ -e "$(file_of "$old_test" "$target")" ]; then
+    translate old.before "$model" "$old_test"
+    translate old.after "$adapted" "$old_test"
+fi
 {
     printf '# %s, adapted\n\n' "$(basename "$model")"
     printf 'From %s to %s, adapted to %d pairs' "$source" "$target" "$(wc -l < "$run_dir/new.$source")"
     [ -z "$general" ] || printf ' and %d of the old field' "$(wc -l < "$run_dir/old.$source")"
-    printf '. The model is the %s one. System 1 is the old model, 2 the new one' "$taken"
-    printf ', 3 the new one with the pairs as its memory.\n\nHeld-out text of the new field:\n\n```\n'
-    compare new "${test:-$run_dir/new-test}"
-    if [ -n "$old_test" ] || [ "${fields[*]}" != new ]; then
-        printf '```\n\nText of the old field:\n\n```\n'
-        compare old "${old_test:-$run_dir/old-test}"
+    printf '. The model is the %s one.\n\nThe new field:\n\n```\n' "$taken"
+    compare new "$new_test" new.after-with-memory
+    if [ -e "$run_dir/out/old.after" ]; then
+        printf '```\n\nThe old field:\n\n```\n'
+        compare old "$old_test"
     fi
-    printf '```\n\nThe text:\n\n```\n%s\n```\n' "$(cat "$run_dir"/*.made-from)"
+    printf '```\n\nThe commands:\n\n```\n%s\n```\n' "$(cat "$run_dir"/*.made-from "$run_dir/run"/*.made-from)"
 } > "$run_dir/README.md.part"
 mv "$run_dir/README.md.part" "$run_dir/README.md"
 cat "$run_dir/README.md"

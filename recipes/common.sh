@@ -140,6 +140,14 @@ print("" if text.get("languages") else text["source_lang"] + "-" + text["target_
     languages=(--source-lang "$source" --target-lang "$target")
 }
 
+# plain_text NAME LANGUAGE...: if the path in the variable NAME is a corpus file, such as TMX, replaces it by the PREFIX of
+# its text. Needs the environment.
+plain_text() {
+    local prefix
+    prefix=$(python recipes/plain_text.py "${!1}" "${@:2}") || exit 1
+    printf -v "$1" %s "$prefix"
+}
+
 # file_of PREFIX LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
 file_of() {
     if [ -e "$1.$2" ]; then echo "$1.$2"; else echo "$1.$2.gz"; fi

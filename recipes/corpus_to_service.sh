@@ -6,8 +6,8 @@
 #   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT]
 #       [-- nmt train option...]
 #
-# CORPUS is the PREFIX of the files CORPUS.en and so on. The teacher and the student train for H hours each (default 1),
-# and the backward model for H/4. VALID and TEST are prefixes of a validation and a test set; without them, HELD_OUT pairs
+# CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. The teacher and the student train for H hours each (default 1),
+# and the backward model for H/4. VALID and TEST are a validation and a test set, given likewise; without them, HELD_OUT pairs
 # (1,000) for each are split off the end of the cleaned corpus. With --teacher, a given model takes the teacher's place,
 # and that of the backward model if it has several languages; the student then has a vocabulary of its own and begins at
 # random. TEXT is more text in the source language for the teacher to translate. VOCAB_SIZE=N sets the vocabulary size (default 8000).
@@ -121,6 +121,7 @@ measure_robustness() {
 }
 
 set_up_environment
+for name in valid test; do plain_text "$name" "$source" "$target"; done
 mkdir -p "$run_dir"
 teacher=$run_dir/teacher/average.safetensors backward=$run_dir/backward/average.safetensors
 student=$run_dir/student/average.safetensors

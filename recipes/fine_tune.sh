@@ -4,7 +4,8 @@
 #   TRAIN=prefix VALID=prefix TEST=prefix bash recipes/fine_tune.sh MODEL SOURCE TARGET [nmt train option...]
 #
 # MODEL is a folder in the format of Hugging Face, or a checkpoint file. SOURCE and TARGET are its languages, such as en
-# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, or corpus.en.gz and corpus.de.gz.
+# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, or corpus.en.gz and corpus.de.gz. TRAIN, VALID
+# and TEST may also be corpus files, such as memory.tmx.
 # 1. A folder is imported as a checkpoint.
 # 2. The text is encoded with the vocabulary of the model.
 # 3. The model is trained until the validation loss has not improved in 5 validations.
@@ -25,15 +26,16 @@ run_dir=$(path_or "${RUN:-}" runs/fine-tune)
 options=(--lr-schedule inverse-sqrt --lr 1e-4 --warmup-updates 100 --batch-tokens 4000 --max-updates 10000
     --valid-updates 100 --valid-metric nll --patience 5 "$@")
 
-for prefix in "$train" "$valid" "$test"; do
-    for language in "$source" "$target"; do
-        [ -e "$prefix.$language" ] || [ -e "$prefix.$language.gz" ] ||
-            fail "$prefix.$language does not exist, and neither does $prefix.$language.gz; check TRAIN, VALID and TEST"
-    done
-done
 [ -e "$model" ] || fail "the model $model does not exist; give a checkpoint or a folder in the format of Hugging Face"
 
 set_up_environment
+for name in train valid test; do
+    plain_text "$name" "$source" "$target"
+    for language in "$source" "$target"; do
+        [ -e "${!name}.$language" ] || [ -e "${!name}.$language.gz" ] ||
+            fail "${!name}.$language does not exist, and neither does ${!name}.$language.gz; check TRAIN, VALID and TEST"
+    done
+done
 mkdir -p "$run_dir"
 if [ -d "$model" ]; then
     unless_there "$run_dir/model.safetensors" nmt import huggingface "$model" --source-lang "$source" --target-lang "$target" \

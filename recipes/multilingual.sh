@@ -7,7 +7,8 @@
 # Each PREFIX stands for its files in all languages: PREFIX.en, PREFIX.de and PREFIX.fr, or PREFIX.en-de.en and
 # PREFIX.en-de.de, also .gz or .xz. Every two of them are trained on in both directions, for H hours (default 1). VALID and
 # TEST are such prefixes, too. Without TEST, the odd lines of VALID choose the best checkpoint, and the even lines are the
-# test set. The languages are those of the file names, or LANGUAGES=en,de,fr. VOCAB_SIZE=N sets the vocabulary size
+# test set. The languages are those of the file names, or LANGUAGES=en,de,fr. With
+# LANGUAGES, a PREFIX may also be a corpus file such as memory.tmx. VOCAB_SIZE=N sets the vocabulary size
 # (default 16000) and TEMPERATURE=T the shares of small corpora (default 1). RUN=folder receives all files (default
 # runs/multilingual). Start the recipe again to resume it.
 #
@@ -50,9 +51,19 @@ names_of() {
 text_of() {
     if [ -e "$1.$2" ]; then cat "$1.$2"; elif [ -e "$1.$2.gz" ]; then gzip -dc "$1.$2.gz"; else xz -dc "$1.$2.xz"; fi
 }
+set_up_environment
+IFS=, read -ra codes <<< "${LANGUAGES:-}"
+if [ ${#codes[@]} -gt 1 ]; then
+    plain_text valid "${codes[@]}"
+    [ -z "$test" ] || plain_text test "${codes[@]}"
+    for number in "${!prefixes[@]}"; do
+        prefix=${prefixes[number]}
+        plain_text prefix "${codes[@]}"
+        prefixes[number]=$prefix
+    done
+fi
 languages=${LANGUAGES:-$(for prefix in "${prefixes[@]}"; do names_of "$prefix"; done | sed 's/.*\.//' | sort -u | paste -sd, -)}
 
-set_up_environment
 mkdir -p "$run_dir/out"
 if [ -z "$test" ]; then # half of VALID chooses, half is scored
     while read -r name; do

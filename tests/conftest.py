@@ -22,6 +22,7 @@ import torch
 from commands import LANGS, SMALL, TRAIN
 from hypothesis import HealthCheck, settings
 
+from nmt import console
 from nmt.data.arrays import TokenArray
 
 pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures several files use
@@ -96,6 +97,13 @@ def _quick_system() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", lambda _: None)
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def printing() -> Iterator[None]:
+    """Prints messages as commands do, in a test that calls the library itself."""
+    with console.printing():
         yield
 
 

@@ -23,7 +23,10 @@ def test_a_memory_becomes_a_tuned_model_with_its_card(recipe: Recipe, trained: P
     start = [model, str(tmp_path / "memory.tsv"), "--hours", "0.01", "--", *LONGER[len(LONGER) - 6 :]]
     done = recipe("adapt.sh", *start, **options)
     card = (run / "README.md").read_text(encoding="utf-8")
-    assert card in done.stdout and card.count("p = ") >= 2
+    assert card in done.stdout
+    systems = ["new.before", "new.after", "new.after-with-memory", "old.before", "old.after"]
+    assert [line.split()[0] for line in card.splitlines() if line.startswith(("new.", "old."))] == systems
+    assert "nmt train RUN/data --init-from" in card
     assert (run / "adapted.safetensors").resolve().exists()
     assert not set(lines_of(run / "new-test.en")) & set(lines_of(run / "new.en"))
     assert "nmt train" not in recipe("adapt.sh", *start, **options).stderr

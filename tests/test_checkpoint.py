@@ -129,6 +129,7 @@ def test_large_files_are_verified_when_it_matters(folder: RunFolder, monkeypatch
     assert folder.newest_state()[0].name == "state-00000001.safetensors"
 
 
+@pytest.mark.usefixtures("printing")
 def test_training_resumes_from_an_intact_state(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert RunFolder(folder.path / "new").newest_state() is None
     newest = folder.path / NEWEST

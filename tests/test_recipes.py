@@ -301,15 +301,20 @@ def test_other_programs_translate_with_exported_models(tmp_path: Path) -> None:
 
 def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) -> None:
     write_model(tmp_path / "marian", scale_embedding=True, activation_function="swish")
-    paths = {"RUN": tmp_path / "run"}
+    paths = {"RUN": tmp_path / "run", "XDG_CACHE_HOME": tmp_path}
     for seed, (name, size) in enumerate({"TRAIN": 60, "VALID": 10, "TEST": 3}.items()):
-        for lang, text in zip(("en", "fr"), corpus(size, seed), strict=True):
+        sides = corpus(size, seed)
+        for lang, text in zip(("en", "fr"), sides, strict=True):
             (tmp_path / f"{name}.{lang}").write_bytes(text)
         paths[name] = tmp_path / name
+    rows = zip(*(side.splitlines() for side in sides), strict=True)
+    paths["TEST"] = tmp_path / "test.tsv"
+    paths["TEST"].write_bytes(b"".join(b"\t".join(row) + b"\n" for row in rows))
     options = ["--lr=1e-2", "--batch-tokens=300", "--device-tokens=500", "--valid-updates=1", "--max-updates=2"]
     done = recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths)
     assert "before.fr" in done.stdout and "after.fr" in done.stdout and "bs:1000" in done.stdout
     assert "BLEU" in (tmp_path / "run" / "exported" / "README.md").read_text()
+    assert "test.tsv: 3 pairs of en and fr" in done.stderr
     paths["TEST"] = paths["VALID"]
     other = recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths, code=1)
     assert "before.fr was made by 'nmt generate RUN/model.safetensors" in other.stderr

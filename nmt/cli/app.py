@@ -94,10 +94,10 @@ def main() -> None:
     sys.exit(code)
 
 
-# Names of other toolkits' options, and what they are called here.
-_OTHER_NAMES = {"--beam-size": "--beam", "--lenpen": "--alpha"}
-_OTHER_NAMES |= dict.fromkeys(("--epochs", "--max-epochs"), "--max-updates")
-_OTHER_NAMES |= dict.fromkeys(("--batch-size", "--max-tokens"), "--batch-tokens")
+# Options of other toolkits, and what takes their places here.
+_OTHER_NAMES = {"--beam-size": ("--beam", ""), "--lenpen": ("--alpha", ""), "--max-tokens": ("--batch-tokens", "")}
+_OTHER_NAMES |= dict.fromkeys(("--epochs", "--max-epochs"), ("--max-updates", ", a number of updates"))
+_OTHER_NAMES["--batch-size"] = ("--batch-tokens", ", a number of tokens")
 
 
 def usage_line(error: Any) -> str | None:
@@ -119,8 +119,9 @@ def usage_line(error: Any) -> str | None:
     text = error.format_message()
     context = getattr(error, "ctx", None)  # absent where the parser found the error
     flag = getattr(error, "option_name", "")
-    if context and _OTHER_NAMES.get(flag) in {name for param in context.command.params for name in param.opts}:
-        text = f"{flag} is called {_OTHER_NAMES[flag]} here"
+    name, unit = _OTHER_NAMES.get(flag, ("", ""))
+    if context and name in {name for param in context.command.params for name in param.opts}:
+        text = f"there is no {flag}; give {name}{unit}"
     help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
     # A shell pattern that matches thousands of files must not fill the screen.
     return f"{shorten(text, 500, placeholder=' …').rstrip('.')}; see {help_page}" if text else None

@@ -11,7 +11,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import CleanConfig, CorpusConfig, JobConfig, RuntimeConfig, flag_name
 from nmt.errors import NmtError
-from nmt.files import STDIO, output_file
+from nmt.files import STDIO, output_file, refuse_inputs
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
@@ -37,6 +37,8 @@ def clean(config: CleanConfig, files: CorpusConfig, options: JobConfig, runtime:
     if not config.score_with and (unused := runtime.variants()):
         raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
 
+    for flag, path in (("--rejected", config.rejected), ("--page", config.page)):
+        refuse_inputs(path or "", [*config.train, *config.exclude], f"{flag} {path}")
     if config.target_lang is not None:
         config = with_plain_text(config, ("train", "exclude"), [(config.source_lang, config.target_lang)], files)
 

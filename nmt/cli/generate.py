@@ -45,6 +45,7 @@ def generate(
     A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
     through a pipe are answered at once.
     """
+    from nmt.files import refuse_inputs
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
@@ -64,7 +65,9 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     source = Files([[path, *files.by_flag.values()] for path in files.input], ("--input", *files.by_flag))
-    contents = settings_of_files(engine, files.glossary, files.memory, files.output, options)
+    refuse_inputs(files.output, files.memory, f"--output {files.output}")
+    memories = open_memories(files.memory, checkpoints[0], direction_of({}, languages))
+    contents = settings_of_files(engine, files.glossary, memories, files.output, options)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     unmet: list[str] = []  # the lines whose translations lack something
     origins = Counter[str]()
@@ -87,7 +90,7 @@ def generate(
             prefixes=bool(files.prefixes),
             constraints=bool(files.constraints),
             split_sentences=files.split_sentences,
-            memories=open_memories(files.memory, checkpoints[0], direction_of({}, languages)),
+            memories=memories,
             offers=files.output_format == "jsonl",
         )
 

@@ -69,8 +69,8 @@ class CleanConfig(Config, panel="Rules"):
         None, "Target language: the suffix of its files. Without it, the corpora are text in one language."
     )
     train: tuple[str, ...] = corpus_option(
-        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
-        "times."
+        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, also compressed, or a file like .tmx. "
+        "May be given several times."
     )
     exclude: tuple[str, ...] = corpus_option(
         (),
@@ -179,8 +179,8 @@ class DataConfig(Config, panel="Corpus"):
         at_most=100,
     )
     train: tuple[str, ...] = option(
-        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also .gz or .xz. May be given several "
-        "times."
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, also compressed, or a file like .tmx. "
+        "May be given several times."
     )
     weight: tuple[float, ...] = option(
         (),
@@ -301,6 +301,9 @@ class DataConfig(Config, panel="Corpus"):
             if values and len(values) != len(self.train):
                 given = " ".join(map(str, values))
                 raise NmtError(f"{flag} must be given once for each of the {len(self.train)} --train, but is {given}")
+        if self.languages is None and len(self.train) == 1 and (self.weight or self.temperature > 1):
+            flag = "--weight" if self.weight else "--temperature"
+            raise NmtError(f"{flag} is about the shares of several --train, but there is one; leave it out")
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.alignments and self.samples:

@@ -187,5 +187,7 @@ class RescoringFiles(Config, panel="Input and output"):
         if self.source is not None and (self.input_format == "jsonl" or self.input != "-"):
             other = "--input" if self.input != "-" else "--input-format jsonl"
             raise NmtError(f"--source and --target were given together with {other}; give one or the other")
+        if self.normalize and self.output_format == "jsonl":
+            raise NmtError("--normalize changes text, but --output-format is jsonl, which has all log P; leave it out")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")

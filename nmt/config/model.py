@@ -90,6 +90,8 @@ class ModelConfig(Config, panel="Model"):
             )
         if self.guided_alignment is not None and self.attention == "additive":
             raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
+        if self.sinusoids == "fairseq" and self.learned_positions is not None:
+            raise NmtError("--sinusoids and --learned-positions are two kinds of positions; leave out one of them")
         if self.sinusoids == "fairseq" and self.d_model < 4:
             raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
         if self.output_bias and self.bos_is_eos:

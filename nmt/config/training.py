@@ -187,9 +187,7 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     min_delta: float = validation_option(0.0, "Improvements up to this size do not count for --patience.", at_least=0)
     keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
-    save_minutes: float = checkpoints_option(
-        10.0, "Write a checkpoint every N minutes of training. Ignored with --save-updates.", above=0
-    )
+    save_minutes: float = checkpoints_option(10.0, "Write a checkpoint every N minutes of training.", above=0)
     save_updates: int | None = checkpoints_option(
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
@@ -206,6 +204,11 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order
         if not self.valid_metric:
             raise NmtError("--valid-metric must be given at least once")
+        given = self.variants()
+        if "save_minutes" in given and self.save_updates is not None:
+            raise NmtError("--save-minutes and --save-updates were both given; leave out one of them")
+        if "label_smoothing" in given and self.criterion is not None:
+            raise NmtError(f"--label-smoothing does not change --criterion {self.criterion}; leave out one of them")
         if self.lr_schedule == "paper" and self.lr is not None:
             conflict = f"--lr {self.lr:g} does not go with --lr-schedule paper, whose formula gives the learning rate"
             raise NmtError(f"{conflict}; scale it with --lr-scale, or choose another schedule")

@@ -104,6 +104,10 @@ class SearchConfig(Config, panel="Search"):
                 raise NmtError(f"{flag_name(name)} is {value}, but needs --sample; add it")
         if self.sample and self.n_best > 1:
             raise NmtError(f"--n-best is {self.n_best}, but --sample was given; use --samples {self.n_best} instead")
+        if self.sample and self.beam > type(self).beam:
+            raise NmtError(
+                f"--beam is {self.beam}, but --sample has no beam; use --samples {self.beam}, or leave it out"
+            )
         if self.sample and self.beam_groups > 1:
             raise NmtError(f"--beam-groups is {self.beam_groups}, but --sample was given; leave out one of the two")
         if self.n_best > self.beam:

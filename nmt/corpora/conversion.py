@@ -36,27 +36,27 @@ def with_plain_text(
         directions: source and target language of all directions that are needed.
         files: how corpus files are read.
     """
-    values: dict[str, str | tuple[str, ...]] = {}
-    for field in fields:
-        value = getattr(config, field)
-        prefixes = [
-            corpus_prefix(prefix, directions, files, flag_name(field)) if is_corpus_file(prefix, directions) else prefix
-            for prefix in ([value] if isinstance(value, str) else value)
-        ]
-        values[field] = prefixes[0] if isinstance(value, str) else tuple(prefixes)
-    if files.variants() and values == {field: getattr(config, field) for field in fields}:
+    given = {field: getattr(config, field) for field in fields}
+    values = {
+        field: plain_prefix(value, directions, files, flag_name(field))
+        if isinstance(value, str)
+        else tuple(plain_prefix(prefix, directions, files, flag_name(field)) for prefix in value)
+        for field, value in given.items()
+    }
+    if files.variants() and values == given:
         raise NmtError(f"{flag_name(min(files.variants()))} is for corpus files, but there is none; leave it out")
     return replace(config, **values)  # type: ignore[arg-type]
 
 
-def is_corpus_file(prefix: str, directions: Sequence[tuple[str, str]]) -> bool:
-    """Returns whether a PREFIX is the name of one file with all languages of a corpus."""
+def plain_prefix(prefix: str, directions: Sequence[tuple[str, str]], config: CorpusConfig, flag: str = "") -> str:
+    """Returns the PREFIX of the text of a corpus file, or what is the PREFIX of files of text already."""
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
-    return not is_plain and (is_known(prefix) or os.path.isfile(prefix))
+    is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
+    return corpus_prefix(prefix, directions, config, flag) if is_file else prefix
 
 
-def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: CorpusConfig, flag: str = "--train") -> str:
+def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: CorpusConfig, flag: str = "") -> str:
     """Returns the PREFIX of the text of a corpus file, which is written to the user's cache the first time.
 
     With one pair of languages, the files are PREFIX.en and PREFIX.de; with several, PREFIX.en-de.en and so on.
@@ -65,8 +65,9 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
         NmtError: the file cannot be read, or has no pair.
     """
     pairs = tuple(pair for number, pair in enumerate(directions) if pair[::-1] not in directions[:number])
+    named = f"{flag} {path}".strip()
     if not is_known(path):
-        raise NmtError(f"{flag} {path} is not a corpus file that can be read; {_advice(path, pairs)}")
+        raise NmtError(f"{named} is not a corpus file that can be read; {advice(path, pairs)}")
     file = Path(path)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
     languages = " and ".join(dict.fromkeys(lang for pair in pairs for lang in pair))
@@ -84,7 +85,7 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
                 if not counts[stems[number]] % 1000:
                     progress.advance(1000)
         if not counts:
-            raise NmtError(f"{flag} {path} has no pairs of {languages}{_reasons(left_out)}; check the languages")
+            raise NmtError(f"{named} has no pairs of {languages}{reasons(left_out)}; check the languages")
         for stem, of_pair in zip(stems, paths, strict=True):
             for side in of_pair if not counts[stem] else ():
                 side.unlink()
@@ -94,7 +95,7 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
     folder = cached_folder("corpora", key, write)
     counts, left_out = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
     pairs_read = console.counted(sum(counts.values()), "pair")
-    console.info(f"{path}: {pairs_read} of {languages}{_reasons(left_out)}; the text is in {folder / name}.*")
+    console.info(f"{path}: {pairs_read} of {languages}{reasons(left_out)}; the text is in {folder / name}.*")
     return str(folder / name)
 
 
@@ -102,7 +103,7 @@ def _text_file(path: Path) -> IO[str]:
     return open(path, "w", encoding="utf-8", errors="replace", newline="\n")
 
 
-def _advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+def advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     stem, _, lang = path.rpartition(".")
     if any(lang in pair and all(has_side(stem, each) for each in pair) for pair in pairs):
         return f"give {stem}, the PREFIX of this file and the one in the other language"
@@ -110,7 +111,7 @@ def _advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
     return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")
 
 
-def _reasons(left_out: Mapping[str, int]) -> str:
+def reasons(left_out: Mapping[str, int]) -> str:
     """Returns the most frequent reasons for which something was left out."""
     reasons = [f"{count:,} {reason}" for reason, count in Counter(left_out).most_common(8)]
     return f" (left out: {', '.join(reasons)})" if reasons else ""

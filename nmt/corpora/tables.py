@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -38,10 +39,12 @@ def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
 
     def regularity(separator: str) -> tuple[int, int]:
         """Returns how many rows have the usual number of cells, and that number."""
-        widths = Counter(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
+        widths = Counter[int]()
+        with suppress(csv.Error):
+            widths.update(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
         return max(((count, width) for width, count in widths.items()), default=(0, 0))
 
-    reader = csv.reader(chain(first, lines), delimiter=max(",;\t", key=regularity))
+    reader = csv.reader(chain(first, lines), delimiter=max(",;\t", key=regularity), strict=True)
     try:
         yield from _units(((reader.line_num, row) for row in reader), corpus)
     except csv.Error as error:

@@ -18,7 +18,7 @@ _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
 # What attributes of finished units say: approved, m:confirmed, translate, state of XLIFF 1 and 2, and SDL's conf.
-_FINISHED = {None, "yes", "1", "translated", "signed-off", "final", "reviewed"}
+_FINISHED = {None, "yes", "1", "2", "3", "translated", "signed-off", "final", "reviewed"}
 _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
 _Around = Mapping[str, dict[str, str]]  # the attributes of the elements around a unit, by the names of these elements
 

@@ -145,8 +145,10 @@ def translate(
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
+    if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
+        raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
-        refuse_inputs(output, [*files.model, *filter(None, [files.glossary])], f"--output {output}")
+        refuse_inputs(output, [*files.model, *filter(None, [files.glossary]), *files.memory], f"--output {output}")
     reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
     documents = [(report, report.document) for report in reports if report.document]
     if not documents:
@@ -159,7 +161,7 @@ def translate(
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     settings = settings_of(search, runtime, engine, languages) | settings_of_files(
-        engine, files.glossary, files.memory, output, options
+        engine, files.glossary, memories, output, options
     )
     is_resumable = check_files(inputs, first, options)
     offers = any(document.offer for _, document in documents)

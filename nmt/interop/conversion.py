@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.checkpoint import Computed
+from nmt.checkpoint import Computed, whole
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import SILENT
@@ -118,11 +118,15 @@ class Tensors:
         advice: what the user can do if the tensors do not fit.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], origin: Path, plan: str, advice: str) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor | Computed], origin: Path, plan: str, advice: str) -> None:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
     def take(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor:
         """Returns a tensor. If it is missing, returns `default`, or raises an error if that is None."""
+        return whole(self.take_part(name, shape, default))
+
+    def take_part(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor | Computed:
+        """Returns a tensor as `take` does, but does not compute it yet."""
         tensor = self._tensors.pop(name, default)
         if tensor is None:
             raise NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
@@ -135,7 +139,8 @@ class Tensors:
 
     def take_if_there(self, name: str) -> Tensor | None:
         """Returns a tensor of any shape, or None if there is none."""
-        return self._tensors.pop(name, None)
+        tensor = self._tensors.pop(name, None)
+        return None if tensor is None else whole(tensor)
 
     def drop_copies(self, names: Iterable[str], target_embedding_VD: Tensor, advice: str) -> None:
         """Removes the tensors with these names, which are copies of the target embedding."""

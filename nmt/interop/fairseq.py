@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint, Computed, build_model
+from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
@@ -60,8 +60,8 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dic
     """
     columns, weights = our_columns(config.d_model), {}
     for ours, theirs, shape, axis in _weight_names(config):
-        matrices = [tensors.take(f"{prefix}{name}.weight", shape) for name in theirs]
-        biases = [tensors.take(f"{prefix}{name}.bias", shape[:1]) for name in theirs]
+        matrices = [tensors.take_part(f"{prefix}{name}.weight", shape) for name in theirs]
+        biases = [tensors.take_part(f"{prefix}{name}.bias", shape[:1]) for name in theirs]
         rows = shape[0] * len(theirs)
         reordered = partial(torch.index_select, dim=axis, index=columns)
         weights[f"{ours}.weight"] = Computed(matrices[0].dtype, (rows, *shape[1:]), matrices, reordered)
@@ -242,11 +242,11 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
 def _weights(config: ModelConfig, tensors: Tensors, *sides: ForeignVocabulary) -> dict[str, Tensor]:
     """Returns the weights by our names, with separate embeddings. The sides are the source and the target."""
     source, target = sides
-    weights = {name: weight.tensor() for name, weight in from_fairseq(config, tensors).items()}
+    weights = {name: whole(weight) for name, weight in from_fairseq(config, tensors).items()}
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
     target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
-    weights["source_embedding.weight"] = source.our_embedding(source_VD).tensor()
-    weights["target_embedding.weight"] = target.our_embedding(target_VD).tensor()
+    weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
+    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
     weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):

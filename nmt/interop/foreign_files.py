@@ -4,6 +4,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from nmt.checkpoint import Computed
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 
@@ -93,19 +95,19 @@ ADAPTER_CONFIG, _ADAPTER, _PREFIX = "adapter_config.json", "adapter_model.safete
 _PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alpha_pattern": {}, "rank_pattern": {}}
 
 
-def with_adapter(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor | Computed]:
     """Returns the tensors of a model with the LoRA adapter in a folder (Hu et al. 2021): W + B A alpha / r.
 
-    Sums are computed in fp32 and get the type of the model.
+    Sums are computed in fp32 when a tensor is needed, and get the type of the model.
     """
-    path = folder / ADAPTER_CONFIG
+    path, merged = folder / ADAPTER_CONFIG, dict[str, Tensor | Computed](tensors)
     options, adapter = read_json(path), read_safetensors(folder / _ADAPTER)
     for name, plain in _PLAIN.items():
         if options.get(name, plain) != plain:
             raise NmtError(
                 f"{path} has {name} {options[name]!r:.40}, which nmt does not merge; merge it with peft first"
             )
-    alpha, merged = options.get("lora_alpha"), dict(tensors)
+    alpha = options.get("lora_alpha")
     if type(alpha) not in (int, float):
         raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
     for name in (name for name in adapter if not name.endswith(".lora_A.weight")):
@@ -124,8 +126,13 @@ def with_adapter(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
                 f"model that the adapter is for"
             )
         scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
-        merged[target] = (weight.float() + up.float() @ down.float() * scale).to(weight.dtype)
+        update = partial(_updated, down=down, up=up, scale=scale)
+        merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
     return merged
+
+
+def _updated(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
+    return (weight.float() + up.float() @ down.float() * scale).to(weight.dtype)
 
 
 def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
-from nmt.checkpoint import Checkpoint, build_model
+from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
@@ -61,9 +61,8 @@ def import_huggingface(
         raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
     settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
     multilingual = _is_multilingual(settings)
-    values, origin = read_tensors(path)
-    if base is not None:
-        values = with_adapter(values, Path(folder))
+    stored, origin = read_tensors(path)
+    values: Mapping[str, Tensor | Computed] = stored if base is None else with_adapter(stored, Path(folder))
     if multilingual:
         if source_lang or target_lang:
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
@@ -74,7 +73,7 @@ def import_huggingface(
             f"--pieces-of, --add-language, --add-pieces, --pieces and --unchanged"
         )
     config = _our_config(settings)
-    values = {name: tensor.float() for name, tensor in values.items()}
+    values = {name: whole(tensor).float() for name, tensor in values.items()}
     tensors = Tensors(values, origin, _CONFIG, "download both again")
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
@@ -145,7 +144,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    tensors = {name: tensor.tensor() for name, tensor in to_fairseq(config, weights, "model.").items()}
+    tensors = {name: whole(tensor) for name, tensor in to_fairseq(config, weights, "model.").items()}
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
         tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
@@ -272,10 +271,10 @@ def _our_weights(
         vocabularies, embeddings: one for the source and one for the target.
     """
     (source, target), (source_VD, target_VD) = vocabularies, embeddings
-    weights = {name: weight.tensor() for name, weight in from_fairseq(config, tensors, "model.").items()}
-    weights["target_embedding.weight"] = target.our_embedding(target_VD).tensor()
+    weights = {name: whole(weight) for name, weight in from_fairseq(config, tensors, "model.").items()}
+    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
     if source_VD is not target_VD:
-        weights["source_embedding.weight"] = source.our_embedding(source_VD).tensor()
+        weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
     bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
     weights["output_bias"] = target.our_bias(bias_1V[0])
     tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")

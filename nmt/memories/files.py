@@ -1,26 +1,23 @@
-"""Opens memories from files of corpora."""
+"""Opens memories from corpora."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
-from nmt.errors import NmtError, importing, naming
-from nmt.files import digest_of
+from nmt.config import CorpusConfig
+from nmt.corpora.conversion import advice, reasons
+from nmt.corpora.reading import is_known, read_pairs
+from nmt.errors import NmtError, importing
+from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
-from nmt.text.corpus import read_lines
-
-
-def read_pairs(path: str, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), 1):
-        source, tab, target = line.partition("\t")
-        if not tab:
-            raise NmtError(f"{path}, line {number} has no tab")
-        yield source, target
+from nmt.text.corpus import has_side, parallel_paths
 
 
 def open_memories(paths: Sequence[str], model: str, direction: Direction | None) -> tuple[Memory, ...]:
-    """Returns the memories in corpora, whose indexes are built the first time, for a direction of a model."""
+    """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model."""
     if not paths:
         return ()
     config = read_codec(model).towards(direction).config
@@ -28,7 +25,7 @@ def open_memories(paths: Sequence[str], model: str, direction: Direction | None)
 
 
 def open_memory(path: str, languages: tuple[str, str]) -> Memory:
-    """Returns the memory in a corpus, whose index is built the first time.
+    """Returns the memory in a corpus file or the PREFIX of two, whose index is built the first time.
 
     Args:
         languages: of source and target.
@@ -37,8 +34,20 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         import rapidfuzz  # noqa: F401
 
     def pairs() -> Iterator[tuple[str, str]]:
-        console.info(f"building the index of {path}, which later runs use")
-        yield from read_pairs(path, *languages)
+        console.info(f"building the index of {path}, which later commands use")
+        left_out = Counter[str]()
+        corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        first = next(corpus, None)
+        if first is None:
+            raise NmtError(
+                f"--memory {path} has no pairs of {' and '.join(languages)}{reasons(left_out)}; check the languages"
+            )
+        yield from chain([first], corpus)
+        if left_out:
+            console.info(f"{path}{reasons(left_out)}")
 
-    with naming(f"--memory {path}"):
-        return Memory.of(pairs, digest_of(path), languages)
+    is_prefix = all(has_side(path, language) for language in languages)
+    if not (is_prefix or is_known(path)):
+        raise NmtError(f"--memory {path} is not a corpus file that can be read; {advice(path, ())}")
+    files = parallel_paths(path, *languages) if is_prefix else (path,)
+    return Memory.of(pairs, digest_of_json([digest_of(str(file)) for file in files]), languages)

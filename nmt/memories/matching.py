@@ -172,5 +172,10 @@ def near_matches(sentence: str, pairs: Sequence[tuple[str, str]], least: float, 
     from rapidfuzz.process import extract
 
     sources, similarity = [source for source, _ in pairs], Levenshtein.normalized_similarity
-    scored = extract(sentence, sources, scorer=similarity, score_cutoff=least, limit=most)
-    return [Match(source, pairs[i][1], int(100 * s) / 100, difference(source, sentence)) for source, s, i in scored]
+    cutoff = least - 0.01  # which extract takes for a little more than it is
+    scored = extract(sentence, sources, scorer=similarity, score_cutoff=cutoff, limit=most)
+    return [
+        Match(source, pairs[i][1], int(100 * score + 1e-6) / 100, difference(source, sentence))
+        for source, score, i in scored
+        if score > least - 1e-6
+    ]

@@ -18,7 +18,6 @@ from zlib import crc32
 
 import numpy as np
 
-from nmt.errors import NmtError
 from nmt.files import cached_folder
 from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
 from nmt.text.languages import UNSPACED_SCRIPT
@@ -39,27 +38,26 @@ class Memory:
 
     Attributes:
         languages: of source and target.
+        digest: of the pairs.
     """
 
-    def __init__(self, folder: Path, languages: tuple[str, str]) -> None:
-        self._folder, self.languages = folder, languages
+    def __init__(self, folder: Path, languages: tuple[str, str], digest: str) -> None:
+        self._folder, self.languages, self.digest = folder, languages, digest
 
     @classmethod
     def of(cls, pairs: Callable[[], Iterable[tuple[str, str]]], digest: str, languages: tuple[str, str]) -> "Memory":
         """Returns the memory with pairs of source and target. Of pairs with equal sources, the last one counts.
 
         Args:
-            pairs: returns the pairs; called if the user's cache has no index of them.
+            pairs: returns one or more pairs; called if the user's cache has no index of them.
             digest: of what the pairs depend on.
-
-        Raises:
-            NmtError: there are no pairs.
         """
         key = {"version": _VERSION, "digest": digest, "languages": languages}
-        return cls(cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages)), languages)
+        folder = cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages))
+        return cls(folder, languages, digest)
 
     def __reduce__(self) -> Any:  # another process maps the arrays itself
-        return Memory, (self._folder, self.languages)
+        return Memory, (self._folder, self.languages, self.digest)
 
     def __len__(self) -> int:
         return len(self._arrays["lengths"])
@@ -87,7 +85,7 @@ class Memory:
             most: the largest number of pairs.
         """
         sentence, arrays = normalised(sentence), self._arrays
-        limits = [math.ceil(least * len(sentence)), math.floor(len(sentence) / least) + 1]
+        limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
         first, last = arrays["lengths"].searchsorted(limits)
         words = np.array(sorted(_words(sentence)), np.uint32)
         places = arrays["words"].searchsorted(words)
@@ -157,8 +155,6 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
             for values, key in zip((rests, keys), _keys(sentence, languages[0]), strict=True):
                 values.append(int(key))
             array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
-    if not lengths:
-        raise NmtError(f"the memory has no pairs of {languages[0]} and {languages[1]}; check its languages")
     of_rests, of_keys, of_lengths = map(np.array, (rests, keys, lengths))
     last = len(keys) - 1 - np.unique(of_keys[::-1], return_index=True)[1]  # of pairs with equal sources
     kept = last[np.lexsort((last, of_lengths[last]))]

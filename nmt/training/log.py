@@ -192,6 +192,8 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
             f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
             f"needs fewer updates, and a smaller --batch-tokens, --warmup-updates and --arch"
         )
+    if config.freeze and config.init_from is None:
+        console.warn(f"--freeze without --init-from keeps the random weights of the {' and the '.join(config.freeze)}")
     if config.warmup_updates > config.max_updates:
         console.warn(
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
@@ -226,7 +228,8 @@ def next_commands(training: Training, folder: RunFolder) -> list[str]:
     named = ["--source-lang", direction.source, "--target-lang", direction.target] if text.languages else []
     commands.append(_joined("nmt generate", checkpoint, *named, "--input", source, "--output", output))
     if training.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
-        words = reference, "--hypothesis", output, "--target-lang", direction.target
+        words: list[Path | str] = [reference, "--hypothesis", output, "--target-lang", direction.target]
+        words += ["--lowercase"] * text.lowercase
         commands.append(_joined("nmt score --reference", *words))
     return [*commands, _joined("nmt report", folder.path)]
 

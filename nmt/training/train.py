@@ -14,7 +14,7 @@ from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
-from nmt.errors import MemoryRanOutError, NmtError, StoppedError, importing
+from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
@@ -104,6 +104,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
             f"--lora does not train the head of --guided-alignment, but {data.path} has word alignments; leave out one "
             f"of them"
         )
+    if model_config.guided_alignment is None and "alignment_weight" in config.variants():
+        raise OptionError(f"--alignment-weight is {config.alignment_weight:g}, but needs --guided-alignment; add it")
     if config.tensorboard:
         with importing("tensorboard", "--tensorboard"):
             import torch.utils.tensorboard  # noqa: F401

@@ -266,16 +266,16 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
 
 
 def settings_of_files(
-    engine: EngineConfig, glossary: str | None, memories: Sequence[str], output: str, options: JobConfig
+    engine: EngineConfig, glossary: str | None, memories: Sequence[Memory], output: str, options: JobConfig
 ) -> dict[str, Any]:
     """Returns the content of the files that the output depends on besides models and lines, by flag."""
     if engine.vocabulary_map is not None and options.cluster:
         raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
     paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": glossary}
     given = {flag: path for flag, path in paths.items() if path is not None}
-    refuse_inputs(output, [*given.values(), *memories], f"--output {output}")
+    refuse_inputs(output, given.values(), f"--output {output}")
     contents: dict[str, Any] = {flag: _content_of(path) for flag, path in given.items()}
-    return contents | ({"--memory": list(map(_content_of, memories))} if memories else {})
+    return contents | ({"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in memories]} if memories else {})
 
 
 def _content_of(path: str) -> str:

@@ -72,9 +72,9 @@ def refused(*arguments: str) -> str:
     ([*PREPROCESS, "--train=t", "--weight=2", "--weight=x"], "--weight must be a number, but is 'x'"),
     (["architectures", "--vocab-size=-1"], "--vocab-size must be a whole number from 8 to 1,000,000, but is '-1'"),
     ([*TRAIN, "--dropuot", "1"], "No such option: --dropuot (Possible options: --dropout); see nmt train --help"),
-    ([*TRAIN, "--epochs", "3"], "--epochs is called --max-updates here; see nmt train --help"),
+    ([*TRAIN, "--epochs", "3"], "there is no --epochs; give --max-updates, a number of updates; see nmt train --help"),
     (["clean", "--source-lang=en", "--epochs=3"], "No such option: --epochs; see nmt clean --help"),
-    (["generate", "m", "--lenpen=1"], "--lenpen is called --alpha here; see nmt generate --help"),
+    (["generate", "m", "--lenpen=1"], "there is no --lenpen; give --alpha; see nmt generate --help"),
     ([*TRAIN, "x"], "Got unexpected extra argument(s) (x); see nmt train --help"),
     ([*TRAIN, "--dropout"], "Option '--dropout' requires an argument; see nmt COMMAND --help"),
     ([*TRAIN, "--dry-run=3"], "Option '--dry-run' does not take a value; see nmt COMMAND --help"),
@@ -244,10 +244,10 @@ def test_a_full_disk_ends_in_one_sentence() -> None:
     assert command.errors.count("\n") == 1
 
 
+@pytest.mark.usefixtures("printing")
 def test_text_of_any_script_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     text = "Bonjour\u00a0! \u4f60\u3000\u0645\u06cc\u200c\u062e \u0915\u094d\u200d\u0937"
-    with console.printing():
-        console.info(f"{text}\x1b\u202e")
+    console.info(f"{text}\x1b\u202e")
     assert capsys.readouterr().err == f"{text}\\x1b\\u202e\n"
 
 
@@ -270,6 +270,7 @@ GOOD: dict[type[Config], dict[str, Any]] = {
     configs.ServeConfig: {},
     configs.ScoreConfig: {},
     configs.JobConfig: {},
+    configs.RescoringFiles: {},
 }
 FIELDS = [pytest.param(config, f, id=f"{config.__name__}.{f.name}") for config in GOOD for f in fields(config)]
 WRONG = [b"x", [], {}, {"a": 1}, object(), 1j, "a\0b", float("nan"), float("inf"), -(10**400), 10**400, ("a", 1)]
@@ -326,6 +327,13 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (SearchConfig, {"sample": True, "seed": -1}, "--seed must be at least 0, but is -1"),
     (SearchConfig, {"sample": True, "n_best": 3}, "--n-best is 3, but --sample was given; use --samples 3 instead"),
     (SearchConfig, {"sample": True, "beam_groups": 2}, "--beam-groups is 2, but --sample was given; leave out one"),
+    (SearchConfig, {"sample": True, "beam": 8}, "--beam is 8, but --sample has no beam; use --samples 8, or leave"),
+    (TrainConfig, {"save_minutes": 5.0, "save_updates": 9}, "--save-minutes and --save-updates were both given"),
+    (TrainConfig, {"criterion": "mine", "label_smoothing": 0.0}, "--label-smoothing does not change --criterion mine"),
+    (ModelConfig, {"sinusoids": "fairseq", "learned_positions": 9}, "--sinusoids and --learned-positions are two"),
+    (DataConfig, {"weight": (2.0,)}, "--weight is about the shares of several --train, but there is one"),
+    (DataConfig, {"temperature": 5.0}, "--temperature is about the shares of several --train, but there is one"),
+    (configs.RescoringFiles, {"normalize": True, "output_format": "jsonl"}, "--normalize changes text, but"),
     (SearchConfig, {"samples": 3}, "--samples is 3, but needs --sample; add it"),
     (SearchConfig, {"top_p": 0.5}, "--top-p is 0.5, but needs --sample; add it"),
     (SearchConfig, {"beam_groups": 3}, "--beam-groups must divide --beam (4), but is 3; change one of the two"),
@@ -344,7 +352,8 @@ def test_messages_name_flag_range_and_value(config: type[Config], values: dict[s
 
 def test_whole_numbers_and_upper_limits_are_accepted() -> None:
     assert TrainConfig(save_dir="run", save_minutes=5).save_minutes == 5
-    assert DataConfig(**GOOD[DataConfig] | {"weight": (1_000_000,)}).weight == (1_000_000,)
+    several = {"train": ("t", "u"), "weight": (1_000_000, 1)}
+    assert DataConfig(**GOOD[DataConfig] | several).weight == (1_000_000, 1)
     longest = {"alignments": ("links",), "max_length": 65_535}
     assert DataConfig(**GOOD[DataConfig] | longest).max_length == 65_535
 

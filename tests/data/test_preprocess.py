@@ -38,6 +38,7 @@ from nmt.jobs.stream import Execution
 from nmt.text.languages import look_swapped
 from nmt.text.subword import Subword
 
+pytestmark = pytest.mark.usefixtures("printing")
 Run = Callable[..., DataFolder]
 WriteCorpus = Callable[[str, list[tuple[str, str]]], str]
 

@@ -31,6 +31,7 @@ from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.translate.job import placed
 
+pytestmark = pytest.mark.usefixtures("printing")
 Capture = pytest.CaptureFixture[str]
 
 

@@ -452,6 +452,7 @@ def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "deaths").read_text() == "xx"
 
 
+@pytest.mark.usefixtures("printing")
 def test_lines_that_kill_three_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "before").write_text("10\n" * 7)
     job, lines = Doubling(tmp_path / "deaths", survives=3), f"lines 1-6 of {tmp_path / 'numbers'}"

@@ -100,6 +100,7 @@ def test_a_model_of_two_languages_refuses_others() -> None:
         TEXT_CONFIG.direction("en", "fr")
 
 
+@pytest.mark.usefixtures("printing")
 def test_a_direction_that_was_not_trained_has_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     codec = multilingual_codec("target_on_source", ("en de", "de en"))
     codec.towards(Direction("en", "de"))

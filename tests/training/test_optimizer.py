@@ -180,6 +180,7 @@ def test_training_multiplies_in_bf16_only_where_the_processor_does(
     assert products.dtypes - {torch.float32} == expected - {torch.float32}
 
 
+@pytest.mark.usefixtures("printing")
 def test_a_precision_that_the_processor_emulates_gives_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

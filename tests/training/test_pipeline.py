@@ -194,6 +194,7 @@ def test_the_python_interface_translates_like_the_command(trained: Path) -> None
     assert len(hypotheses) == 2
 
 
+@pytest.mark.usefixtures("printing")
 def test_batches_are_halved_if_memory_runs_out(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,6 +238,7 @@ def test_architectures_are_listed() -> None:
     (["--arch=transfomer_bas"], "did you mean transformer_base"),
     (["--arch=rnn"], "--arch rnn is unknown; `nmt architectures` lists nmt's own"),
     (["--d-model=33"], "--d-model must be even"),
+    (["--alignment-weight=1"], "--alignment-weight is 1, but needs --guided-alignment; add it"),
     (["--heads=3"], "--heads 3 does not divide --d-model 128; change one of them, or give --d-k and --d-v"),
     (["--lr-scale=inf"], "--lr-scale must be a finite number, but is inf"),
     (["--d-model=50000", "--d-ff=50000", "--encoder-layers=999"], "parameters does not fit into memory; choose a"),

@@ -50,6 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.usefixtures("printing")
 def test_a_damaged_line_is_skipped_with_a_warning(path: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     path.write_bytes(b"\n".join([*GOOD[:1], BAD[name], *GOOD[1:], BAD[name]]))
     assert MetricsFile(path).records() == [json.loads(line) for line in GOOD]

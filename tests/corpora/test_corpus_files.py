@@ -1,0 +1,386 @@
+"""Corpus files of all kinds: which pairs are read, what is left out and why, and how bad files are refused."""
+
+import bz2
+import gzip
+import json
+import lzma
+import sys
+import tracemalloc
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from zipfile import ZipFile
+
+import polib
+import pytest
+from commands import run, write
+
+from nmt.config import CorpusConfig
+from nmt.corpora.conversion import corpus_prefix
+from nmt.corpora.reading import read_pairs
+from nmt.errors import NmtError
+
+Pairs = list[tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def read(path: Path, source: str = "en", target: str = "de", **options: object) -> tuple[Pairs, dict[str, int]]:
+    left_out = Counter[str]()
+    pairs = list(read_pairs(str(path), source, target, CorpusConfig(**options), left_out))  # type: ignore[arg-type]
+    return pairs, dict(+left_out)
+
+
+def unit(*texts: tuple[str, str]) -> str:
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in texts)
+    return f"<tu><note>n</note>{variants}</tu>\n"
+
+
+def tmx(*units: str, head: str = '<?xml version="1.0"?>', version: str = "1.4") -> bytes:
+    header = '<header srclang="en" datatype="xml"><prop type="x">y</prop></header>'
+    return f'{head}<tmx version="{version}">{header}<body>\n{"".join(units)}</body></tmx>'.encode()
+
+
+HELLO = unit(("EN-gb", "Hello"), ("de_AT", "Hallo"))
+
+
+@pytest.mark.parametrize("codes, direction, chosen", [
+    (["en-US", "de"], ("en", "de"), [0, 1]),
+    (["DE-CH", "EN"], ("en", "de"), [1, 0]),
+    (["en-US", "en-GB", "de"], ("en-GB", "de"), [1, 2]),
+    (["en-US", "en-GB", "de"], ("en", "de"), [0, 2]),
+    (["en-US", "en", "de"], ("en", "de"), [1, 2]),
+    (["pt-BR", "pt-PT"], ("pt", "pt-BR"), [1, 0]),
+    (["zh-TW", "zh-CN", "en"], ("zh-Hant", "en"), [0, 2]),
+    (["eng", "deu"], ("en", "de"), [0, 1]),
+])  # fmt: skip
+def test_variants_of_languages_are_found_by_their_codes(
+    tmp_path: Path, codes: list[str], direction: tuple[str, str], chosen: list[int]
+) -> None:
+    data = tmx(unit(*[(code, f"text {number}") for number, code in enumerate(codes)]))
+    pairs, left_out = read(write(tmp_path / "m.tmx", data), *direction)
+    assert pairs == [tuple(f"text {number}" for number in chosen)]
+    assert left_out == ({"other variants of a language": 1} if len(codes) > 2 else {})
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "iso-8859-1"])
+def test_tmx_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    declared = {"utf-8-sig": "utf-8", "utf-16-be": "utf-16", "utf-16-le": "utf-16"}.get(encoding, encoding)
+    head = f'<?xml version="1.0" encoding="{declared}"?>\r\n<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">\r\n'
+    data = tmx(unit(("en", "a &lt; &#228;"), ("de", "b\u00e4")) * 2000, head=head).decode().encode(encoding)
+    assert read(write(tmp_path / "m.tmx", data)) == ([("a < ä", "bä")] * 2000, {})
+
+
+def test_old_tmx_and_line_breaks_in_segments(tmp_path: Path) -> None:
+    data = tmx(unit(("en", "a\n\t  b\r\nc"), ("de", " \nd "))).replace(b"xml:lang", b"lang")
+    assert read(write(tmp_path / "m.tmx", data)) == ([("a b c", "d")], {})
+
+
+def test_inline_elements_are_dropped_or_kept(tmp_path: Path) -> None:
+    english = '<bpt i="1">&lt;b></bpt>Big <hi>red</hi><ept i="1">&lt;/b></ept> <ph>{0}<sub>!</sub></ph>one'
+    german = 'Groß<ph type="lb">&#10;</ph>e'
+    path = write(tmp_path / "m.tmx", tmx(unit(("en", english), ("de", german))))
+    assert read(path)[0] == [("Big red one", "Groß e")]
+    assert read(path, inline="keep")[0] == [("<b>Big red</b> {0}!one", "Groß e")]
+
+
+@pytest.mark.parametrize("bad", ["&#x1F;", "&#31;", "\x1f", "\ufffe", "&#xD800;", "&#xFFFF;", "&#x110000;"])
+def test_a_forbidden_character_costs_its_unit(tmp_path: Path, bad: str) -> None:
+    # Wherever a block of the file ends.
+    units = (unit(("en", "x" * n), ("de", f"a{bad * 5000}b" if n % 2 else "&#228;" * 5000)) for n in range(1, 9))
+    pairs, left_out = read(write(tmp_path / "m.tmx", tmx(*units)))
+    assert pairs == [("x" * n, "ä" * 5000) for n in (2, 4, 6, 8)]
+    assert left_out == {"with characters or entities that XML does not have": 4}
+
+
+def test_an_entity_of_a_dtd_costs_its_unit(tmp_path: Path) -> None:
+    head = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
+    path = write(tmp_path / "m.tmx", tmx(HELLO, unit(("en", "a&nbsp;b"), ("de", "c")), head=head))
+    assert read(path) == ([("Hello", "Hallo")], {"with characters or entities that XML does not have": 1})
+
+
+BILLION = '<!DOCTYPE tmx [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+FILE = '<!DOCTYPE tmx [<!ENTITY secret SYSTEM "file:///etc/passwd">]>'
+PARAMETER = '<!DOCTYPE tmx [<!ENTITY % all SYSTEM "http://localhost:9/x.dtd"> %all;]>'
+
+
+@pytest.mark.parametrize("data, message", [
+    (tmx(unit(("en", "&b;"), ("de", "x")), head=BILLION), "line 1: the entity 'a' is declared"),
+    (tmx(unit(("en", "&secret;"), ("de", "x")), head=FILE), "line 1: the entity 'secret' is declared"),
+    (tmx(HELLO, head=PARAMETER), "line 1: the entity 'all' is declared"),
+    (b"<a>" * 100_000, "elements are nested in more than 250 levels"),
+    (tmx(unit(("en", "<hi>" * 100_000), ("de", "x"))), "line 2: elements are nested in more than 250 levels"),
+    (tmx(HELLO, HELLO)[:-5], "line 4: this is not well-formed XML"),
+    (tmx(unit(("en", "&nbsp;"), ("de", "x"))), "line 2: this is not well-formed XML .undefined entity."),
+    (tmx(HELLO, unit(("en", "\u00e4"), ("de", "x"))).decode().encode("latin-1"), "line 3: the byte 0xe4 is not utf-8"),
+    (b'<?xml version="1.0" encoding="klingon"?><tmx/>', "unknown encoding: klingon"),
+    (b"", "line 1: this is not well-formed XML"),
+    (tmx(), "has no pairs of en and de; check the languages"),
+    (tmx(unit(("fr", "Bonjour"), ("de", "Hallo"))), r"no pairs of en and de .left out: 1 only in fr, de.; check"),
+])  # fmt: skip
+def test_bad_tmx_is_refused_in_one_sentence(tmp_path: Path, data: bytes, message: str, cache: Path) -> None:
+    path = write(tmp_path / "m.tmx", data)
+    with pytest.raises(NmtError, match=message) as refused:
+        corpus_prefix(str(path), [("en", "de")], CorpusConfig())
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+    assert not list(cache.rglob("*.en"))  # nothing half-written
+
+
+XLIFF = """<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2"
+xmlns:m="http://www.memsource.com/mxlf/2.0" version="1.2">
+<file source-language="en-US" target-language="de-DE" original="x"><header><note>n</note></header><body><group>
+<trans-unit id="1" approved="yes"><source>One <g id="1">red</g><x id="2"/></source><target state="final">Eins</target>
+<alt-trans><source>No</source><target>Nein</target></alt-trans></trans-unit>
+<trans-unit id="2"><source>Two</source><target>Zwei</target></trans-unit>
+<trans-unit id="3"><source>Three</source><target state="needs-translation">Drei</target></trans-unit>
+<trans-unit id="4" approved="no"><source>Four</source><target>Vier</target></trans-unit>
+<trans-unit id="5"><source>Five</source><target/></trans-unit><trans-unit id="6"><source>Six</source></trans-unit>
+<trans-unit id="7" m:confirmed="0"><source>Seven</source><target>Sieben</target></trans-unit>
+<trans-unit id="8" m:confirmed="2"><source>Eight</source><target>Acht</target></trans-unit>
+</group></body></file></xliff>"""
+SDLXLIFF = """<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" version="1.2"
+xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en-US" target-language="de-DE"><body>
+<trans-unit id="a" translate="no"><source>meta</source><target>meta</target></trans-unit>
+<trans-unit id="b"><source>One. Two. Three.</source><seg-source><g id="1"><mrk mtype="seg" mid="1">One.</mrk> <mrk
+mtype="seg" mid="2">Two.</mrk></g> <mrk mtype="seg" mid="3">Three.</mrk></seg-source><target><g id="1"><mrk mtype="seg"
+mid="1">Eins.</mrk> <mrk mtype="seg" mid="2">Zwei.</mrk></g> <mrk mtype="seg" mid="3">Drei.</mrk></target><sdl:seg-defs>
+<sdl:seg id="1" conf="ApprovedTranslation"/><sdl:seg id="2" conf="Draft"/><sdl:seg id="3" conf="Translated"/>
+</sdl:seg-defs></trans-unit></body></file></xliff>"""
+XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de"><file id="f">
+<unit id="1"><segment state="final"><source>One <ph id="1"/>.</source><target>Eins <ph id="1"/>.</target></segment>
+<ignorable><source> </source></ignorable><segment state="initial"><source>Two</source><target>Zwei</target></segment>
+<segment><source>Three</source><target>Drei</target></segment></unit></file></xliff>"""
+
+
+@pytest.mark.parametrize("name, data, pairs, unfinished", [
+    ("a.xlf", XLIFF, [("One red", "Eins"), ("Two", "Zwei"), ("Eight", "Acht")], 3),
+    ("a.xliff", XLIFF.replace("<", "<n0:").replace("<n0:/", "</n0:").replace("xmlns=", "xmlns:n0="),
+     [("One red", "Eins"), ("Two", "Zwei"), ("Eight", "Acht")], 3),
+    ("a.sdlxliff", SDLXLIFF, [("One.", "Eins."), ("Three.", "Drei.")], 2),
+    ("a.xlf", XLIFF_2, [("One .", "Eins ."), ("Three", "Drei")], 1),
+])  # fmt: skip
+def test_finished_units_of_xliff_are_read(tmp_path: Path, name: str, data: str, pairs: Pairs, unfinished: int) -> None:
+    found, left_out = read(write(tmp_path / name, data.encode()))
+    assert (found, left_out["not translated or not approved"]) == (pairs, unfinished)
+    assert read(tmp_path / name, "de", "en")[0] == [pair[::-1] for pair in pairs]
+
+
+PO = r"""msgid ""
+msgstr "Language: de\nContent-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=n != 1;\n"
+
+msgid "Open \"%s\""
+msgstr ""
+"„%s“ "
+"öffnen"
+
+#, fuzzy
+msgid "Close"
+msgstr "Offen"
+
+msgid "New"
+msgstr ""
+
+msgctxt "menu"
+msgid "one file"
+msgid_plural "%d files"
+msgstr[0] "eine Datei"
+msgstr[1] "%d Dateien"
+
+#~ msgid "Old"
+#~ msgstr "Alt"
+"""
+
+
+def test_finished_messages_of_po_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "de.po", PO.encode())
+    expected = [('Open "%s"', "„%s“ öffnen"), ("one file", "eine Datei"), ("%d files", "%d Dateien")]
+    assert read(path) == (expected, {"not translated, or fuzzy": 2})
+    entries = [entry for entry in polib.pofile(str(path)) if entry.translated()]
+    assert [(entry.msgid, entry.msgstr) for entry in entries if entry.msgstr] == expected[:1]
+    with pytest.raises(NmtError, match=r"has no pairs of en and fr .left out: .*only in , de"):
+        corpus_prefix(str(path), [("en", "fr")], CorpusConfig())
+
+
+TABLE = [('A "quoted" word', "Wort; und, so"), ("two", "zwei")]
+
+
+@pytest.mark.parametrize("name, data, options, expected", [
+    ("t.tsv", '"A\tb"\r\nc\t"d\n', {}, [('"A', 'b"'), ("c", '"d')]),
+    ("t.txt", "\ufeffA\tb\n", {}, [("A", "b")]),
+    ("t.tsv", "de\ten\nb\tA\n", {}, [("A", "b")]),
+    ("t.tsv", "x\tb\tA\n", {"columns": "3,2"}, [("A", "b")]),
+    ("t.tsv", "x\tde-DE\tEnglish\n1\tb\tA\n", {}, [("A", "b")]),
+    ("t.csv", 'source,target\n"A, ""b""","x\ny"\n', {}, [('A, "b"', "x y")]),
+    ("t.csv", "Hi, you; a;Hallo, du\nA, B;A\nA;B\n", {"columns": "1,2"}, [("Hi, you", "a"), ("A, B", "A"), ("A", "B")]),
+    ("t.csv", "German;English\r\nb;A\r\n", {}, [("A", "b")]),
+    ("t.csv", "A\tb\n", {}, [("A", "b")]),
+    ("t.jsonl", '{"translation": {"de": "b", "en": "A"}, "id": 1}\n\n', {}, [("A", "b")]),
+    ("t.json", '{"eng_Latn": "A", "deu_Latn": "b", "id": "x"}', {}, [("A", "b")]),
+    ("t.jsonl", '{"text": "A", "meaning": "b", "id": "x"}', {"columns": "text,meaning"}, [("A", "b")]),
+    ("t.jsonl", '{"source": "A", "target": "b", "id": "x"}', {}, [("A", "b")]),
+])  # fmt: skip
+def test_tables_and_json_lines(tmp_path: Path, name: str, data: str, options: dict[str, str], expected: Pairs) -> None:
+    assert read(write(tmp_path / name, data.encode()), **options)[0] == expected
+
+
+@pytest.mark.parametrize("name, data, columns", [
+    ("t.tsv", "0.5\tA\tb\n1.1\tc\td\nnan\te\tf\n0.9\tshort\n", "2,3,1"),
+    ("t.tsv", "score\ten\tde\n0.5\tA\tb\n1.1\tc\td\nnan\te\tf\n0.9\tshort\n", "2,3,1"),
+    ("t.csv", "score,en,de\n0.5,A,b\n1.1,c,d\nnan,e,f\n0.9,short\n", "en,de,score"),
+    ("t.jsonl", "".join(json.dumps({"translation": {"en": source, "de": target}, "score": score}) + "\n"
+                        for score, source, target in [(0.5, "A", "b"), (1.1, "c", "d"), (float("nan"), "e", "f")])
+     + '{"en": "short", "de": null, "score": 2}', "en,de,score"),
+])  # fmt: skip
+def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str, columns: str) -> None:
+    left_out = {"with a score below 0.8": 2, "with too few columns": 1}
+    assert read(write(tmp_path / name, data.encode()), columns=columns, least_score=0.8) == ([("c", "d")], left_out)
+
+
+@pytest.mark.parametrize("name, data, columns, message", [
+    ("t.tsv", "1\tA\tb\n", None, "line 1 has 3 columns, 1, A, b; say with --columns SOURCE,TARGET which ones to read"),
+    ("t.csv", "en,de\nA,b\n", "en,fr", "line 1 has no column 'fr', but en, de; check --columns"),
+    ("t.tsv", "A\tb\t1\nA\tb\thigh\n", "1,2,3", "line 2 has the score 'high', which is not a number"),
+    ("t.csv", 'en,de\nA,b\nc,"d\n' + "x" * 200_000, None, "a cell cannot be read .*check whether its quotes"),
+    ("t.csv", 'en,de\nA,b\nc,"d\ne,f\n', None, "line 4: a cell cannot be read .*check whether its quotes are closed"),
+    ("t.tsv", "A\t\u00e4\n", None, r"line 1: byte 3 \(0xe4\) is not UTF-8"),
+    ("t.jsonl", '{"en": "A", "de": "b"}\n{"en": ', None, "line 2 is not JSON"),
+    ("t.jsonl", '[{"en": "A", "de": "b"}]', None, "line 1 is not an object; .*jq -c"),
+])  # fmt: skip
+def test_bad_tables_are_refused(tmp_path: Path, name: str, data: str, columns: str | None, message: str) -> None:
+    encoding = "latin-1" if "\u00e4" in data else "utf-8"
+    config = CorpusConfig(columns=columns, least_score=0.5 if columns == "1,2,3" else None)
+    with pytest.raises(NmtError, match=message):
+        corpus_prefix(str(write(tmp_path / name, data.encode(encoding))), [("en", "de")], config)
+
+
+def archive(path: Path, **members: str | bytes) -> Path:
+    with ZipFile(path, "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return path
+
+
+def test_archives_of_opus(tmp_path: Path) -> None:
+    names = {"README": "x\ty\n", "LICENSE": "MIT", "../../etc/C.de-en.ids": "1\n2\n", "info.json": "{}", "a.txt": "x"}
+    text = {"../../etc/C.de-en.de": "Hallo\nzwei\n", "../../etc/C.de-en.en": "Hello\ntwo\n"}
+    path = archive(tmp_path / "de-en.txt.zip", **names, **text)
+    assert read(path) == ([("Hello", "Hallo"), ("two", "zwei")], {})
+    files = {"a/b.tmx": tmx(HELLO), "a/c.tmx.gz": gzip.compress(tmx(HELLO)), "README.txt": "x"}
+    assert read(archive(tmp_path / "m.zip", **files))[0] == [("Hello", "Hallo")] * 2
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    whole = archive(tmp_path / "a.zip", **{"x.en": "a\n" * 9999, "x.de": "b\n" * 9999}).read_bytes()
+    locked = bytearray(whole)
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        locked[whole.index(header) + flags] |= 1
+    for data, message in (
+        (whole[:-100], "is not a complete zip file"),
+        (b"no archive", "is not a complete zip file"),
+        (whole.replace(b"a\na", b"a\nb", 1), "is not a complete zip file .*CRC"),
+        (bytes(locked), "cannot be unpacked here .*encrypted"),
+        (archive(tmp_path / "b.zip", **{"x.en": "a\n", "x.de": "b\nc\n"}).read_bytes(), r"x.\* in .* unequal numbers"),
+        (archive(tmp_path / "b.zip", README="x").read_bytes(), "has no pairs of en and de"),
+    ):
+        with pytest.raises(NmtError, match=message):
+            corpus_prefix(str(write(tmp_path / "c.zip", data)), [("en", "de")], CorpusConfig())
+
+
+COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+if sys.version_info >= (3, 14):
+    from compression import zstd
+
+    COMPRESSORS[".zst"] = zstd.compress
+else:
+    try:
+        from backports import zstd
+    except ImportError:
+        pass
+    else:
+        COMPRESSORS[".zst"] = zstd.compress
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_files(tmp_path: Path, suffix: str) -> None:
+    data = COMPRESSORS[suffix](tmx(HELLO * 3000))
+    path = tmp_path / f"m.tmx{suffix}"
+    path.write_bytes(data)
+    assert read(path) == ([("Hello", "Hallo")] * 3000, {})
+    for damaged in (data[:-20], b"no archive"):
+        path.write_bytes(damaged)
+        with pytest.raises(NmtError, match=r"is not a complete (gzip|xz|bzip2|zstd) file"):
+            read(path)
+    for lang, line in (("en", "Hello"), ("de", "Hallo")):
+        (tmp_path / f"plain.{lang}{suffix}").write_bytes(COMPRESSORS[suffix](f"{line}\n".encode()))
+    assert read(tmp_path / "plain") == ([("Hello", "Hallo")], {})
+
+
+# Commands
+
+LANGUAGES = ["--source-lang=en", "--target-lang=de"]
+FILTERS = ["--min-letters=0", "--min-script=0", "--max-other-language=1", "--encoding=keep", "--workers=1"]
+
+
+def test_clean_reads_corpus_files_once(tmp_path: Path, cache: Path) -> None:
+    path = write(tmp_path / "memory.tmx", tmx(HELLO, unit(("en", "Good bye"), ("de", "Tschüss")), unit(("en", "x"))))
+    excluded = write(tmp_path / "test.tsv", b"Good bye\tAuf Wiedersehen\n")
+    command = ["clean", *LANGUAGES, *FILTERS, f"--train={path}", f"--exclude={excluded}"]
+    done = run(*command, f"--dest={tmp_path / 'out'}")
+    assert (tmp_path / "out.en").read_text() == "Hello\n" and (tmp_path / "out.de").read_text() == "Hallo\n"
+    assert f"{path}: 2 pairs of en and de (left out: 1 only in en); the text is in {cache}" in done.stderr
+    times = {file: file.stat().st_mtime_ns for file in cache.rglob("*.en")}
+    again = run(*command, f"--dest={tmp_path / 'again'}")
+    assert "2 pairs of en and de (left out: 1 only in en)" in again.stderr
+    assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.en")} == times
+    write(path, tmx(HELLO))
+    assert "1 pair of en and de; the text" in run(*command, f"--dest={tmp_path / 'third'}").stderr
+
+
+def test_preprocess_reads_the_pairs_of_all_languages(tmp_path: Path) -> None:
+    texts = [("en-US", "one two"), ("de", "eins zwei"), ("fr", "un deux")]
+    path = write(tmp_path / "memory.tmx", tmx(unit(*texts), unit(*texts[:2]), unit(*texts[1:]), unit(*texts[1:])))
+    options = ["--languages=en,de,fr", "--both-ways", "--vocab-size=290", "--workers=1"]
+    done = run("preprocess", *options, f"--train={path}", f"--valid={path}", f"--dest={tmp_path / 'data'}")
+    assert "en-de 2, de-en 2, en-fr 1, fr-en 1, de-fr 3, fr-de 3" in done.stderr
+    two = write(tmp_path / "two.tmx", tmx(unit(*texts[:2])))
+    done = run("preprocess", *options, f"--train={two}", f"--valid={two}", f"--dest={tmp_path / 'd'}", code=1)
+    assert "no --train has files for fr" in done.stderr
+    table = write(tmp_path / "table.tsv", b"one\teins\n")
+    done = run("preprocess", *options, f"--train={table}", f"--valid={path}", f"--dest={tmp_path / 'd'}", code=1)
+    assert "table.tsv does not say the languages of its texts; name one direction" in done.stderr
+
+
+@pytest.mark.parametrize("name, options, message", [
+    ("a.parquet", [], "--train a.parquet is not a corpus file that can be read; write it as JSON lines"),
+    ("a.xlsx", [], "a.xlsx is not a corpus file that can be read; save it as CSV"),
+    ("a.docx", [], "a.docx is not a corpus file that can be read; give a file such as .tmx"),
+    ("c.en", [], "c.en is not a corpus file that can be read; give c, the PREFIX of this file and the one in"),
+    ("none.tmx", [], "none.tmx cannot be read (No such file or directory); check the path"),
+    ("c", ["--columns=1,2"], "--columns is for corpus files, but there is none; leave it out"),
+    ("a.tsv", ["--rejected=a.tsv"], "--rejected a.tsv is the same file as the input a.tsv; choose another file"),
+    ("a.tsv", ["--columns=1"], "--columns must be two or three different columns, such as 1,2,3, but is '1'"),
+    ("a.tsv", ["--columns=1,2", "--least-score=1"], "--least-score needs the column of the score"),
+])  # fmt: skip
+def test_what_is_no_corpus_file_gets_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("a.parquet", "a.xlsx", "a.docx", "a.tsv", "c.en", "c.de"):
+        write(tmp_path / file, b"x\ty\n")
+    assert message in run("clean", *LANGUAGES, f"--train={name}", "--dest=out", *options, code=1).stderr
+
+
+def test_reading_streams(tmp_path: Path) -> None:
+    """Pairs come before the file is read to its end, where it is damaged. Memory does not grow with the file."""
+    pairs = read_pairs(str(write(tmp_path / "m.tmx", tmx(HELLO * 3000)[:-9])), "en", "de", CorpusConfig(), Counter())
+    assert next(pairs) == ("Hello", "Hallo")
+    tracemalloc.start()
+    assert sum(1 for _ in islice(pairs, 2998)) == 2998
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
+    with pytest.raises(NmtError, match="not well-formed"):
+        list(pairs)

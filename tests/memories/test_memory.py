@@ -1,0 +1,177 @@
+"""Memories find equal sentences, equal ones but for numbers and placeholders, and the most similar ones."""
+
+import pickle
+import random
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from checkpoints import some_sentences
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.memories.matching import difference
+from nmt.memories.memory import Memory, matches_of
+
+_digests = map(str, count())  # each memory has an index of its own
+
+
+def memory(*pairs: tuple[str, str], languages: tuple[str, str] = ("en", "de")) -> Memory:
+    return Memory.of(lambda: pairs, f"pairs {next(_digests)}", languages)
+
+
+def target(earlier: tuple[str, str], sentence: str, *languages: str) -> str | None:
+    """Returns what a memory with one pair has for a sentence."""
+    source, target_lang = languages or ("en", "de")
+    match = memory(earlier, languages=(source, target_lang)).exact(sentence)
+    return match and match.target
+
+
+@pytest.mark.parametrize("earlier, sentence, expected", [
+    (("A cat.", "Eine Katze."), "A cat.", "Eine Katze."),
+    (("A  cat.\u00a0", " Eine\u00a0Katze. "), "\tA cat.", "Eine\u00a0Katze."),
+    (("caf\u00e9", "Caf\u00e9"), "cafe\u0301", "Caf\u00e9"),
+    (("A cat.", "Eine Katze."), "a cat.", None),
+    (("A cat.", "Eine Katze."), "A cat", None),
+    (("", "x"), "A cat.", None),
+])  # fmt: skip
+def test_equal_sentences(earlier: tuple[str, str], sentence: str, expected: str | None) -> None:
+    assert target(earlier, sentence) == expected
+
+
+@pytest.mark.parametrize("earlier, sentence, expected", [
+    (("In 1991, 5 men", "1991 waren es 5 Männer"), "In 1995, 7 men", "1995 waren es 7 Männer"),
+    (("1,234.50 €", "1.234,50 €"), "12,777.25 €", "12.777,25 €"),
+    (("it is 3", "es ist 3"), "it is 1,234,567.5", "es ist 1.234.567,5"),
+    (("it is 12,345", "es ist 12345"), "it is 23,456", "es ist 23456"),
+    (("2 of 3", "2 von 3"), "3 of 2", "3 von 2"),
+    (("3 and 3", "3 und 3"), "4 and 4", "4 und 4"),
+    (("3 and 3", "3 und 3"), "4 and 5", None),  # which is which?
+    (("two and 2", "2 und 2"), "two and 3", None),
+    (("2 cats", "zwei Katzen"), "3 cats", None),
+    (("at 10:30", "um 10:30"), "at 11:45", "um 11:45"),
+    (("at 10:30", "um 10.30"), "at 11:45", None),
+    (("version 1.2.3", "Version 1.2.3"), "version 1.3.0", "Version 1.3.0"),
+    (("open {a}", "{a} öffnen"), "open {b.c}", "{b.c} öffnen"),
+    (("write to a@b.de", "an a@b.de schreiben"), "write to c@d.org", "an c@d.org schreiben"),
+    (("<b>save</b>", "<b>sichern</b>"), "<i>save</i>", "<i>sichern</i>"),
+    (("press %s", "%s drücken"), "press 3", None),
+])  # fmt: skip
+def test_other_numbers_and_placeholders(earlier: tuple[str, str], sentence: str, expected: str | None) -> None:
+    assert target(earlier, sentence) == expected
+
+
+@pytest.mark.parametrize("earlier, sentence, languages, expected", [
+    (("it is 3", "c’est 3"), "it is 12,777.5", "en fr", "c’est 12\u202f777,5"),
+    (("c’est 12\u00a0777,5", "it is 12,777.5"), "c’est 3", "fr en", "it is 3"),
+    (("c’est 12 777", "it is 12,777"), "c’est 45 888", "fr en", "it is 45,888"),
+    (("это 1", "it is 1"), "это 12 345,6", "ru en", "it is 12,345.6"),
+    (("2 files", "2 файла"), "3 files", "en ru", "3 файла"),
+    (("2 files", "2 файла"), "5 files", "en ru", None),  # 5 файлов
+    (("chapter 2", "глава 2"), "chapter 5", "en ru", "глава 5"),
+    (("2個", "2 items"), "3個", "ja en", "3 items"),
+    (("2個", "2 items"), "1個", "ja en", None),
+])  # fmt: skip
+def test_numbers_as_languages_write_them(
+    earlier: tuple[str, str], sentence: str, languages: str, expected: str | None
+) -> None:
+    assert target(earlier, sentence, *languages.split()) == expected
+
+
+def test_a_thousand_sentences_with_other_numbers() -> None:
+    """The expected numbers are written by rules of their own."""
+    draw = random.Random(1)
+
+    def number(lang: str, value: tuple[int, str]) -> str:
+        whole = f"{value[0]:,}".replace(",", {"en": ",", "de": ".", "fr": "\u202f"}[lang])
+        return whole + ({"en": "."}.get(lang, ",") + value[1] if value[1] else "")
+
+    templates = {
+        "en": ["Part {0} is worth {1} euros.", "From {0} to {1}: see page {2}", "({0}) {1} % of {2} of the whole"],
+        "de": ["Teil {0} ist {1} Euro wert.", "Von {0} bis {1}: siehe Seite {2}", "({0}) {1} % von {2} des Ganzen"],
+        "fr": ["Il coûte {1} euros : partie {0}.", "Page {2} : de {0} à {1}", "({0}) {1} % de {2} du tout"],
+    }
+
+    def sentence(lang: str, template: int, values: list[tuple[int, str]]) -> str:
+        return templates[lang][template].format(*(number(lang, value) for value in values))
+
+    def values() -> list[tuple[int, str]]:
+        wholes = draw.sample([*range(2, 200), *range(10_000, 2_000_000, 977)], 3)
+        return [(whole, draw.choice(["", "", "5", "25"])) for whole in wholes]
+
+    for lang in ("de", "fr"):
+        earlier = [(i, [(17, ""), (23, ""), (41, "")]) for i in range(3)]
+        known = memory(*((sentence("en", *each), sentence(lang, *each)) for each in earlier), languages=("en", lang))
+        for _ in range(500):
+            new = draw.randrange(3), values()
+            match = known.exact(sentence("en", *new))
+            assert match and match.target == sentence(lang, *new)
+
+
+def test_of_equal_sources_the_last_counts_and_of_memories_the_first() -> None:
+    first = memory(("a", "1"), ("b", "2"), ("a ", "3"))
+    assert len(first) == 2 and (found := first.exact("a")) and found.target == "3"
+    second, other = memory(("a", "4"), ("c", "5")), memory(("d", "6"), languages=("de", "en"))
+    targets = {text: [m.target for m in matches_of(text, [first, second, other], ("en", "de"))] for text in "acd"}
+    assert targets == {"a": ["3"], "c": ["5"], "d": []}
+
+
+def distance(one: str, other: str) -> int:
+    """Returns the edit distance, by the recurrence."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            before, row[j] = row[j], min(before + (a != b), row[j] + 1, row[j - 1] + 1)
+    return row[-1]
+
+
+def similarity(one: str, other: str) -> float:
+    return 1 - distance(one, other) / max(len(one), len(other))
+
+
+def test_similar_sentences_are_those_of_a_full_search() -> None:
+    lines = list(dict.fromkeys(some_sentences(300, seed=1)))
+    known = memory(*((line, line.upper()) for line in lines))
+    for sentence in some_sentences(30, seed=2):
+        scores = sorted((similarity(sentence, line) for line in lines), reverse=True)
+        matches = known.near(sentence, least=0.6, most=5)
+        expected = [score for score in scores[:5] if score >= 0.6]
+        assert [match.score for match in matches] == pytest.approx(expected, abs=0.01)
+        for match in matches:
+            assert match.target == match.source.upper() and 0 <= similarity(sentence, match.source) - match.score < 0.01
+
+
+@pytest.mark.parametrize("earlier, sentence", [
+    ("Setting", "Settings"), ("今日は天気がとてもいいです。", "今日は天気がとてもよいです。"), ("12.5 %", "12.5 ‰"),
+])  # fmt: skip
+def test_short_texts_and_those_without_spaces_are_similar_too(earlier: str, sentence: str) -> None:
+    (match,) = memory((earlier, "x"), ("Some other text", "y")).near(sentence)
+    assert (match.source, match.target) == (earlier, "x") and 0.7 <= match.score < 1
+
+
+@given(st.text("ab 今,"), st.text("ab 今,"))
+def test_a_difference_has_both_texts(earlier: str, sentence: str) -> None:
+    parts = difference(earlier, sentence)
+    assert "".join(text for sign, text in parts if sign != "+") == earlier
+    assert "".join(text for sign, text in parts if sign != "-") == sentence
+
+
+def test_a_difference_has_whole_words() -> None:
+    assert difference("Click the old button.", "Click a new button!") == [
+        ("=", "Click "), ("-", "the"), ("+", "a"), ("=", " "), ("-", "old"), ("+", "new"), ("=", " button"), ("-", "."),
+        ("+", "!"),
+    ]  # fmt: skip
+
+
+def test_the_index_is_built_once_and_shared() -> None:
+    calls = []
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        calls.append(1)
+        yield "A cat.", "Eine Katze."
+
+    first, again = (Memory.of(pairs, "once", ("en", "de")) for _ in range(2))
+    copied = pickle.loads(pickle.dumps(again))
+    assert [each.exact("A cat.") for each in (first, again, copied)] == [first.exact("A cat.")] * 3
+    assert len(calls) == 1 and len(pickle.dumps(again)) < 1000
