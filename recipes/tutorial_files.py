@@ -21,7 +21,7 @@ PAGE = """<!DOCTYPE html>
 <ul><li>{third}</li><li><a href="https://example.org">{fourth}</a></li></ul>
 </body></html>
 """
-TERMS = "teacher\tLehrer\tLehrers\ndoctor\tArzt\tArztes\n"
+TERMS = "coat\tMantel\tMäntel\tMänteln\numbrella\tRegenschirm\tRegenschirme\tRegenschirmen\n"
 
 
 def write_company(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """The documentation: every page has its place in the site, which a strict build makes without a network."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +87,43 @@ def test_a_page_says_for_whom_it_is_and_what_comes_next(page: Path) -> None:
     assert title.startswith("# ") and not blank
     assert first.startswith("This page is for ")
     assert re.match(r"Next: .*\]\(.*\.$", last)
+
+
+def commands_in(page: Path) -> Iterator[str]:
+    """Yields the commands of nmt in the blocks of a page, each on one line."""
+    for block in re.findall(r"^```(?:bash)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield from (part.strip() for part in re.split(r"[|&;]|\s#", line) if re.match(r"\s*nmt [a-z]", part))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("docs/*.md")], ids=lambda page: page.stem)
+def test_commands_in_pages_have_only_options_that_exist(page: Path) -> None:
+    options = documented_options()
+    for command in commands_in(page):
+        words = command.split()
+        name = " ".join(words[1:3]) if " ".join(words[1:3]) in options else words[1]
+        flags = {re.split("[=']", word)[0] for word in words if word.startswith("--")}
+        assert flags <= options[name] | {"--help", "--version"}, command
+
+
+def documented_options() -> dict[str, set[str]]:
+    """Returns the options of each command in the reference."""
+    sections = re.split(r"^##+ nmt ", documentation.command_reference(), flags=re.MULTILINE)[1:]
+    rows = {section.split("\n")[0]: re.findall(r"^\| `--.*? \|", section, re.MULTILINE) for section in sections}
+    return {command: set(re.findall(r"`(--[a-z0-9-]+)`", "".join(cells))) for command, cells in rows.items()}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/tutorial_*.md")), ids=lambda page: page.stem)
+def test_tutorials_are_scripts_that_leave_out_what_cannot_run_here(page: Path) -> None:
+    command = [sys.executable, str(ROOT / "recipes" / "verify" / "tutorial_commands.py"), str(page)]
+    script = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    subprocess.run(["bash", "-n"], input=script, check=True, text=True)
+    assert "nmt train" in script and "hf download" not in script and "wmt14" not in script
+    assert script.count("is left out") == page.read_text().count("Not run by our tests") > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/tutorial_*.md")), ids=lambda page: page.stem)
+def test_tutorials_run_as_they_are_written(page: Path, tmp_path: Path) -> None:
+    done = run_with(BIN, "verify_tutorials.sh", f"docs/{page.name}", RUN=tmp_path / "run")
+    assert f"docs/{page.name} took" in done.stderr
