@@ -37,6 +37,7 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        corpus = (pair for pair in corpus if all(map(str.strip, pair)))  # files of text may have blank lines
         first = next(corpus, None)
         if first is None:
             raise NmtError(
