@@ -8,7 +8,7 @@ from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.conversion import advice, reasons
-from nmt.corpora.reading import is_known, read_pairs
+from nmt.corpora.reading import is_known, kind_of, read_pairs
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
@@ -37,6 +37,7 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        corpus = (pair for pair in corpus if all(map(str.strip, pair)))  # files of text may have blank lines
         first = next(corpus, None)
         if first is None:
             raise NmtError(
@@ -50,4 +51,5 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     if not (is_prefix or is_known(path)):
         raise NmtError(f"--memory {path} is not a corpus file that can be read; {advice(path, ())}")
     files = parallel_paths(path, *languages) if is_prefix else (path,)
-    return Memory.of(pairs, digest_of_json([digest_of(str(file)) for file in files]), languages)
+    digest = digest_of_json([kind_of(path), *(digest_of(str(file)) for file in files)])
+    return Memory.of(pairs, digest, languages)

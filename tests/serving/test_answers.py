@@ -129,7 +129,8 @@ def test_answers_have_only_the_fields_that_apply_in_a_fixed_order(server: Server
     assert [[*kind] for kind in answer["kinds"].values()] == [names] * 3
     answer = server.get("/models").json
     names = [
-        "models", "languages", "directions", "attention", "glossaries", "memories", "documents", "max_document_mib",
+        "models", "languages", "directions", "attention", "glossaries", "memories", "corrections", "documents",
+        "max_document_mib",
     ]  # fmt: skip
     assert [*answer] == [*names, "max_beam"]
     assert [*answer["directions"][0]] == ["source_langs", "target_langs", "models"]
