@@ -5,7 +5,7 @@
 FROM python:3.12-slim
 COPY pyproject.toml constraints.txt README.md LICENSE /src/
 COPY nmt /src/nmt
-RUN pip install --no-cache-dir '/src[clean,ctranslate2,documents,serve]' -c /src/constraints.txt && useradd --create-home nmt
+RUN pip install --no-cache-dir '/src[clean,ctranslate2,documents,memory,serve]' -c /src/constraints.txt && useradd --create-home nmt
 USER nmt
 EXPOSE 8000
 ENTRYPOINT ["nmt", "serve", "--host=0.0.0.0"]

@@ -164,7 +164,8 @@ def _scorers(
             raise NmtError("there is nothing to score: give at least one translation and its reference")
         for reference in references:
             if len(reference) != len(hypotheses):
-                raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
+                sizes = f"{len(hypotheses):,} and {len(reference):,}"
+                raise NmtError(f"translations and references must be equally many, but are {sizes}; give both in full")
     if "evalb" in metrics:
         raise OptionError("--metric evalb scores trees, which only the command nmt score reads; leave it out")
     return [METRICS[name](config) for name in metrics]

@@ -15,7 +15,7 @@ def architectures(
         int, Option(min=8, max=1_000_000, help="Size of the shared vocabulary for which the parameters are counted.")
     ] = 37000,
 ) -> None:
-    """List the registered architectures."""
+    """List the architectures and their sizes."""
     table = Table(
         box=None,
         pad_edge=False,

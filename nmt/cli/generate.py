@@ -40,10 +40,10 @@ def generate(
     runtime: RuntimeConfig,
     engine: EngineConfig,
 ) -> None:
-    """Translate raw text line by line, in order; by default, each input line gives one output line.
+    """Translate raw text: line n of the output is the translation of line n of the input, unless --n-best is given.
 
-    A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
-    through a pipe are answered at once.
+    If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through a
+    pipe are translated at once.
     """
     from nmt.files import refuse_inputs
     from nmt.jobs.ray import connected

@@ -44,33 +44,32 @@ def huggingface(
         list[str] | None,
         Option(
             metavar="FILE",
-            help="Text that must be segmented as before. All pieces that it does not need are left out, except single "
-            "characters. May be given several times.",
+            help="File of text whose pieces are kept. All other pieces are left out, except single characters. May be "
+            "given several times.",
         ),
     ] = None,
     add_language: Annotated[
         list[str] | None,
         Option(
             metavar="CODE=CODE",
-            help="A new language, and the language of the model that its token starts from, such as tyv_Cyrl=kaz_Cyrl. "
+            help="Code of a new language, and of a known one whose token it begins with, such as tyv_Cyrl=kaz_Cyrl. "
             "May be given several times.",
         ),
     ] = None,
     add_pieces: Annotated[
-        list[str] | None,
-        Option(metavar="FILE", help="Text that the model gets new pieces for. May be given several times."),
+        list[str] | None, Option(metavar="FILE", help="File of text to add pieces for. May be given several times.")
     ] = None,
-    pieces: Annotated[int, Option(help="The most new pieces of --add-pieces.", min=1)] = 8000,
+    pieces: Annotated[int, Option(help="Largest number of pieces that --add-pieces adds.", min=1)] = 8000,
     unchanged: Annotated[
         list[str] | None,
         Option(
             metavar="FILE",
-            help="Text that new pieces must not change. The share of its lines that keep their pieces is printed, and "
-            "that of --pieces-of. May be given several times.",
+            help="File of text that the new pieces must not segment in another way. The share of its lines that keep "
+            "their pieces is printed, and that of --pieces-of. May be given several times.",
         ),
     ] = None,
     base: Annotated[
-        str | None, Option(metavar="DIR", help="Folder of the model, if the other one has an adapter of PEFT.")
+        str | None, Option(metavar="DIR", help="Folder of the base model, if DIR is an adapter of PEFT.")
     ] = None,
 ) -> None:
     """Convert a model in the format of Hugging Face to a checkpoint: of MarianMT, or of many languages."""

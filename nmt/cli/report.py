@@ -31,7 +31,11 @@ def report(
     ] = False,
     sustained_tflops: Annotated[
         float | None,
-        Option(min=0.001, max=1_000_000_000, help="TFLOP/s that a device sustains, to state the cost in FLOPs."),
+        Option(
+            min=0.001,
+            max=1_000_000_000,
+            help="TFLOP/s of the device in practice, from which the page states the cost in FLOPs.",
+        ),
     ] = None,
 ) -> None:
     """Write one HTML page that shows one run or compares several.

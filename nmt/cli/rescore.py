@@ -17,7 +17,7 @@ def rescore(
 ) -> None:
     """Print the log probability of given translations, one line for every pair, and the perplexity of all.
 
-    A job from file to file is resumed by the same command if it was interrupted.
+    If a job from files to --output is interrupted, the same command resumes it.
     """
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files

@@ -27,8 +27,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a page for people at / and a description of the API at /docs.
 
-    The server translates sentences of different requests together. SIGTERM and Ctrl-C end it after the answers to all
-    requests in flight.
+    The server translates sentences of different requests together. Ctrl-C or SIGTERM ends it when it has answered the
+    requests that it has accepted.
 
     This command needs more packages: pip install 'attention-nmt\\[serve]'.
     """

@@ -61,7 +61,7 @@ def train(
 ) -> None:
     """Train a Transformer, or resume the training in --save-dir.
 
-    Options in the panel Model override fields of the architecture.
+    The options under Model change parts of the architecture that --arch names.
     """
     if time.seconds:
         from nmt.training.hours import train_in_time

@@ -18,7 +18,7 @@ def vocabulary_map(
 ) -> None:
     """Write which target pieces may translate each source piece, for --vocabulary-map of generate, serve and export.
 
-    The pieces are counted over the links of nmt preprocess --alignments.
+    The word alignments of nmt preprocess --alignments say which pieces translate each other.
     """
     from nmt.data.folder import DataFolder
     from nmt.data.vocabulary_map import vocabulary_map_of

@@ -159,13 +159,17 @@ class CleanConfig(Config, panel="Rules"):
 class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str | None = option(None, "Source language: the suffix of its files, for example en.")
-    target_lang: str | None = option(None, "Target language: the suffix of its files, for example de.")
+    source_lang: str | None = option(
+        None, "Source language: the suffix of its files, such as en. Required without --languages."
+    )
+    target_lang: str | None = option(
+        None, "Target language: the suffix of its files, such as de. Required without --languages."
+    )
     languages: str | None = option(
         None,
-        "Instead of --source-lang and --target-lang, the languages of one model of several, such as en,de,fr. Every "
-        "two files of a PREFIX in two of them are a corpus: PREFIX.en and PREFIX.de, or PREFIX.en-de.en and "
-        "PREFIX.en-de.de. Its direction follows the order of --languages.",
+        "Languages of one model of several, such as en,de,fr, in place of --source-lang and --target-lang. Two files "
+        "of a PREFIX in two of the languages are a corpus: PREFIX.en and PREFIX.de, or PREFIX.en-de.en and "
+        "PREFIX.en-de.de. The source is the language that comes first in this list.",
     )
     both_ways: bool = option(False, "With --languages: train both directions of every corpus.")
     directions: str | None = option(
@@ -173,8 +177,8 @@ class DataConfig(Config, panel="Corpus"):
     )
     copies: float | None = option(
         None,
-        "With --languages: also train to restore the lines of every target language from noised copies, which "
-        "directions without text need. An epoch has a copy this many times as often as a pair, such as 1.",
+        "With --languages: also train the model to restore lines of every target language from noised copies. "
+        "Directions without parallel text need this. With 1, an epoch has each such line as often as each pair.",
         above=0,
         at_most=100,
     )
@@ -197,8 +201,8 @@ class DataConfig(Config, panel="Corpus"):
     )
     tag: tuple[str, ...] = option(
         (),
-        "Piece, such as <bt>, to put before the source sentences of a training corpus; empty for none. Give "
-        "it once for each --train, in the same order.",
+        "Word in angle brackets, such as <bt>, to put before each source sentence of a training corpus; an empty word "
+        "for none. Give it once for each --train, in the same order.",
     )
     alignments: tuple[str, ...] = option(
         (),
@@ -213,8 +217,8 @@ class DataConfig(Config, panel="Corpus"):
     )
     tokenizer: Tokenizer = option(
         "none",
-        "none cuts the raw text into subwords, and translations come out as they are. moses tokenises the text before "
-        "and detokenises translations, as the papers on WMT did.",
+        "none: the raw text is cut into subwords. moses: the text is tokenised first, and translations are "
+        "detokenised, as in the papers on WMT.",
         panel="Text",
     )
     normalize_punctuation: Normalization = option(
@@ -225,12 +229,13 @@ class DataConfig(Config, panel="Corpus"):
     )
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
     lower_capitals: bool = text_option(
-        False, "Give the model lines in capitals in lower case, and put their translations in capitals."
+        False,
+        "Lowercase lines that are all in capitals before they are translated, and put their translations in capitals.",
     )
     language_tokens: Literal["target_on_source", "both_sides"] = text_option(
         "target_on_source",
-        "With --languages, which tokens tell the model the languages: that of the target at the beginning of the "
-        "source, or that of each side at its beginning.",
+        "With --languages, where the tokens of languages stand. target_on_source: that of the target language at the "
+        "beginning of the source. both_sides: that of each language at the beginning of its side.",
     )
     subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
@@ -267,9 +272,10 @@ class DataConfig(Config, panel="Corpus"):
     )
     augment: bool = option(
         False,
-        "Change a share of the training pairs to what people type: capitals on both sides 0.07, Title Case 0.05 "
-        "(but no capitals for Turkish and Azerbaijani), typing errors in the source 0.05, no final punctuation 0.2, "
-        "and lines of random characters to copy 0.0005.",
+        "Change a share of the training pairs, so that the model is robust to what people type. The shares are 0.07 "
+        "for capitals on both sides, 0.05 for Title Case (but no capitals for Turkish and Azerbaijani), 0.05 for "
+        "typing errors in the source, 0.2 for no final punctuation, and 0.0005 for lines of random characters, which "
+        "are to be copied.",
         panel="Augmentation",
     )
     max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)

@@ -33,8 +33,8 @@ class JobConfig(Config, panel="Large jobs"):
 
     shard_lines: int | None = option(
         None,
-        "Lines in a shard. Finished shards are kept. By default, a shard has so many that it usually takes under a "
-        "minute.",
+        "Lines in a shard: a part of a job that is kept when it is done, even if the job is interrupted. By default, "
+        "a shard usually takes under a minute.",
         at_least=1,
     )
     cluster: str | None = option(
@@ -51,7 +51,7 @@ class JobConfig(Config, panel="Large jobs"):
         None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
     )
     merge: bool = option(
-        False, "Check that all shards are there, and write the output from them. No shard is computed."
+        False, "Write the output from shards that were done with --shard, after a check that all are there."
     )
 
     def _check(self) -> None:
@@ -89,12 +89,16 @@ class TranslationFiles(Config, panel="Input and output"):
     output_format: Literal["text", "jsonl"] = option(
         "text", "text, or jsonl, which adds source, scores, pieces and their log P."
     )
-    prefixes: str | None = option(None, "File with the beginning of each line's translation, which is completed.")
+    prefixes: str | None = option(
+        None, "File with the beginning of each line's translation, line by line. The model completes it."
+    )
     constraints: str | None = option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
     html: bool = option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
-    split_sentences: bool = option(False, "Translate the sentences of a line one by one, as for paragraphs.")
+    split_sentences: bool = option(
+        False, "Split lines into sentences, and translate these one by one; for lines that are paragraphs."
+    )
     glossary: str | None = glossary_option(None)
     memory: tuple[str, ...] = memory_option(())
     workers: int | None = workers_option(None)
@@ -141,7 +145,7 @@ class DocumentFiles(Config, panel="Input and output"):
     format: str | None = option(
         None, "Format of the documents, such as html, if their names do not end in it. Standard input needs it."
     )
-    all: bool = option(False, "Also translate what a document says is translated already.")
+    all: bool = option(False, "Also translate what is marked as translated already, in PO and XLIFF.")
     keys: str | None = option(
         None,
         "Keys whose values are translated in JSON, such as title,body.* or, to leave some out, '!author,!tags'. By "

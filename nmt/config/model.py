@@ -73,7 +73,7 @@ class ModelConfig(Config, panel="Model"):
     )
     output_bias: bool = option(False, "Add a bias to the logit of each piece. The paper has none.")
     bos_is_eos: bool = option(
-        False, "Let targets begin with EOS instead of BOS, which gets no probability, as in M2M-100."
+        False, "Begin targets with EOS, as M2M-100 does. BOS is then not used, and the model never predicts it."
     )
     guided_alignment: int | None = option(
         None,

@@ -28,7 +28,10 @@ class ServeConfig(Config, panel="Server"):
         at_most=1_000_000,
     )
     max_waiting: int = option(
-        1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000
+        1000,
+        "Sentences that may wait for the model. A request beyond that is answered with the status 503.",
+        at_least=1,
+        at_most=1_000_000,
     )
     pivot: bool = option(True, "Translate between languages that no model serves through a third one, with two models.")
     api: tuple[Literal["libretranslate", "deepl"], ...] = option(
@@ -36,6 +39,9 @@ class ServeConfig(Config, panel="Server"):
     )
     glossary: tuple[str, ...] = option(
         (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
+    )
+    corrections: str | None = option(
+        None, "File for translations that people have corrected, as JSON lines. Without it, none is stored."
     )
     memory: tuple[str, ...] = option(
         (),
@@ -49,7 +55,10 @@ class ServeConfig(Config, panel="Server"):
         10, "Mebibytes of a document; 0 turns documents off.", at_least=0, at_most=1000
     )
     max_seconds: float = limits_option(
-        60.0, "Seconds after which a request that has no answer yet gets 503.", above=0, at_most=1_000_000
+        60.0,
+        "Seconds after which a request without an answer is answered with the status 503.",
+        above=0,
+        at_most=1_000_000,
     )
     token_file: str | None = access_option(
         None,

@@ -23,11 +23,11 @@ class RuntimeConfig(Config, panel="Hardware"):
     device: Literal["auto", "cpu", "cuda"] = option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
         "auto",
-        "Precision of matrix products; training keeps its weights in fp32. auto uses bf16 if the hardware has it, "
-        "and fp16 on GPUs that have only that.",
+        "Number format of matrix products. auto is bf16 where the hardware computes it, fp16 on GPUs without bf16, "
+        "and otherwise fp32. Training always keeps its weights in fp32.",
     )
     user_module: str | None = run_option(
-        None, "Python file that registers your architectures, criteria or scorers; see docs/extending.md."
+        None, "Python file with your own architectures, losses or scorers; see docs/extending.md."
     )
 
 
@@ -36,16 +36,22 @@ class PlanConfig(Config, panel="Batches"):
     """The sizes of updates and of micro-batches."""
 
     batch_tokens: int = option(
-        25_000, "Source tokens, and also target tokens, in an update over all devices (approximately).", at_least=1
+        25_000,
+        "Size of an update: about so many source tokens and as many target tokens, over all devices together.",
+        at_least=1,
     )
     batch_groups: int = option(
-        8, "Groups of sentences of similar lengths in an update. The paper's 8 GPUs had 8.", at_least=1, at_most=10_000
+        8,
+        "An update consists of this many groups of sentences. The sentences of a group have similar lengths. The "
+        "paper's 8 GPUs had a group each.",
+        at_least=1,
+        at_most=10_000,
     )
     device_tokens: int | None = option(
         None,
-        "Tokens of each side in one forward pass (approximately). Padding counts; batches on a GPU in bf16 have none. "
-        "Lower it if memory runs out; the updates stay the same. By default, 32768 on a GPU and 2^20 / d_model on a "
-        "CPU, or fewer if they do not fit into memory.",
+        "Most tokens of a side in one forward pass, padding included. An update takes as many passes as it needs: "
+        "lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU and 2^20 / d_model on "
+        "a CPU, or fewer if they do not fit into memory.",
         at_least=1,
         at_most=1_000_000,
     )
@@ -76,9 +82,9 @@ class TimeConfig(Config, panel="Options"):
 
     hours: float | None = option(
         None,
-        "Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that training "
-        "ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
-        "average.safetensors in the run folder is the model to use.",
+        "Train for this many hours. The command measures the machine, chooses architecture, optimiser, batch size, "
+        "schedule, dropout, validation and checkpoints, and prints each choice with its reason. It does not change "
+        "options that you give. Afterwards, use average.safetensors in the run folder.",
         at_least=0.01,
         at_most=100_000,
     )
@@ -99,14 +105,14 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
     save_dir: str = main_option(
-        help="Run folder for checkpoints and metrics. If it has a training state, training resumes."
+        help="Run folder: the place of checkpoints, metrics and options. A training that was stopped there resumes."
     )
     arch: str | None = main_option(
         None, "Architecture; `nmt architectures` lists them. Required without --init-from, --hours and --minutes."
     )
     init_from: str | None = main_option(
         None,
-        "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch. "
+        "Checkpoint to fine-tune: training starts with its weights, and with its architecture if --arch is not given. "
         "--encoder-layers and --decoder-layers may be smaller than the checkpoint's.",
     )
     max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
@@ -121,15 +127,18 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     resume_changed: bool = run_option(
         False,
-        "Resume even if the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "
-        "changed. Training then starts a new epoch with the run's weights.",
+        "Resume although the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "
+        "changed. Training goes on with the run's weights at the beginning of a new epoch.",
     )
     seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
     label_smoothing: float = option(
-        0.1, "Share of the probability that is spread over the vocabulary.", at_least=0, below=1
+        0.1,
+        "Label smoothing: share of each target token's probability that is spread over the vocabulary.",
+        at_least=0,
+        below=1,
     )
     criterion: str | None = option(
-        None, "Loss that --user-module registers. By default, cross-entropy with --label-smoothing."
+        None, "Name of a loss in --user-module, to use in place of cross-entropy with --label-smoothing."
     )
     alignment_weight: float = option(
         0.05, "Weight of the alignment loss of --guided-alignment, relative to the translation loss.", at_least=0
@@ -139,8 +148,9 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     lora: int | None = option(
         None,
-        "Freeze all weights of --init-from, in 16 bits, and learn updates of this rank of the matrices in attention "
-        "and feed-forward layers (Hu et al. 2021), and the embeddings of pieces that --init-from lacks.",
+        "LoRA (Hu et al. 2021): learn low-rank updates of the attention and feed-forward matrices, of this rank. All "
+        "weights of --init-from are frozen, in 16 bits. Embeddings of pieces that --init-from does not have are "
+        "learned, too.",
         at_least=1,
     )
     optimizer: Literal["adam", "muon"] = option(
@@ -164,17 +174,22 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     adam_beta2: float = option(0.98, "Adam's β2.", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, "Adam's ε.", above=0)
     ema: float | None = option(
-        None, "Validate and save a moving average of the weights with this decay, such as 0.9999.", above=0, below=1
+        None,
+        "Keep a moving average of the weights with this decay, such as 0.9999. Validation and checkpoints use it.",
+        above=0,
+        below=1,
     )
     max_skipped_updates: int = option(
-        10, "Stop after this many updates in a row whose loss or gradient is not finite. They are skipped.", at_least=1
+        10, "An update whose loss or gradient is infinite or NaN is skipped. Stop after this many in a row.", at_least=1
     )
-    clip_norm: float | None = option(None, "Scale larger gradients down to this norm.", above=0)
+    clip_norm: float | None = option(
+        None, "Largest norm of the gradient; a larger gradient is scaled down to it.", above=0
+    )
     valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
     valid_metric: tuple[Literal["bleu", "chrf", "nll"], ...] = validation_option(
         ("bleu",),
-        "Metric that decides which checkpoint is the best. nll is the loss, which takes less time than "
-        "translating. If there are several metrics, the first one decides, and --patience watches all.",
+        "Metric that decides which checkpoint is the best. nll, the loss, takes less time than bleu and chrf, which "
+        "need translations. May be given several times: the first one decides, and --patience watches all.",
     )
     valid_lines: int | None = validation_option(
         None,

@@ -49,7 +49,7 @@ class SearchConfig(Config, panel="Search"):
         "No sequence of this many pieces occurs twice in an output, except in given prefixes and constraints.",
         at_least=1,
     )
-    scorer: str | None = option(None, "Scorer that --user-module registers. It changes the log P of each next piece.")
+    scorer: str | None = option(None, "Name of a scorer in --user-module, which changes the log P of each next piece.")
     alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
     sample: bool = sampling_option(False, "Draw translations at random instead of beam search.")
     samples: int = sampling_option(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -74,28 +75,29 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
     stems = [name] if len(pairs) == 1 else [f"{name}.{source}-{target}" for source, target in pairs]
 
     def write(folder: Path) -> None:
-        counts, left_out = Counter[str](), Counter[str]()
+        counts, left_out = [0] * len(pairs), Counter[str]()
+        paths = [[folder / f"{stem}.{lang}" for lang in pair] for stem, pair in zip(stems, pairs, strict=True)]
         with ExitStack() as files, console.Progress(f"Reading {path}", None, "pair", summary=False) as progress:
-            paths = [[folder / f"{stem}.{lang}" for lang in pair] for stem, pair in zip(stems, pairs, strict=True)]
-            writers = [[files.enter_context(_text_file(path)).write for path in of_pair] for of_pair in paths]
+            writers = [[files.enter_context(_text_file(side)).write for side in sides] for sides in paths]
             for number, (source, target) in read_directions(path, pairs, config, left_out):
-                writers[number][0](f"{source}\n")
-                writers[number][1](f"{target}\n")
-                counts[stems[number]] += 1
-                if not counts[stems[number]] % 1000:
+                write_source, write_target = writers[number]
+                write_source(f"{source}\n")
+                write_target(f"{target}\n")
+                counts[number] += 1
+                if not counts[number] % 1000:
                     progress.advance(1000)
-        if not counts:
+        if not any(counts):
             raise NmtError(f"{named} has no pairs of {languages}{reasons(left_out)}; check the languages")
-        for stem, of_pair in zip(stems, paths, strict=True):
-            for side in of_pair if not counts[stem] else ():
-                side.unlink()
-        (folder / _COUNTS).write_text(json.dumps([counts, +left_out]), encoding="utf-8")
+        for side in chain.from_iterable(sides for sides, count in zip(paths, counts, strict=True) if not count):
+            side.unlink()
+        (folder / _COUNTS).write_text(json.dumps([sum(counts), +left_out]), encoding="utf-8")
 
     key = [_VERSION, file.name, digest_of(path), pairs, config.to_dict()]
     folder = cached_folder("corpora", key, write)
-    counts, left_out = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
-    pairs_read = console.counted(sum(counts.values()), "pair")
-    console.info(f"{path}: {pairs_read} of {languages}{reasons(left_out)}; the text is in {folder / name}.*")
+    count, left_out = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    console.info(
+        f"{path}: {console.counted(count, 'pair')} of {languages}{reasons(left_out)}; the text is in {folder / name}.*"
+    )
     return str(folder / name)
 
 

@@ -78,9 +78,9 @@ def read_directions(
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
         places, others = chosen(codes)
         if others:
-            left_out["other variants of a language"] += others
+            left_out["in other variants of a language"] += others
         if not places:
-            left_out[f"only in {', '.join(codes) or 'no language':.40}"] += 1
+            left_out[f"only in {' and '.join(filter(None, codes)) or 'no language':.40}"] += 1
         for number, source_place, target_place in places:
             source, target = _line(texts[source_place]), _line(texts[target_place])
             if not (source and target):
@@ -104,14 +104,14 @@ def _units_in_archive(
     path: str, config: CorpusConfig, languages: Sequence[str], left_out: Counter[str]
 ) -> Iterator[Unit]:
     """Yields the units of files of known kinds in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
-    with reading(path), ZipFile(path) as archive, ExitStack() as files:
-        members, sides = archive.namelist(), dict[str, dict[str, str]]()
-        for name in members:
-            stem, _, code = name.rpartition(".")
-            if any(likeliest(lang, [code]) for lang in languages):
-                sides.setdefault(stem, {})[code] = name
-        known = [name for name in members if kind_of(name) in _READERS.keys() - _NOT_IN_ARCHIVES]
-        try:
+    try:
+        with reading(path), ZipFile(path) as archive, ExitStack() as files:
+            members, sides = archive.namelist(), dict[str, dict[str, str]]()
+            for name in members:
+                stem, _, code = name.rpartition(".")
+                if any(likeliest(lang, [code]) for lang in languages):
+                    sides.setdefault(stem, {})[code] = name
+            known = [name for name in members if kind_of(name) in _READERS.keys() - _NOT_IN_ARCHIVES]
             for name in known:
                 with archive.open(name) as member, COMPRESSED.get(Path(name).suffix, nullcontext)(member) as file:
                     corpus = CorpusFile(file, f"{path}: {name}", config, languages, left_out)
@@ -122,8 +122,8 @@ def _units_in_archive(
                     if None in texts:
                         raise NmtError(f"the files {stem}.* in {path} have unequal numbers of lines; get it again")
                     yield tuple(names), texts
-        except (RuntimeError, NotImplementedError) as error:  # it has a password, or another compression
-            raise NmtError(f"{path} cannot be unpacked here ({error}); unpack it yourself") from error
+    except (RuntimeError, NotImplementedError, ValueError) as error:  # such as a password, or another compression
+        raise NmtError(f"{path} cannot be unpacked here ({error!s:.100}); unpack it yourself") from error
 
 
 def _line(text: str) -> str:

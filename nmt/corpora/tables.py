@@ -91,7 +91,7 @@ def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str)
     texts = [row[place] for place in columns.texts if place < len(row) and isinstance(row[place], str)]
     least = corpus.config.least_score
     if len(texts) < len(columns.texts):
-        corpus.left_out["with too few columns"] += 1
+        corpus.left_out["without one of the columns"] += 1
         return []
     if least is not None and columns.score is not None:
         cell = row[columns.score] if columns.score < len(row) else ""
@@ -113,7 +113,7 @@ def _number(cell: Any) -> float | None:
 
 def _columns(header: Sequence[str], corpus: CorpusFile, where: str) -> _Columns:
     """Returns what the first line of a table, or the names of the fields in JSON, say about the columns."""
-    names = [name.strip() for name in header]
+    names = [" ".join(name.split()) for name in header]
     lower, codes = [name.lower() for name in names], [_language(name, corpus.languages) for name in names]
     sides = next((pair for pair in _SIDES if set(pair) <= set(lower)), [])
     asked = corpus.config.columns.split(",") if corpus.config.columns else []

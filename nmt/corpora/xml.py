@@ -12,8 +12,9 @@ from nmt.errors import NmtError
 
 _BLOCK_BYTES = 1 << 14
 _DEEPEST = 250  # more levels are no document, but an attack
-_DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""")
-_FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*encoding\s*=\s*["'](?!(?i:utf-?16))([\w.:-]+)""")
+_MENDED = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF), FORBIDDEN)
+_FORBIDDEN_CHARACTERS = "".join(map(chr, _MENDED))
 _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
@@ -31,13 +32,14 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     """
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    names, around, units = _LocalNames(), dict[str, dict[str, str]](), list[Element]()
+    names, units = _LocalNames(), list[tuple[Element, _Around]]()
+    around: _Around = {}
     tree = TreeBuilder()
     root = tree.start("units", {})
     depth = unit_depth = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, unit_depth
+        nonlocal depth, unit_depth, around
         depth += 1
         if depth > _DEEPEST:
             fail(f"elements are nested in more than {_DEEPEST} levels; export the file again")
@@ -48,14 +50,14 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
             tree.start(name, attributes)
             unit_depth, parser.CharacterDataHandler = depth, tree.data
         elif name in ("xliff", "file"):
-            around[name] = attributes
+            around = {**around, name: attributes}
 
     def end(name: str) -> None:
         nonlocal depth, unit_depth
         if unit_depth:
             element = tree.end(names[name])
             if depth == unit_depth:
-                units.append(element)
+                units.append((element, around))
                 unit_depth, parser.CharacterDataHandler = 0, None
         depth -= 1
 
@@ -70,8 +72,8 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     try:
         for text in _decoded(corpus.file):
             parser.Parse(text, not text)
-            for unit in units:
-                yield from _READERS[unit.tag](unit, around, corpus)
+            for element, around_it in units:
+                yield from _READERS[element.tag](element, around_it, corpus)
             del root[: len(units)]
             units.clear()
     except expat.ExpatError as error:
@@ -82,7 +84,7 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
         raise NmtError(
             f"{corpus.name}, line {line:,}: the byte {byte:#04x} is not {error.encoding}; convert it"
         ) from error
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         fail(f"{error}; convert the file to UTF-8")
 
 
@@ -103,6 +105,7 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
         encoding = "utf-16"
     elif b"\0" in block[:2]:
         encoding = "utf-16-le" if block[0] else "utf-16-be"
+    "".encode(encoding)  # raises LookupError if its characters are no text
     decoder, rest = codecs.getincrementaldecoder(encoding)(), ""
     while block:
         text, block = rest + decoder.decode(block), file.read(_BLOCK_BYTES)
@@ -111,8 +114,10 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
         text, rest = (text, "") if start < 0 else (text[:start], text[start:])
         if "&#" in text:
             text = _REFERENCE.sub(_allowed, text)
+        if any(character in text for character in _FORBIDDEN_CHARACTERS):  # faster than a regular expression
+            text = text.translate(_MENDED)
         if text:
-            yield _FORBIDDEN_CHARACTER.sub(FORBIDDEN, text)
+            yield text
     decoder.decode(b"", final=True)
     yield ""
 
@@ -120,17 +125,19 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
 def _allowed(reference: re.Match[str]) -> str:
     """Returns a character reference, or FORBIDDEN if XML has no such character."""
     number = int(reference[1], 16) if reference[1] else int(reference[2])
-    is_allowed = number < 0x110000 and not _FORBIDDEN_CHARACTER.match(chr(number))
-    return reference[0] if is_allowed else FORBIDDEN
+    is_forbidden = number in _MENDED or 0xD800 <= number < 0xE000 or number > 0x10FFFF
+    return FORBIDDEN if is_forbidden else reference[0]
 
 
 def _content(element: Element | None, inline: str) -> str:
     """Returns the text of an element, with or without the codes of inline elements."""
     if element is None:
         return ""
+    text = element.text or ""
+    if not len(element):
+        return text
     if inline == "keep":
         return "".join(element.itertext())
-    text = element.text or ""
     for child in element:
         is_break = "lb" in (child.get("type"), child.get("ctype"))
         text += " " if is_break else "" if child.tag in _CODES else _content(child, inline)
@@ -140,7 +147,7 @@ def _content(element: Element | None, inline: str) -> str:
 
 def _tmx(unit: Element, _: _Around, corpus: CorpusFile) -> list[Unit]:
     variants = unit.findall("tuv")
-    codes = tuple([variant.get("xml:lang") or variant.get("lang") or "" for variant in variants])
+    codes = tuple([variant.get("xml:lang") or variant.get("lang") or "und" for variant in variants])
     return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]
 
 

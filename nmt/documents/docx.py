@@ -24,9 +24,10 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
 from nmt.documents.formats import RIGHT_TO_LEFT
-from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
+from nmt.documents.trees import Element, etree, local_name, parsed, written
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
+from nmt.text.markup_writing import text_only
 from nmt.text.protected import Protected, Span
 
 _BYTES = 512 * 2**20  # the size of all parts

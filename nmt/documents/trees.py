@@ -95,8 +95,3 @@ def tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
 def local_name(element: Element) -> str:
     """Returns the name without its namespace; of a comment or an instruction, an empty one."""
     return str(etree.QName(element).localname) if isinstance(element.tag, str) else ""
-
-
-def text_only(text: str) -> str:
-    """Returns text without the characters that XML does not allow."""
-    return "".join(c for c in text if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff"))

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from nmt.documents.content import Content, Ends, Group, Leaf, LeafKind, Slot, document_of, flattened
 from nmt.documents.document import Document, ReadOptions, spliced
 from nmt.documents.messages import grouped, parts, with_categories
-from nmt.documents.trees import Element, XmlText, local_name, tag_with, text_only
+from nmt.documents.trees import Element, XmlText, local_name, tag_with
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
+from nmt.text.markup_writing import text_only
 from nmt.text.words import is_blank
 
 _CONTAINERS = ("g", "mrk", "pc")

@@ -1,7 +1,8 @@
 """Which architectures other toolkits support, and how their tensors, settings, ids and columns become ours."""
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.checkpoint import Computed, whole
+from nmt.checkpoint import Computed, contents_of, whole
+from nmt.checkpoint_file import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
+from nmt.files import new_folder, replaced_file, writing
 from nmt.model.transformer import SILENT
 from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import without_surrogates
@@ -137,6 +140,9 @@ class Tensors:
             )
         return tensor
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
     def take_if_there(self, name: str) -> Tensor | None:
         """Returns a tensor of any shape, or None if there is none."""
         tensor = self._tensors.pop(name, None)
@@ -167,6 +173,11 @@ class Settings:
 
     values: Mapping[str, Any]
     path: Path
+
+    def recorded(self, name: str) -> Any:
+        """Returns what nmt recorded when it exported the model; None for other models."""
+        record = self.values.get("nmt")  # what a model has in nmt, but not in the other toolkit
+        return record.get(name) if isinstance(record, dict) else None
 
     def required(self, name: str) -> Any:
         """Returns a setting."""
@@ -252,3 +263,53 @@ def foreign_vocabulary(
             )
     pad, start, eos = special.values()
     return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)
+
+
+# The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
+POSITIONS = 1024
+# The architecture, by names that both toolkits have.
+_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
+
+
+def their_settings(
+    config: ModelConfig, architecture: str, special: Mapping[str, int], never: Collection[int], **more: Any
+) -> dict[str, bytes]:
+    """Returns config.json, with `more` fields, and generation_config.json for a class of transformers.
+
+    Args:
+        special, never: the ids of special pieces by their names in these files, and the ids that no output has.
+    """
+    model = {
+        "architectures": [architecture],
+        "is_encoder_decoder": True,
+        **{name: getattr(config, name) for name in _SIZES},
+        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
+        "activation_function": config.activation,
+        "scale_embedding": True,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": POSITIONS,
+        **special,
+        **more,
+    }
+    generation = {**special, "bad_words_ids": [[i] for i in never], "num_beams": 4, "max_length": 512}
+    return {"config.json": as_json(model), "generation_config.json": as_json(generation)}
+
+
+def as_json(values: Mapping[str, Any]) -> bytes:
+    """Returns the content of a JSON file."""
+    return f"{json.dumps(values, ensure_ascii=False, indent=1)}\n".encode()
+
+
+def write_folder(
+    output: str, files: Mapping[str, bytes], tensors: Mapping[str, Tensor | Computed], card: Callable[[int], str]
+) -> None:
+    """Writes a folder for transformers: files, model.safetensors, and the model card for the size of the latter."""
+    advice = "free some space"
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        with replaced_file(folder / "model.safetensors", advice) as file:
+            write_tensors(file, {"format": "pt"}, contents_of(tensors))
+        size = (folder / "model.safetensors").stat().st_size
+        (folder / "README.md").write_text(card(size), encoding="utf-8")

@@ -105,15 +105,15 @@ def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) 
 
 
 # The pieces with ids 0 to 3. A dictionary file of fairseq leaves them out, so its first line has id 4.
-_FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
-_PAD, _EOS, _UNK = range(1, len(_FIRST_PIECES))
+FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
+_PAD, _EOS, _UNK = range(1, len(FIRST_PIECES))
 # fastBPE writes codes like version 0.2 of subword-nmt, and the frequency of each merge behind it.
 _VERSION = "#version: 0.2"
 
 
 def read_dictionary(path: Path) -> ForeignVocabulary:
     """Returns the ids of a dictionary of fairseq."""
-    pieces: dict[str, None] = dict.fromkeys(_FIRST_PIECES)
+    pieces: dict[str, None] = dict.fromkeys(FIRST_PIECES)
     for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not piece or not count.isdecimal():

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -110,17 +111,12 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     alpha = options.get("lora_alpha")
     if type(alpha) not in (int, float):
         raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
-    for name in (name for name in adapter if not name.endswith(".lora_A.weight")):
-        target = name.removeprefix(_PREFIX).replace(".lora_B.weight", ".weight")
-        names = {name, name.replace(".lora_B.", ".lora_A.")}
-        matrices = [adapter[each] for each in sorted(names) if each in adapter and adapter[each].dim() == 2]
-        weight = tensors.get(target)
-        down, up = matrices if len(matrices) == 2 else [torch.empty(0, 0)] * 2
-        if (
-            weight is None
-            or not len(down)
-            or (len(up), *up.shape[1:], down.shape[1]) != (len(weight), len(down), *weight.shape[1:])
-        ):
+    for name in dict.fromkeys(re.sub("[.]lora_[AB][.]weight$", "", name) for name in adapter):
+        target = f"{name.removeprefix(_PREFIX)}.weight"
+        down, up = (adapter.get(f"{name}.lora_{factor}.weight", torch.empty(0)) for factor in "AB")
+        weight, rank = tensors.get(target, torch.empty(0)), down.shape[:1]
+        fitting = (*weight.shape[:1], *rank, *rank, *weight.shape[1:])
+        if down.dim() != 2 or not down.numel() or (*up.shape, *down.shape) != fitting:
             raise NmtError(
                 f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base; give the "
                 f"model that the adapter is for"

@@ -1,30 +1,33 @@
 """Imports MarianMT models of Hugging Face, such as those of Opus-MT, and exports checkpoints as such models."""
 
-import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
-from nmt.files import new_folder, writing
 from nmt.interop.conversion import (
+    POSITIONS,
     SPECIAL_PIECES,
     ForeignVocabulary,
     Settings,
     Tensors,
+    as_json,
     check_supported,
     foreign_vocabulary,
     our_columns,
+    their_settings,
+    write_folder,
 )
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, read_tensors, with_adapter
@@ -37,11 +40,8 @@ from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
 # The files of a model.
 _CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-_SAFETENSORS = "model.safetensors"
 _VOCABULARY, _TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 _MODELS = "source.spm", "target.spm"
-# The key of config.json with what MarianMT does not have: the TextConfig and the ModelConfig of a checkpoint.
-_RECORD = "nmt"
 
 
 def import_huggingface(
@@ -98,29 +98,21 @@ def import_huggingface(
     return checkpoint
 
 
-def _recorded(settings: Settings, name: str) -> Any:
-    """Returns what nmt recorded when it exported the model; None for other models."""
-    record = settings.values.get(_RECORD)
-    return record.get(name) if isinstance(record, dict) else None
-
-
 def _without_needless(
     config: ModelConfig, weights: dict[str, Tensor], settings: Settings
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Returns the architecture and the weights without zero biases that the model did not have in nmt."""
-    record = _recorded(settings, "model")
+    record = settings.recorded("model")
     if record is None:
         return config, weights
     recorded = ModelConfig.from_dict(record, str(settings.path))
-    config = replace(config, guided_alignment=recorded.guided_alignment)
-    of_attention = [name for name in weights if "attention." in name and name.endswith(".bias")]
-    if not recorded.attention_biases and not any(weights[name].any() for name in of_attention):
-        config = replace(config, attention_biases=False)
-        weights = {name: weight for name, weight in weights.items() if name not in of_attention}
-    if not recorded.output_bias and not weights["output_bias"].any():
-        config = replace(config, output_bias=False)
-        del weights["output_bias"]
-    return config, weights
+    changes: dict[str, Any] = {"guided_alignment": recorded.guided_alignment}
+    for option, pattern in {"attention_biases": r".*attention\..*\.bias", "output_bias": "output_bias"}.items():
+        biases = {name for name in weights if re.fullmatch(pattern, name)}
+        if not getattr(recorded, option) and not any(weights[name].any() for name in biases):
+            changes[option] = False
+            weights = {name: weight for name, weight in weights.items() if name not in biases}
+    return replace(config, **changes), weights
 
 
 def _warn_of_generation(folder: Path) -> None:
@@ -144,15 +136,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    tensors = {name: whole(tensor) for name, tensor in to_fairseq(config, weights, "model.").items()}
+    tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights, "model.")}
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
         tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
-        (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
-        write_settings(folder, config, codec)
-        card = marian_card(checkpoint, origin, facts, (folder / _SAFETENSORS).stat().st_size)
-        (folder / "README.md").write_text(card, encoding="utf-8")
+    write_folder(output, marian_files(config, codec), tensors, partial(marian_card, checkpoint, origin, facts))
     if tags := tags_in_other_pieces(codec.config):
         console.warn(
             f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
@@ -174,8 +162,8 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
         )
 
 
-def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
-    """Writes the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
+def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
+    """Returns the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
     tokens = zip(("unk", "bos", "eos", "pad"), codec.source.pieces([UNK, BOS, EOS, PAD]), strict=True)
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
@@ -185,46 +173,29 @@ def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
         "separate_vocabs": not codec.config.joint_vocab,
         "model_max_length": POSITIONS,
     }
-    files: dict[str, dict[str, Any]] = {
-        _CONFIG: {
-            "model_type": "marian",
-            "architectures": ["MarianMTModel"],
-            "is_encoder_decoder": True,
-            **{name: getattr(config, name) for name in _SIZES},
-            **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
-            **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
-            "activation_function": config.activation,
-            "scale_embedding": True,
-            _SHARING: codec.config.joint_vocab,
-            "tie_word_embeddings": True,
-            "vocab_size": len(codec.source),
-            "decoder_vocab_size": len(codec.target),
-            "max_position_embeddings": POSITIONS,
-            **_SPECIAL_IDS,
-            "forced_eos_token_id": EOS,
-            "dtype": "float32",
-            _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
-        },
-        _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
-        _TOKENIZER: tokenizer,
-        _VOCABULARY: {piece: i for i, piece in enumerate(codec.source.vocabulary)},
+    more = {
+        "model_type": "marian",
+        _SHARING: codec.config.joint_vocab,
+        "vocab_size": len(codec.source),
+        "decoder_vocab_size": len(codec.target),
+        "forced_eos_token_id": EOS,
+        "dtype": "float32",
+        "nmt": {"text": codec.config.to_dict(), "model": config.to_dict()},
     }
-    if not codec.config.joint_vocab:
-        files[_TARGET_VOCABULARY] = {piece: i for i, piece in enumerate(codec.target.vocabulary)}
-    for name, values in files.items():
-        (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True):
-        (folder / name).write_bytes(subword.model)
+    files = their_settings(config, "MarianMTModel", _SPECIAL_IDS, [PAD, BOS], **more) | {_TOKENIZER: as_json(tokenizer)}
+    vocabularies = {_VOCABULARY: codec.source} | (
+        {} if codec.config.joint_vocab else {_TARGET_VOCABULARY: codec.target}
+    )
+    for name, subword in vocabularies.items():
+        files[name] = as_json({piece: i for i, piece in enumerate(subword.vocabulary)})
+    return files | {name: subword.model for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True)}
 
 
 # The architecture
 
-# The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
-POSITIONS = 1024
 # Our name of each activation. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _SHARING = "share_encoder_decoder_embeddings"
-_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
 # Settings that nmt does not have, and the values that change nothing.
 _WITHOUT_EFFECT = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), False)
 _WITHOUT_EFFECT |= dict.fromkeys(("static_position_embeddings", "tie_word_embeddings"), True)
@@ -315,7 +286,7 @@ def _text_config(
     settings: Settings, options: Settings, langs: Mapping[str, str | None], pieces: Mapping[int, str], *, shared: bool
 ) -> TextConfig:
     """Returns the text processing that nmt recorded when it exported the model; for other models, that of Marian."""
-    record = _recorded(settings, "text")
+    record = settings.recorded("text")
     if record is None:
         tokens = language_tokens(piece for _, piece in sorted(pieces.items()))
         values: dict[str, Any] = {f"{side}_tokenizer": "none" for side in ("source", "target")}

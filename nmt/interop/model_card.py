@@ -28,6 +28,8 @@ _JAVASCRIPT = """import { pipeline } from "@huggingface/transformers";
 
 const translate = await pipeline("translation", "MODEL", { dtype: "q8" });
 console.log(await translate("…", { num_beams: 1 }));"""
+# How an exported model becomes a checkpoint.
+AGAIN = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
 # Keys of a provenance whose values are paths of the user.
 _PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file"
 
@@ -85,8 +87,7 @@ def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) ->
     """Returns the card of a MarianMT model for transformers."""
     text = checkpoint.codec.config
     use = f"{example(text, _HUGGINGFACE, _GENERATE)}\n\n{_notes(text)}"
-    again = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
-    return _FRONT_MATTER.format(library="transformers") + model_card(checkpoint, origin, use, facts, size, again)
+    return _FRONT_MATTER.format(library="transformers") + model_card(checkpoint, origin, use, facts, size, AGAIN)
 
 
 def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:

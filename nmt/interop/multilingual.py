@@ -5,18 +5,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nmt import __version__, console
-from nmt.checkpoint import Checkpoint, Computed, contents_of
-from nmt.checkpoint_file import write_tensors
+from nmt.checkpoint import Checkpoint, Computed
 from nmt.errors import NmtError
-from nmt.files import new_folder, replaced_file, writing
 from nmt.interop.conversion import (
     ROWS,
     ForeignVocabulary,
@@ -25,11 +23,13 @@ from nmt.interop.conversion import (
     check_supported,
     foreign_vocabulary,
     our_columns,
+    their_settings,
+    write_folder,
 )
-from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
+from nmt.interop.fairseq import FIRST_PIECES, check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
-from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer, with_same_pieces
+from nmt.interop.model_card import AGAIN, Facts, model_card
+from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -40,8 +40,6 @@ from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
 # The files of a model's text processing.
 _TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 _VOCABULARY, _FAST = "vocab.json", "tokenizer.json"
-# The pieces with ids 0 to 3.
-_FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
 # The keys of lists of tokens, which have the ids behind the vocabulary.
 _LISTS = "additional_special_tokens", "extra_special_tokens"
 # The languages of M2M-100 and SMaLL-100 in the order of their ids. Their tokenizer need not list them.
@@ -56,11 +54,8 @@ _WITHOUT_EFFECT |= dict.fromkeys(("normalize_before", "add_final_layer_norm", "s
 _WITHOUT_EFFECT |= dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True)
 _SHARED, _SOFTMAX = "model.shared.weight", "lm_head.weight"
 _EMBEDDINGS = _SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", _SOFTMAX
-# The architecture, by names that both toolkits have.
-_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
 # Their BOS in our vocabulary, and rows without a piece.
 _RENAMED_BOS, _UNUSED = "<<s>>", re.compile("<unused [0-9]+>")
-_AGAIN = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
 _OFFSET = 2  # the row of the first position in stored sinusoids
 
 
@@ -105,7 +100,9 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
         output_bias=False,
         bos_is_eos=True,
     )
-    embedding_VD = _embedding(tensors, (settings.required("vocab_size"), config.d_model))
+    stored = next((name for name in _EMBEDDINGS if name in tensors), _SHARED)
+    embedding_VD = tensors.take(stored, (settings.required("vocab_size"), config.d_model))
+    tensors.drop_copies(_EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
     with _well_formed(folder):
         codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
     weights = from_fairseq(config, tensors, "model.")
@@ -116,20 +113,6 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
         provenance["added_pieces"] = list(vocabulary.means)
     return Checkpoint(config, codec, {}, provenance, computed=weights)
-
-
-def _embedding(tensors: Tensors, shape: tuple[int, int]) -> Tensor:
-    """Returns the embedding of both sides and the softmax, which may be stored under several names."""
-    copies = {name: tensor for name in _EMBEDDINGS if (tensor := tensors.take_if_there(name)) is not None}
-    name = next(iter(copies), _SHARED)
-    embedding_VD = Tensors(copies, tensors.origin, "config.json", "download both again").take(name, shape)
-    for name, copy in copies.items():
-        if not torch.equal(copy, embedding_VD):
-            raise NmtError(
-                f"{name} in {tensors.origin} differs from the other embeddings, but nmt uses one matrix for source, "
-                f"target and softmax; use a model with tied embeddings"
-            )
-    return embedding_VD
 
 
 @contextmanager
@@ -157,7 +140,7 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
-    vocabulary = foreign_vocabulary(settings, path, ids | added, size, _FIRST_PIECES[-1])
+    vocabulary = foreign_vocabulary(settings, path, ids | added, size, FIRST_PIECES[-1])
     tokens = {
         token.strip("_") if token.startswith("__") else token: token
         for token in sorted(added, key=lambda token: added[token])
@@ -165,8 +148,7 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     }
     if not tokens:
         raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {_FAST} of the model")
-    record = settings.values.get("nmt")
-    recorded = record["text"] if isinstance(record, dict) else {}
+    recorded = settings.recorded("text") or {}
     placement = selection.placement or recorded.get("placement") or _placement(folder, options)
     new_languages = [_new_language(pair, tokens) for pair in selection.new_languages]
     means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
@@ -178,18 +160,18 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     if selection.pieces_of:
         needed = needed_pieces(model, _lines(selection.pieces_of))
         model = changed(model, kept=needed)
-        needed |= {*added, *_FIRST_PIECES}
+        needed |= {*added, *FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
     if selection.new_pieces_of:
         new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
         console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
-        before, model = model, changed(model, more=new)
+        before, model = processor_of(model), changed(model, more=new)
+        after = processor_of(model)
         for file in dict.fromkeys([*selection.unchanged, *selection.pieces_of]):
-            same = list(with_same_pieces(before, model, _lines([file])))
-            console.info(
-                f"{file}: {sum(same) / max(1, len(same)):.2%} of {len(same):,} lines have the same pieces as before"
-            )
+            same = [before.encode(line) == after.encode(line) for line in _lines([file])]
+            share = f"{sum(same) / max(1, len(same)):.2%} of {len(same):,} lines"
+            console.info(f"{file}: {share} have the same pieces as before")
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
     vocabulary = replace(vocabulary, dropped=dropped, means=means)
@@ -236,7 +218,7 @@ def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[di
     if fast:
         return dict(fast["model"]["vocab"]), folder / _FAST
     processor = processor_of(model)
-    pieces = [*_FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
+    pieces = [*FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
     return {piece: i for i, piece in enumerate(pieces)}, folder / FILE
 
 
@@ -247,7 +229,7 @@ def _added_tokens(
     added: dict[str, int] = {token["content"]: token["id"] for token in fast.get("added_tokens", [])}
     added |= {token["content"]: int(i) for i, token in options.get("added_tokens_decoder", {}).items()}
     added |= _optional(folder / _ADDED)
-    added = {token: i for token, i in added.items() if token not in _FIRST_PIECES}
+    added = {token: i for token, i in added.items() if token not in FIRST_PIECES}
     files = options, _optional(folder / _SPECIAL)
     tokens = chain.from_iterable(values.get(key) or () for values in files for key in _LISTS)
     names = [token["content"] if isinstance(token, dict) else token for token in tokens]
@@ -287,45 +269,20 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
         torch.tensor(order).split(ROWS),
         lambda ids: embedding_VD.index_select(0, ids).index_select(1, columns_D),
     )
-    in_order = [*_FIRST_PIECES, *(pieces[i] for i in order[len(_FIRST_PIECES) :])]
+    in_order = [*FIRST_PIECES, *(pieces[i] for i in order[len(FIRST_PIECES) :])]
     ids = {piece: i for i, piece in enumerate(in_order) if not _UNUSED.fullmatch(piece)}
-    sizes = {name: getattr(config, name) for name in _SIZES}
-    sizes |= {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
     special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    files = {
-        "config.json": {
-            "model_type": "m2m_100",
-            "architectures": ["M2M100ForConditionalGeneration"],
-            **sizes,
-            "activation_function": config.activation,
-            "scale_embedding": True,
-            "tie_word_embeddings": True,
-            "vocab_size": len(order),
-            "max_position_embeddings": 1024,
-            **special,
-            "dtype": str(embedding_VD.dtype).removeprefix("torch."),
-            "nmt": {"text": codec.config.to_dict()},
-        },
-        "generation_config.json": {**special, "bad_words_ids": [[1], [3]], "num_beams": 4, "max_length": 512},
-    }
-    text = _tokenizer_files(codec, ids)
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
-        for name, values in files.items():
-            (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        for name, content in text.items():
-            (folder / name).write_bytes(content)
-        with replaced_file(folder / "model.safetensors", "free some space") as file:
-            write_tensors(file, {"format": "pt"}, contents_of(tensors))
-        size = (folder / "model.safetensors").stat().st_size
-        card = model_card(checkpoint, origin, _use(codec.config), facts, size, _AGAIN)
-        (folder / "README.md").write_text(card, encoding="utf-8")
+    more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
+    more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
+    files = their_settings(config, "M2M100ForConditionalGeneration", special, [1, 3], **more)
+    card = partial(model_card, checkpoint, origin, _use(codec.config), facts, again=AGAIN)
+    write_folder(output, files | _tokenizer_files(codec, ids), tensors, card)
 
 
 def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, bytes]:
     """Returns the content of the files of a tokenizer with these ids of pieces and languages."""
     tokens = codec.config.language_pieces
-    special = {token: ids[token] for token in (*_FIRST_PIECES, *tokens, "<mask>") if token in ids}
+    special = {token: ids[token] for token in (*FIRST_PIECES, *tokens, "<mask>") if token in ids}
     is_m2m = list(codec.config.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
     options = {
         "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",

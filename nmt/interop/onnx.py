@@ -23,8 +23,8 @@ from torch import Tensor
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
-from nmt.interop.conversion import check_supported
-from nmt.interop.huggingface import POSITIONS, check_text, write_settings
+from nmt.interop.conversion import POSITIONS, check_supported
+from nmt.interop.huggingface import check_text, marian_files
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
 from nmt.model.transformer import sinusoids
@@ -82,8 +82,9 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     Raises:
         NmtError: the graphs in int8 would translate badly.
     """
-    write_settings(folder, checkpoint.model_config, checkpoint.codec)
-    (folder / "tokenizer.json").write_text(tokenizer_json(checkpoint.codec), encoding="utf-8")
+    files = marian_files(checkpoint.model_config, checkpoint.codec)
+    for name, content in (files | {"tokenizer.json": tokenizer_json(checkpoint.codec).encode()}).items():
+        (folder / name).write_bytes(content)
     # Imported here, because onnxruntime starts threads when it is imported.
     with importing("onnxruntime", "--format onnx or web", "'attention-nmt[onnx]'"):
         from onnxruntime import InferenceSession

@@ -2,7 +2,7 @@
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -116,14 +116,6 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
                 if difference and counts[other] > 1 and other not in forbidden:
                     heappush(heap, (-counts[other], other))
     return new
-
-
-def with_same_pieces(model: bytes, other: bytes, lines: Iterable[str]) -> Iterator[bool]:
-    """Yields for each line whether two models segment it in the same way."""
-    processors = processor_of(model), processor_of(other)
-    for line in lines:
-        pieces, other_pieces = (processor.encode(line, out_type=str) for processor in processors)
-        yield pieces == other_pieces
 
 
 def scores_of(processor: Any) -> dict[str, float]:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -27,7 +27,7 @@ _VERSION = 1
 # Similar sentences with a smaller score are not offered, and at most so many are.
 LEAST, MOST = 0.7, 3
 # Pairs that are compared with a new sentence: with other numbers, and with the same rare words.
-_ALIKE, _CANDIDATES = 20, 100
+ALIKE, _CANDIDATES = 20, 100
 # Numbers of pairs that are read for the words of a new sentence, the rarest words first.
 _READ = 300_000
 _LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)
@@ -73,7 +73,7 @@ class Memory:
         of_rest, key = _keys(sentence, self.languages[0])
         first, last = (int(arrays["rests"].searchsorted(of_rest, side)) for side in ("left", "right"))
         same = first + int(arrays["keys"][first:last].searchsorted(key))
-        places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + _ALIKE))
+        places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + ALIKE))
         pairs = (self._pair(int(arrays["pairs"][place])) for place in places)
         return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
 
@@ -86,23 +86,22 @@ class Memory:
         """
         sentence, arrays = normalised(sentence), self._arrays
         limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
-        first, last = arrays["lengths"].searchsorted(limits)
+        # Keys of another type would have numpy convert the whole array.
+        span = arrays["lengths"].searchsorted(np.array(limits, np.uint32)).astype(np.uint32)
         words = np.array(sorted(_words(sentence)), np.uint32)
         places = arrays["words"].searchsorted(words)
         places = places[arrays["words"][np.minimum(places, len(arrays["words"]) - 1)] == words]
         lists = [arrays["postings"][arrays["starts"][place] : arrays["starts"][place + 1]] for place in places]
-        lists = sorted((each[slice(*each.searchsorted([first, last]))] for each in lists), key=len)
-        lists = [
-            each
-            for each, total in zip(lists, accumulate(map(len, lists)), strict=True)
-            if total <= _READ or each is lists[0]
-        ]
-        if not any(map(len, lists)):
+        lists = [part for each in lists if len(part := each[slice(*each.searchsorted(span))])]
+        if not lists:
             return []
-        weights = [math.log(1 + len(self) / max(1, len(each))) for each in lists]
-        shared = np.bincount(np.concatenate(lists) - first, np.repeat(weights, list(map(len, lists))))
+        lists.sort(key=len)
+        totals = accumulate(map(len, lists))
+        lists = [each for i, (each, total) in enumerate(zip(lists, totals, strict=True)) if not i or total <= _READ]
+        weights = [math.log(1 + len(self) / len(each)) for each in lists]
+        shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
-        pairs = [self._pair(int(first + place)) for place in best[shared[best] > 0]]
+        pairs = [self._pair(int(span[0] + place)) for place in best[shared[best] > 0]]
         return near_matches(sentence, pairs, least, most)
 
     def _pair(self, number: int) -> tuple[str, str]:
@@ -111,8 +110,19 @@ class Memory:
         return text[begin:middle].tobytes().decode(), text[middle:end].tobytes().decode()
 
 
+class AnyMemory(Protocol):
+    """What finds earlier translations of one direction; see `Memory`."""
+
+    @property
+    def languages(self) -> tuple[str, str]: ...
+
+    def exact(self, sentence: str) -> Match | None: ...
+
+    def near(self, sentence: str) -> list[Match]: ...
+
+
 def matches_of(
-    sentence: str, memories: Sequence[Memory], languages: tuple[str, str], *, offers: bool = True
+    sentence: str, memories: Sequence[AnyMemory], languages: tuple[str, str], *, offers: bool = True
 ) -> tuple[Match, ...]:
     """Returns the match of the first memory that has a sentence, or else the most similar ones of all memories.
 

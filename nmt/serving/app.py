@@ -20,6 +20,7 @@ from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import FAILURES, answered, constant, failed
+from nmt.serving.correction_routes import correction_routes
 from nmt.serving.deepl import deepl_routes
 from nmt.serving.deepl_glossaries import glossary_routes
 from nmt.serving.documents import DOWNLOAD, DocumentStore
@@ -41,6 +42,8 @@ def create_app(service: Service) -> FastAPI:
     if "deepl" in service.config.api:
         app.include_router(deepl_routes(service, documents))
         app.include_router(glossary_routes(service))
+    if service.corrections is not None:
+        app.include_router(correction_routes(service, service.corrections))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     for error in (NmtError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
@@ -139,6 +142,7 @@ def _status_routes(service: Service) -> APIRouter:
             attention=service.engine.engine == "pytorch",
             glossaries=list(service.glossaries),
             memories=list(service.memories),
+            corrections=service.corrections is not None,
             documents=list(FORMATS) if service.config.max_document_mib else [],
             max_document_mib=service.config.max_document_mib,
             max_beam=service.config.max_beam,

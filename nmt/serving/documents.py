@@ -188,7 +188,7 @@ class DocumentStore:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source, target = path[0].codec, path[-1].codec
         search = fitted(search_config({}, self._service.config), path)
-        sentences = Sentences(source, target, has_memory=bool(memories))
+        sentences = Sentences(source, target, has_memory=bool(memories or self._service.corrections))
         options = ReadOptions(
             document.name, source.config.source_lang, target.config.target_lang, protected=source.protected
         )

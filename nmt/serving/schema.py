@@ -9,7 +9,7 @@ from dataclasses import fields
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from nmt.config import SearchConfig, ServeConfig
@@ -154,6 +154,24 @@ class AttentionBody(ModelBody, TextPair):
     """A source sentence and a translation."""
 
 
+class CorrectionBody(_Body):
+    """The translation of a sentence, as a person has corrected it."""
+
+    source: str = Field(description="The sentence, on one line.")
+    target: str = Field(description="Its right translation, on one line.")
+    machine_translation: str = Field("", description="What the server had translated.")
+    source_lang: str
+    target_lang: str
+
+
+class Correction(CorrectionBody):
+    """A correction that the server has stored."""
+
+    id: str
+    time: AwareDatetime = Field(description="When it was stored.")
+    taken_back: bool = False
+
+
 class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
@@ -231,6 +249,14 @@ class DocumentStateAnswer(BaseModel):
     sentences: int = Field(description="The number of different sentences; 0 while the document waits.")
     done: int = Field(description="How many of them are translated.")
     error: str | None = Field(None, description="Why the document cannot be translated.")
+
+
+class CorrectionsAnswer(BaseModel):
+    """The latest corrections."""
+
+    corrections: list[Correction] = Field(description="The latest first, without those that were taken back.")
+    total: int = Field(description="The number of all corrections.")
+    skipped: int = Field(0, description="The number of lines of the file that are no records.")
 
 
 class Detection(BaseModel):
@@ -341,6 +367,7 @@ class ModelsAnswer(BaseModel):
     attention: bool = Field(description="Whether /attention is available with this engine.")
     glossaries: list[str] = Field(description="The names of the glossaries that requests can use.")
     memories: list[str] = Field(description="The names of the memories that requests can use.")
+    corrections: bool = Field(description="Whether the server stores corrections.")
     documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")
     max_document_mib: int
     max_beam: int

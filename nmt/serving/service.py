@@ -13,9 +13,10 @@ from nmt.checkpoint_file import read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.memories.files import open_memory
-from nmt.memories.memory import Memory
+from nmt.memories.memory import AnyMemory, Memory
 from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
+from nmt.serving.corrections import CorrectionMemory, Corrections
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
@@ -184,6 +185,7 @@ class Service:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {path} another name")
             self.glossaries[name] = Glossary.read(path)
+        self.corrections = Corrections(config.corrections, config.max_seconds) if config.corrections else None
         # The models for each pair of languages. Models of one direction are preferred, and then those given earlier.
         self.paths: dict[tuple[str, str], ModelPath] = {}
         self.directions: list[schema.Directions] = []
@@ -407,9 +409,15 @@ class Service:
 
     async def matched(self, path: ModelPath, units: Units, memories: Sequence[Memory], *, offers: bool = True) -> Units:
         """Returns units whose sentences have the matches of memories; see `with_matches`."""
-        if not memories:
+        languages = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
+        used: list[AnyMemory] = [*memories]
+        if self.corrections:
+            await asyncio.to_thread(self.corrections.refresh)
+            pair = self.language(languages[0]), self.language(languages[1])
+            used.insert(0, CorrectionMemory(self.corrections, pair, languages))
+        if not used:
             return units
-        matches = partial(with_matches, path[0].codec, memories=memories, offers=offers)
+        matches = partial(with_matches, path[0].codec, memories=used, offers=offers, target_lang=languages[1])
         return await asyncio.to_thread(lambda: [(unit, matches(unit, sentences)) for unit, sentences in units])
 
     def memory(self, name: str | None) -> tuple[Memory, ...]:

@@ -21,7 +21,7 @@ from nmt.files import STDIO
 
 
 @contextmanager
-def _open_zstd(path: str | Path, mode: str) -> Iterator[IO[bytes]]:
+def _open_zstd(path: str | Path, mode: str = "rb") -> Iterator[IO[bytes]]:
     with importing("backports.zstd", str(path), "'attention-nmt[zstd]'"):
         if sys.version_info >= (3, 14):
             from compression import zstd
@@ -93,7 +93,9 @@ def reading(name: str) -> Iterator[None]:
             raise NmtError(f"{name} cannot be read ({error.strerror}); check the file and its disk") from error
         suffix = Path(name).suffix
         kind = _FORMATS.get(suffix, suffix[1:])
-        raise NmtError(f"{name} is not a complete {kind} file ({error}); compress it or copy it again") from error
+        raise NmtError(
+            f"{name} is not a complete {kind} file ({error!s:.100}); compress it or copy it again"
+        ) from error
 
 
 def name_of(path: str | Path) -> str:

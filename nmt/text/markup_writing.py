@@ -358,3 +358,8 @@ class _Projection:
         for position, _, i in sorted(ranked):
             lost[position] += range(i, self.nodes[i].last)
         return lost
+
+
+def text_only(text: str) -> str:
+    """Returns text without the characters that XML does not allow."""
+    return "".join(c for c in text if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff"))

@@ -140,7 +140,7 @@ def with_choices(
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
     if on_gpu:
-        console.info("these choices come from measurements on CPUs")
+        console.info("the rules for these choices come from trainings on CPUs and are not tested on GPUs")
     values = {name: choice.value for name, choice in choices.items()}
     of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
     return replace(config, **of_training), overrides | values

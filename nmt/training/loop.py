@@ -116,7 +116,7 @@ class TrainingLoop:
         options: dict[str, Any] = training.world.broadcast(lambda: clock.options(update, training.config))
         if len(options) > 1:
             flags = " ".join(" ".join(flag_words(name, value)) for name, value in options.items())
-            console.info(f"the plan follows the speed: {flags}")
+            console.info(f"training is faster or slower than measured, so it goes on with {flags}")
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()

@@ -21,8 +21,8 @@ _ELEMENTS = 2**20
 class Muon:
     """Muon (Jordan et al. 2024): the step of a matrix is its momentum with all singular values brought close to 1.
 
-    Projections that are stored in one weight are separate matrices. A step has the size that Adam's usually has (Liu et
-    al. 2025, arXiv:2502.16982), so the learning rates of Adam fit. Every rank computes all steps. They are the same as
+    Projections that are stored in one weight are separate matrices. Steps are scaled to the usual size of Adam's (Liu
+    et al. 2025, arXiv:2502.16982), so Adam's learning rates fit. Every rank computes all steps. They are the same as
     those of `torch.optim.Muon`, which computes one matrix after the other, and always in bfloat16.
     """
 

@@ -27,18 +27,19 @@ class Translator:
         self.models, self.runtime = engine.models, engine.runtime
 
     @classmethod
-    def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:
+    def load(cls, checkpoint: str | Path, *others: str | Path, runtime: RuntimeConfig | None = None) -> Self:
         """Loads the model of a checkpoint, or an ensemble of several.
 
         Args:
-            checkpoints: files that nmt wrote, such as best.safetensors or average.safetensors of a run folder.
+            checkpoint: a file that nmt wrote, such as best.safetensors or average.safetensors of a run folder.
+            others: further checkpoints, for an ensemble.
             runtime: the device and the precision; by default a GPU if there is one.
 
         Raises:
             DamagedError: a file is not a checkpoint, or is damaged.
             NmtError: a file cannot be read, two differ in vocabulary or text processing, or there is no such device.
         """
-        return cls(PyTorchEngine.load(*checkpoints, runtime=runtime))
+        return cls(PyTorchEngine.load(checkpoint, *others, runtime=runtime))
 
     def translate(
         self,

@@ -20,7 +20,7 @@ from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError, naming
 from nmt.memories.matching import Match
-from nmt.memories.memory import Memory, matches_of
+from nmt.memories.memory import AnyMemory, matches_of
 from nmt.search.api import Required
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
@@ -209,11 +209,21 @@ Units = Sequence[tuple[Unit, Sequence[Sentence]]]
 
 
 def with_matches(
-    codec: TextCodec, unit: Unit, sentences: Sequence[Sentence], memories: Sequence[Memory], *, offers: bool
+    codec: TextCodec,
+    unit: Unit,
+    sentences: Sequence[Sentence],
+    memories: Sequence[AnyMemory],
+    *,
+    offers: bool,
+    target_lang: str | None = None,
 ) -> list[Sentence]:
-    """Returns the sentences of a unit with their matches; with `offers`, also with similar ones."""
+    """Returns the sentences of a unit with their matches; with `offers`, also with similar ones.
+
+    Args:
+        target_lang: by default, that of the codec. If several models translate in turn, that of the last one.
+    """
     config = codec.towards(unit.direction).config
-    languages = config.source_lang, config.target_lang
+    languages = config.source_lang, target_lang or config.target_lang
     texts = (codec.config.split_tags(sentence.text)[1] for sentence in sentences)
     matches = (matches_of(text, memories, languages, offers=offers) for text in texts)
     return [sentence._replace(matches=each) for sentence, each in zip(sentences, matches, strict=True)]

@@ -64,7 +64,7 @@ def test_variants_of_languages_are_found_by_their_codes(
     data = tmx(unit(*[(code, f"text {number}") for number, code in enumerate(codes)]))
     pairs, left_out = read(write(tmp_path / "m.tmx", data), *direction)
     assert pairs == [tuple(f"text {number}" for number in chosen)]
-    assert left_out == ({"other variants of a language": 1} if len(codes) > 2 else {})
+    assert left_out == ({"in other variants of a language": 1} if len(codes) > 2 else {})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "iso-8859-1"])
@@ -73,6 +73,18 @@ def test_tmx_in_every_encoding(tmp_path: Path, encoding: str) -> None:
     head = f'<?xml version="1.0" encoding="{declared}"?>\r\n<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">\r\n'
     data = tmx(unit(("en", "a &lt; &#228;"), ("de", "b\u00e4")) * 2000, head=head).decode().encode(encoding)
     assert read(write(tmp_path / "m.tmx", data)) == ([("a < ä", "bä")] * 2000, {})
+
+
+def test_a_declaration_of_utf_16_in_utf_8_is_wrong(tmp_path: Path) -> None:
+    data = tmx(HELLO, head='<?xml version="1.0" encoding="UTF-16"?>')
+    assert read(write(tmp_path / "m.tmx", data))[0] == [("Hello", "Hallo")]
+
+
+def test_a_file_of_several_files_has_the_languages_of_each(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.xlf", XLIFF.replace("</xliff>", XLIFF.partition("\n")[2]).replace("de-DE", "fr", 1).encode()
+    )
+    assert [len(read(path, "en", target)[0]) for target in ("de", "fr")] == [3, 3]
 
 
 def test_old_tmx_and_line_breaks_in_segments(tmp_path: Path) -> None:
@@ -118,9 +130,11 @@ PARAMETER = '<!DOCTYPE tmx [<!ENTITY % all SYSTEM "http://localhost:9/x.dtd"> %a
     (tmx(unit(("en", "&nbsp;"), ("de", "x"))), "line 2: this is not well-formed XML .undefined entity."),
     (tmx(HELLO, unit(("en", "\u00e4"), ("de", "x"))).decode().encode("latin-1"), "line 3: the byte 0xe4 is not utf-8"),
     (b'<?xml version="1.0" encoding="klingon"?><tmx/>', "unknown encoding: klingon"),
+    (b'<?xml version="1.0" encoding="hex"?><tmx/>', "'hex' is not a text encoding"),
+    (b'<?xml version="1.0" encoding="undefined"?><tmx/>', "undefined encoding.*; convert the file to UTF-8"),
     (b"", "line 1: this is not well-formed XML"),
     (tmx(), "has no pairs of en and de; check the languages"),
-    (tmx(unit(("fr", "Bonjour"), ("de", "Hallo"))), r"no pairs of en and de .left out: 1 only in fr, de.; check"),
+    (tmx(unit(("fr", "Bonjour"), ("de", "Hallo"))), r"no pairs of en and de .left out: 1 only in fr and de.; check"),
 ])  # fmt: skip
 def test_bad_tmx_is_refused_in_one_sentence(tmp_path: Path, data: bytes, message: str, cache: Path) -> None:
     path = write(tmp_path / "m.tmx", data)
@@ -201,7 +215,7 @@ def test_finished_messages_of_po_are_read(tmp_path: Path) -> None:
     assert read(path) == (expected, {"not translated, or fuzzy": 2})
     entries = [entry for entry in polib.pofile(str(path)) if entry.translated()]
     assert [(entry.msgid, entry.msgstr) for entry in entries if entry.msgstr] == expected[:1]
-    with pytest.raises(NmtError, match=r"has no pairs of en and fr .left out: .*only in , de"):
+    with pytest.raises(NmtError, match=r"has no pairs of en and fr .left out: .*only in de"):
         corpus_prefix(str(path), [("en", "fr")], CorpusConfig())
 
 
@@ -236,7 +250,7 @@ def test_tables_and_json_lines(tmp_path: Path, name: str, data: str, options: di
      + '{"en": "short", "de": null, "score": 2}', "en,de,score"),
 ])  # fmt: skip
 def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str, columns: str) -> None:
-    left_out = {"with a score below 0.8": 2, "with too few columns": 1}
+    left_out = {"with a score below 0.8": 2, "without one of the columns": 1}
     assert read(write(tmp_path / name, data.encode()), columns=columns, least_score=0.8) == ([("c", "d")], left_out)
 
 

@@ -192,6 +192,7 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     (["a.txt", "--output="], "--output is empty; give a value or leave it out"),
     (["a.txt", "--format=doc"], "--format must be one of txt, "),
     (["-", "--format=txt", "--shard=1/2"], "--shard needs files as input and as --output; give the names of files"),
+    (["a.txt", "--keys=title"], "--keys chooses values of JSON, but a.txt has none; leave it out"),
     (["nothing.txt"], "nothing.txt cannot be read (No such file or directory); check the path"),
 ])  # fmt: skip
 def test_wrong_commands(

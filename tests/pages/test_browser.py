@@ -436,6 +436,25 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         assert download.value.path().read_text() == found
 
 
+def test_a_person_sees_what_a_memory_has(browser: Any, tmp_path: Path) -> None:
+    path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
+    (tmp_path / "pairs.tsv").write_text("some words\tWorte\nlearn 12 words from pieces\tlerne <i>12</i> Worte\n")
+    memory = f"--memory=office={tmp_path / 'pairs.tsv'}"
+    with serving(path, "--device=cpu", memory) as server, opened(browser, server.address) as page:
+        page.fill("#source", "some words\nlearn few words from pieces")
+        page.select_option("#memory", label="office")
+        page.wait_for_selector(".from-memory >> text=Worte")
+        assert page.locator("#n-best").inner_text() == "Worte from the memory"
+        page.locator("#translation .word").first.click()
+        page.wait_for_selector("#matches del")
+        page.keyboard.press("Escape")
+        parts = [page.locator(f"#matches {name}").inner_text() for name in ("del", "ins", "li")]
+        assert parts == ["12", "few", "88 % learn 12few words from pieces\nlerne <i>12</i> Worte"]
+        page.focus(".from-memory")
+        page.keyboard.press("Enter")
+        assert page.locator("#matches").inner_text() == "100 % some words\nWorte"
+
+
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
     lines = some_sentences(1000, seed=4)  # take longer than the page waits between two looks at the progress
     text = "\n".join(lines)
@@ -528,3 +547,62 @@ def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_co
     shown = browser.new_page()
     shown.goto((folder / "index.html").as_uri())
     assert "Browsers do not load a model from files" in shown.inner_text("#status")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_path: Path, width: int) -> None:
+    path, file = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors"), tmp_path / "kept.jsonl"
+    source = "some words to learn\nand a few more"
+    with (
+        serving(path, "--device=cpu", f"--corrections={file}") as server,
+        opened(browser, server.address, width) as page,
+    ):
+        before = server.translate(source, n_best=4)["translations"][0]["text"]
+        first, second = before.split("\n")
+
+        def shows(text: str) -> None:
+            page.wait_for_function(f"text => {SHOWN} === text", arg=text)
+
+        page.fill("#source", source)
+        shows(before)
+        page.locator("#translation .edit").nth(1).press("Enter")
+        assert page.evaluate("document.activeElement.value") == second
+        page.keyboard.type("left")
+        page.keyboard.press("Escape")
+        shows(before)
+        assert page.evaluate("document.activeElement.className") == "sign edit"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(f"{HOSTILE}\n")
+        page.keyboard.press("Control+Enter")
+        shows(f"{first}\n{HOSTILE}")
+        assert page.evaluate("document.activeElement.className") == "sign edit"
+        (record,) = server.get("/corrections").json["corrections"]
+        assert record["machine_translation"] == second and record["target"] == HOSTILE
+        page.locator("#translation .edit").nth(0).click()
+        page.fill(".correction textarea", " ")
+        page.click("text=Keep")
+        page.wait_for_selector("#status.error")
+        assert "target must be a sentence on one line" in page.inner_text("#status")
+        page.click("text=Cancel")
+        page.locator("#translation .edit").nth(0).click()
+        page.fill(".correction textarea", "die Wörter")
+        page.click("text=Keep")
+        shows(f"die Wörter\n{HOSTILE}")
+        assert page.locator("#kept .kept").all_text_contents() == ["die Wörter", HOSTILE]
+        assert page.locator("#translation .kept").count() == 2
+        assert page.locator("#kept b, #translation b").count() == 0 and page.title() == "nmt"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        with page.expect_download() as download:
+            page.click("text=Download all as TMX")
+        assert download.value.path().read_bytes() == server.get("/corrections.tmx").body
+        page.locator("#translation .undo").nth(1).click()
+        shows(f"die Wörter\n{second}")
+        page.reload()
+        page.fill("#source", source)
+        shows(f"die Wörter\n{second}")
+        page.click("#kept button")
+        page.wait_for_selector("#kept:empty", state="attached")
+        page.wait_for_selector("text=The correction is taken back.")
+        shows(before)
+    assert len(file.read_text().split("\n")) == 5

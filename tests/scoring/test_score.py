@@ -136,7 +136,7 @@ def test_every_tokeniser_gives_sacrebleus_score_whatever_the_language(tokenize: 
 
 
 @pytest.mark.parametrize("hypotheses, references, message", [
-    (["a"], [["a", "b"]], "1 translations cannot be scored against 2 references"),
+    (["a"], [["a", "b"]], "translations and references must be equally many, but are 1 and 2"),
     ([], [[]], "nothing to score"),
     (["a"], [], "nothing to score"),
 ])  # fmt: skip

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import forks
 import pytest
-from commands import SMALL, TRAIN, failed, records, run, same_weights, train
+from commands import LANGS, SMALL, TRAIN, failed, records, run, same_weights, train
 
 from nmt.config import TrainConfig
 from nmt.console import clock
@@ -57,6 +57,11 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
     assert [shlex.split(command)[1] for command in commands] == ["average-checkpoints", "generate", "score", "report"]
     for command in commands[:-1]:
         run(*shlex.split(command)[1:])
+    lowercase = f"--lowercase --vocab-size=330 --dest={tmp_path}/data --workers=1".split()
+    run("preprocess", *LANGS, f"--train={trained}/train", f"--valid={trained}/valid", *lowercase)
+    frozen = train(tmp_path / "data", tmp_path / "frozen", "--max-updates=1", "--freeze=encoder")
+    assert re.search("nmt score .* --lowercase\n", frozen)
+    assert "warning: --freeze without --init-from keeps the random weights of the encoder" in frozen
     single = train(trained / "data", tmp_path / "single", "--max-updates=1", "--valid-metric=nll")
     assert "average" not in single and "nmt score" not in single
     assert f"nmt generate {tmp_path}/single/best.safetensors " in single

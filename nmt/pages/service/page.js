@@ -136,7 +136,8 @@ function draw() {
     const lines = sentence.line - line;
     place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && hasSpaces() ? " " : "");
     line = sentence.line;
-    place.append(drawSentence(sentence));
+    const shownSentence = drawSentence(sentence);
+    place.append(shownSentence, ...correctionButtons(sentence, shownSentence));
   }
   drawDetails();
   highlight(null);
@@ -233,13 +234,17 @@ function closeAlternatives() {
 // Keeps everything up to the chosen word, and translates the rest anew.
 async function choose(sentence, prefix) {
   closeAlternatives();
+  await shown(async () => {
+    await translateAgain(sentence, prefix);
+    say(`The beginning “${prefix}” is kept.`);
+    draw();
+  });
+}
+
+async function translateAgain(sentence, prefix) {
   const body = { source: sentence.source, prefix, split: false, ...options() };
-  const answer = await shown(() => call("/translate", body, state.request.signal));
-  if (!answer) return;
-  sentence.hypotheses = answer.translations[0].sentences[0].hypotheses;
-  sentence.chosen = 0;
-  say(`The beginning “${prefix}” is kept.`);
-  draw();
+  const answer = await call("/translate", body, state.request.signal);
+  Object.assign(sentence, { hypotheses: answer.translations[0].sentences[0].hypotheses, chosen: 0 });
 }
 
 function drawDetails() {
@@ -359,6 +364,7 @@ async function start() {
   fillLanguages();
   showLanguages();
   showFormats(found);
+  await showCorrections(found);
   $("glossaries").hidden = !found.glossaries.length;
   fill($("glossary"), [["", "none"], ...found.glossaries.map(name => [name, name])]);
   $("memories").hidden = !found.memories.length;

@@ -1,0 +1,97 @@
+"use strict";
+// Corrections on the page of nmt serve: a person edits the translation of a sentence, and the server keeps it.
+const LISTED = 100;
+const corrections = { isOn: false, kept: [] }; // the latest first
+
+const textOf = sentence => sentence.hypotheses[sentence.chosen].text;
+const isOfPair = ({ source_lang: source, target_lang: target }) =>
+  source === state.pair.source_lang && target === state.pair.target_lang;
+// The correction that a sentence on the page has its translation from.
+const keptFor = sentence =>
+  corrections.kept.find(each => each.source === sentence.source && each.target === textOf(sentence) && isOfPair(each));
+
+async function showCorrections({ corrections: isOn }) {
+  corrections.isOn = isOn;
+  $("corrections").hidden = !isOn;
+  if (isOn) await listCorrections();
+}
+
+async function listCorrections() {
+  const { corrections: latest, total } = await call(`/corrections?limit=${LISTED}`);
+  corrections.kept = latest;
+  $("kept-count").textContent = total > latest.length ? `The latest ${latest.length} of ${total}:` : "";
+  $("kept").replaceChildren(...latest.map(each => {
+    const button = make("button", { textContent: "Take back", ariaLabel: `Take back: ${each.target}` });
+    button.addEventListener("click", () => takeBack(each));
+    const about = `${each.source_lang} → ${each.target_lang}, ${new Date(each.time).toLocaleString()}`;
+    return make("li", {},
+      make("span", { textContent: each.source, lang: each.source_lang, dir: "auto" }),
+      make("span", { className: "kept", textContent: each.target, lang: each.target_lang, dir: "auto" }),
+      make("span", { className: "muted", textContent: about }), button);
+  }));
+}
+
+// The buttons behind a sentence. Styles give them their signs, so that the text of the translation stays as it is.
+function correctionButtons(sentence, shownSentence) {
+  if (!corrections.isOn) return [];
+  const record = keptFor(sentence);
+  shownSentence.classList.toggle("kept", Boolean(record));
+  const button = (className, title, work) => {
+    const made = make("button", { className: `sign ${className}`, title, ariaLabel: title });
+    made.addEventListener("click", () => work(made));
+    return made;
+  };
+  const edit = button("edit", "Correct this translation", made => editSentence(sentence, shownSentence, made));
+  return record ? [edit, button("undo", "Kept; take it back", () => takeBack(record))] : [edit];
+}
+
+function editSentence(sentence, shownSentence, button) {
+  const field = make("textarea", { value: textOf(sentence), rows: 3, dir: "auto", ariaLabel: "Corrected translation" });
+  const cancel = make("button", { type: "button", textContent: "Cancel" });
+  const form = make("form", { className: "correction" }, field, make("button", { textContent: "Keep" }), cancel);
+  const leave = () => { form.replaceWith(shownSentence); button.hidden = false; button.focus(); };
+  form.addEventListener("submit", event => { event.preventDefault(); keep(sentence, field.value); });
+  cancel.addEventListener("click", leave);
+  field.addEventListener("keydown", event => {
+    if (event.isComposing) return; // Enter ends the input of a word
+    if (event.key === "Enter") { event.preventDefault(); form.requestSubmit(); }
+    if (event.key === "Escape") leave();
+  });
+  button.hidden = true;
+  shownSentence.replaceWith(form);
+  field.focus();
+}
+
+async function keep(sentence, text) {
+  const before = keptFor(sentence), said = before ? before.machine_translation ?? "" : textOf(sentence);
+  const target = text.replace(/[\r\n]+/g, " ").trim(), machine = { machine_translation: said, ...state.pair };
+  const done = await shown(async () => {
+    const record = await call("/corrections", { source: sentence.source, target, ...machine });
+    await listCorrections();
+    return record;
+  });
+  if (!done) return; // the text is still in its field
+  Object.assign(sentence, { hypotheses: [{ text: done.target, origin: "memory" }], chosen: 0 });
+  say("The correction is kept: this sentence is translated like this from now on.");
+  draw();
+  $("translation").querySelectorAll(".edit")[state.sentences.indexOf(sentence)]?.focus();
+}
+
+async function takeBack(record) {
+  const sentences = state.sentences.filter(each => keptFor(each)?.id === record.id);
+  await shown(async () => {
+    await send(`/corrections/${record.id}`, { method: "DELETE" });
+    await listCorrections();
+    say("The correction is taken back.");
+    for (const sentence of sentences) await translateAgain(sentence, "");
+    draw();
+  });
+}
+
+async function downloadCorrections() {
+  const href = URL.createObjectURL(await (await send("/corrections.tmx", {})).blob());
+  make("a", { href, download: "corrections.tmx" }).click();
+  setTimeout(() => URL.revokeObjectURL(href));
+}
+
+$("download-corrections").addEventListener("click", () => shown(downloadCorrections));
