@@ -50,7 +50,9 @@ def end_resumably() -> None:
 
 def end_as_usual() -> None:
     """Makes signals end this process in the usual way again, after `end_resumably`."""
-    _restore([signum for signum in STOPPING if signal.getsignal(signum) is _end_resumably])
+    for signum in STOPPING:
+        if signal.getsignal(signum) is _end_resumably:
+            signal.signal(signum, signal.SIG_DFL)
 
 
 def not_ignored(signums: tuple[signal.Signals, ...]) -> list[signal.Signals]:
@@ -62,13 +64,26 @@ def not_ignored(signums: tuple[signal.Signals, ...]) -> list[signal.Signals]:
 def cleaning_up() -> Iterator[None]:
     """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run."""
     caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
-    handled = [signum for signum in caught if signal.getsignal(signum) is signal.SIG_DFL]
-    for signum in handled:
-        signal.signal(signum, _exit)
+    before = {signum: signal.getsignal(signum) for signum in caught}
+    handlers = {signum: handler for signum, handler in before.items() if handler in (signal.SIG_DFL, _end_resumably)}
+
+    def restore() -> None:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+
+    def end(signum: int, _: FrameType | None) -> NoReturn:
+        is_resumable = handlers[signal.Signals(signum)] is _end_resumably
+        restore()
+        if is_resumable:
+            _announce()
+        raise SystemExit(INTERRUPTED_EXIT_CODE if is_resumable else 128 + signum)
+
+    for signum in handlers:
+        signal.signal(signum, end)
     try:
         yield
     finally:
-        _restore(handled)
+        restore()
 
 
 @contextmanager
@@ -140,17 +155,11 @@ def end_with_parent(signum: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(1, signum)  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
 
-def _exit(signum: int, _: FrameType | None) -> NoReturn:
-    _restore([ending for ending in STOPPING if signal.getsignal(ending) is _exit])
-    raise SystemExit(128 + signum)
-
-
-def _restore(signums: list[signal.Signals]) -> None:
-    for signum in signums:
-        signal.signal(signum, signal.SIG_DFL)
-
-
 def _end_resumably(_: int, __: FrameType | None) -> NoReturn:
+    _announce()
+    os._exit(INTERRUPTED_EXIT_CODE)
+
+
+def _announce() -> None:
     if os.environ.get("RANK", "0") == "0":  # only one of several ranks prints the message
         os.write(2, b"stopped; start the same command again\n")
-    os._exit(INTERRUPTED_EXIT_CODE)

@@ -46,6 +46,8 @@ def main(run: Path, output: Path) -> None:
             service.wait_for_selector("#alternatives button")
             words.nth(0).hover()
             words.nth(4).hover()
+            # The milliseconds differ from run to run.
+            service.evaluate("document.querySelector('#status').style.visibility = 'hidden'")
             save(service, output / f"page-{name}.png")
             report = browser.new_page(viewport={"width": 1000, "height": 600}, color_scheme=name)
             report.goto((run / "report.html").resolve().as_uri())

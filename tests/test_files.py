@@ -1,6 +1,7 @@
 """Commands write their output completely or not at all, never over their input, and can write into devices."""
 
 import os
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -11,8 +12,9 @@ import forks
 import pytest
 from commands import failed, run
 
-from nmt.errors import NmtError
-from nmt.files import new_folder, output_file, replaced_file
+from nmt import signals
+from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError
+from nmt.files import cached_folder, new_folder, output_file, replaced_file
 
 
 def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -176,3 +178,15 @@ def test_a_reader_that_has_ended_ends_the_command_without_a_message(trained: Pat
     os.close(writer)
     command.wait(1)
     assert command.errors == ""
+
+
+def test_a_folder_of_the_cache_is_made_once_and_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for code, prepare in ((128 + signal.SIGTERM, signals.end_as_usual), (INTERRUPTED_EXIT_CODE, signals.end_resumably)):
+        prepare()
+        with pytest.raises(SystemExit) as ended:
+            cached_folder("kind", ["key"], lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        signals.end_as_usual()
+        assert ended.value.code == code and not list((tmp_path / "nmt" / "kind").iterdir())
+    made = cached_folder("kind", ["key"], lambda folder: (folder / "a").touch())
+    assert cached_folder("kind", ["key"], Mock(side_effect=AssertionError)) == made and (made / "a").exists()

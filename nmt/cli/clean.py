@@ -22,7 +22,7 @@ _COLUMNS, _COLUMN_WIDTH = 4, len("100,000,000")
 _SHOWN = 2000
 
 
-@flags(config=CleanConfig, files=CorpusConfig, options=JobConfig, runtime=RuntimeConfig)
+@flags(files=CorpusConfig, config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
 def clean(config: CleanConfig, files: CorpusConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Drop pairs of corpora that would harm a training, by rules and by scores of models.
 

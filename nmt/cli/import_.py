@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
+from nmt.cli.flags import flags
+from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 
 import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
@@ -17,56 +19,18 @@ Output = Annotated[str, Option(help="Checkpoint file to write, whose name ends i
 
 
 @import_.command(no_args_is_help=True)
+@flags(selection=SelectionConfig)
 def huggingface(
     folder: Annotated[
         str, Argument(metavar="DIR", help="Folder of a model, such as Opus-MT, M2M-100, NLLB-200 or SMaLL-100.")
     ],
     output: Output,
+    selection: SelectionConfig,
     source_lang: Annotated[
         str | None, Option(help="Source language of a MarianMT model, if the folder does not say it.")
     ] = None,
     target_lang: Annotated[
         str | None, Option(help="Target language of a MarianMT model of one, if the folder does not say it.")
-    ] = None,
-    language_tokens: Annotated[
-        Literal["both_sides", "behind_source", "target_on_source"] | None,
-        Option(
-            help="Where a model of many languages has their tokens: both_sides, as M2M-100 and NLLB-200; "
-            "behind_source, as NLLB-200 with legacy_behaviour; or target_on_source, as SMaLL-100. By default, what the "
-            "folder says."
-        ),
-    ] = None,
-    languages: Annotated[
-        str | None,
-        Option(metavar="CODES", help="The only languages to keep, such as eng_Latn,deu_Latn; by default, all."),
-    ] = None,
-    pieces_of: Annotated[
-        list[str] | None,
-        Option(
-            metavar="FILE",
-            help="File of text whose pieces are kept. All other pieces are left out, except single characters. May be "
-            "given several times.",
-        ),
-    ] = None,
-    add_language: Annotated[
-        list[str] | None,
-        Option(
-            metavar="CODE=CODE",
-            help="Code of a new language, and of a known one whose token it begins with, such as tyv_Cyrl=kaz_Cyrl. "
-            "May be given several times.",
-        ),
-    ] = None,
-    add_pieces: Annotated[
-        list[str] | None, Option(metavar="FILE", help="File of text to add pieces for. May be given several times.")
-    ] = None,
-    pieces: Annotated[int, Option(help="Largest number of pieces that --add-pieces adds.", min=1)] = 8000,
-    unchanged: Annotated[
-        list[str] | None,
-        Option(
-            metavar="FILE",
-            help="File of text that the new pieces must not segment in another way. The share of its lines that keep "
-            "their pieces is printed, and that of --pieces-of. May be given several times.",
-        ),
     ] = None,
     base: Annotated[
         str | None, Option(metavar="DIR", help="Folder of the base model, if DIR is an adapter of PEFT.")
@@ -74,22 +38,10 @@ def huggingface(
 ) -> None:
     """Convert a model in the format of Hugging Face to a checkpoint: of MarianMT, or of many languages."""
     from nmt.interop.huggingface import import_huggingface
-    from nmt.interop.multilingual import Selection
 
-    if unchanged and not add_pieces:
-        raise NmtError("--unchanged was given, but there are no new pieces; also give --add-pieces")
-    selection = Selection(
-        language_tokens,
-        tuple(languages.split(",") if languages else ()),
-        tuple(pieces_of or ()),
-        tuple(add_language or ()),
-        tuple(add_pieces or ()),
-        pieces,
-        tuple(unchanged or ()),
-    )
     files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
     convert = partial(import_huggingface, folder, source_lang, target_lang, selection, base)
-    _write(convert, output, [*files, *selection.pieces_of, *selection.new_pieces_of, *selection.unchanged])
+    _write(convert, output, [*files, *selection.pieces_of, *selection.add_pieces, *selection.unchanged])
 
 
 @import_.command(no_args_is_help=True)

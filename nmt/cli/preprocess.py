@@ -4,7 +4,7 @@ from nmt.cli.flags import flags
 from nmt.config import CorpusConfig, DataConfig, JobConfig
 
 
-@flags(config=DataConfig, files=CorpusConfig, options=JobConfig)
+@flags(files=CorpusConfig, config=DataConfig, options=JobConfig)
 def preprocess(config: DataConfig, files: CorpusConfig, options: JobConfig) -> None:
     """Turn parallel text into a data folder that `nmt train` reads.
 

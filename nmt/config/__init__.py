@@ -5,7 +5,15 @@ This package does not import torch, so that `nmt --help` is fast.
 
 # Other packages import these names from here.
 # ruff: noqa: F401
-from nmt.config.data import CleanConfig, CorpusConfig, DataConfig, Normalization, SubwordKind, Tokenizer
+from nmt.config.data import (
+    CleanConfig,
+    CorpusConfig,
+    DataConfig,
+    Normalization,
+    SelectionConfig,
+    SubwordKind,
+    Tokenizer,
+)
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.options import flag_name

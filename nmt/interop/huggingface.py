@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
-from nmt.config import ModelConfig, flag_name
+from nmt.config import ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
     POSITIONS,
@@ -32,7 +32,7 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, read_tensors, with_adapter
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.interop.multilingual import ALL, Selection, export_multilingual, import_multilingual
+from nmt.interop.multilingual import export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.languages import MULTIPLE, english_name, matching
 from nmt.text.mapped import Mapped, language_tokens
@@ -45,7 +45,7 @@ _MODELS = "source.spm", "target.spm"
 
 
 def import_huggingface(
-    folder: str, source_lang: str | None, target_lang: str | None, selection: Selection = ALL, base: str | None = None
+    folder: str, source_lang: str | None, target_lang: str | None, selection: SelectionConfig, base: str | None = None
 ) -> Checkpoint:
     """Returns the checkpoint of the model in a folder: of MarianMT, or of many languages.
 
@@ -67,11 +67,9 @@ def import_huggingface(
         if source_lang or target_lang:
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
         return import_multilingual(settings, Tensors(values, origin, _CONFIG, "download both again"), selection)
-    if selection != ALL:
-        raise NmtError(
-            f"{path} is a model of MarianMT, which stays as it is; leave out --language-tokens, --languages, "
-            f"--pieces-of, --add-language, --add-pieces, --pieces and --unchanged"
-        )
+    if variants := selection.variants():
+        unneeded = ", ".join(map(flag_name, variants))
+        raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
     config = _our_config(settings)
     values = {name: whole(tensor).float() for name, tensor in values.items()}
     tensors = Tensors(values, origin, _CONFIG, "download both again")

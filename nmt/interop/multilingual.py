@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed
+from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
     ROWS,
@@ -59,34 +60,7 @@ _RENAMED_BOS, _UNUSED = "<<s>>", re.compile("<unused [0-9]+>")
 _OFFSET = 2  # the row of the first position in stored sinusoids
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of a model of many languages is imported.
-
-    Attributes:
-        placement: where the tokens of languages stand; None if the folder shows it.
-        languages: the codes of the only languages; all if empty.
-        pieces_of: files of text that is segmented as before; other pieces are left out. All pieces if empty.
-        new_languages: new languages and a language of the model for each, such as `tyv_Cyrl=kaz_Cyrl`, whose token the
-            new one begins as.
-        new_pieces_of: files of text that the model gets new pieces for.
-        new_pieces: the most new pieces.
-        unchanged: files of text that is segmented as before.
-    """
-
-    placement: Placement | None = None
-    languages: Sequence[str] = ()
-    pieces_of: Sequence[str] = ()
-    new_languages: Sequence[str] = ()
-    new_pieces_of: Sequence[str] = ()
-    new_pieces: int = 8000
-    unchanged: Sequence[str] = ()
-
-
-ALL = Selection()
-
-
-def import_multilingual(settings: Settings, tensors: Tensors, selection: Selection) -> Checkpoint:
+def import_multilingual(settings: Settings, tensors: Tensors, selection: SelectionConfig) -> Checkpoint:
     """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
     folder = settings.path.parent
     for name, ignored in _WITHOUT_EFFECT.items():
@@ -131,7 +105,7 @@ def _optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[TextCodec, ForeignVocabulary]:
+def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tuple[TextCodec, ForeignVocabulary]:
     """Returns the text processing of a folder, and its vocabulary."""
     folder = settings.path.parent
     options, fast = _optional(folder / _TOKENIZER), _optional(folder / _FAST)
@@ -149,12 +123,13 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
     if not tokens:
         raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {_FAST} of the model")
     recorded = settings.recorded("text") or {}
-    placement = selection.placement or recorded.get("placement") or _placement(folder, options)
-    new_languages = [_new_language(pair, tokens) for pair in selection.new_languages]
+    in_folder = recorded.get("placement") or _placement(folder, options)
+    placement = in_folder if selection.language_tokens == "auto" else selection.language_tokens
+    new_languages = [_new_language(pair, tokens) for pair in selection.add_language]
     means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
     dropped = set[int]()
     if selection.languages:
-        languages = [matching(code, list(tokens)) for code in selection.languages]
+        languages = [matching(code, list(tokens)) for code in selection.languages.split(",")]
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
     tokens |= {code: piece for code, piece, _ in new_languages}
     if selection.pieces_of:
@@ -162,8 +137,8 @@ def _read_text(settings: Settings, size: int, selection: Selection) -> tuple[Tex
         model = changed(model, kept=needed)
         needed |= {*added, *FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
-    if selection.new_pieces_of:
-        new = extended(model, _lines(selection.new_pieces_of), selection.new_pieces, _lines(selection.unchanged))
+    if selection.add_pieces:
+        new = extended(model, _lines(selection.add_pieces), selection.pieces, _lines(selection.unchanged))
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
         console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
         before, model = processor_of(model), changed(model, more=new)

@@ -98,6 +98,8 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
         sizes[name] = sum(constant.nbytes for constant in graph.constants.values())
         is_large, data = sizes[name] > _MOST_BYTES, f"{name}.onnx_data"
         onnx.save(graph.model(), graphs / f"{name}.onnx", save_as_external_data=is_large, location=data)
+        if is_large:  # onnx lets only the user read this file
+            (graphs / data).chmod((graphs / f"{name}.onnx").stat().st_mode)
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
     try:
         for name, size in sizes.items():

@@ -27,7 +27,7 @@ from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import DecoderCache, LayerCache
-from nmt.model.cpu_kernels import Dropout, Linear, linear
+from nmt.model.cpu_kernels import Dropout, Linear, PackedLinear, linear
 from nmt.model.device import product_dtype
 from nmt.model.lora import FrozenTable
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
@@ -284,6 +284,7 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (
             nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity() for _ in range(2)
         )
+        self.packed_softmax: PackedLinear | None = None
         self.output_bias: Tensor | None = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
         if config.bos_is_eos:
             del self.output_bias
@@ -338,6 +339,8 @@ class Transformer(nn.Module):
 
     def logits(self, x_MD: Tensor, output: OutputLayer | None = None) -> Tensor:
         """Returns the scores MV of every next token before the softmax, or those of the tokens in `output`."""
+        if output is None and self.packed_softmax is not None:
+            return cast(Tensor, self.packed_softmax(x_MD))
         return linear(x_MD, *(output or (self.softmax_matrix_VD, self.output_bias)))
 
     def output_layer(self, ids_V: Tensor) -> OutputLayer:
@@ -347,6 +350,16 @@ class Transformer(nn.Module):
         """
         matrix_VD = self.softmax_matrix_VD[ids_V]
         return matrix_VD.to(product_dtype(matrix_VD)), None if self.output_bias is None else self.output_bias[ids_V]
+
+
+def pack(model: Transformer) -> None:
+    """Makes translation in bfloat16 on a CPU faster, with the same numbers. The model can no longer be trained."""
+    for parent in list(model.modules()):
+        for name, layer in parent.named_children():
+            if isinstance(layer, Linear):
+                setattr(parent, name, PackedLinear(layer.weight, layer.bias, layer.rows))
+    matrix_VD = model.softmax_matrix_VD
+    model.packed_softmax = PackedLinear(matrix_VD, model.output_bias, (len(matrix_VD),))
 
 
 # Decoding position by position (see `nmt.model.cache`)

@@ -56,6 +56,9 @@ class _ChunkedNll(torch.autograd.Function):
     bfloat16 under bfloat16.)
 
     If the weight is frozen except for its rows `rows_X`, the gradient of these is that of `added_XD`.
+
+    The weight's gradient includes that of `smoothing` times the margins Σ hidden · (row of the label − mean row). torch
+    would compute it in two more matrices of the size of the weight, while all activations are in memory.
     """
 
     @staticmethod
@@ -68,6 +71,7 @@ class _ChunkedNll(torch.autograd.Function):
         dtype: torch.dtype,
         needs_gradient: bool,
         nll: _Nll,
+        smoothing: float,
         rows_X: Tensor | None = None,
         added_XD: Tensor | None = None,
     ) -> Tensor:
@@ -99,17 +103,25 @@ class _ChunkedNll(torch.autograd.Function):
                     part_XD.addmm_(grad_IV.T, hidden_ID)
                 else:
                     part_XD += grad_IV.T @ hidden_ID
-        ctx.is_whole = added_XD is None
-        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V)
+        ctx.is_whole, ctx.smoothing = added_XD is None, smoothing
+        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, *((hidden_MD, labels_M) if smoothing else ()))
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # In place, because the gradient of a large vocabulary takes as much memory as its embeddings.
-        scaled = (None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.saved_tensors)
-        grad_hidden_MD, grad_XD, grad_bias_V = scaled
+        own, inputs = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        grad_hidden_MD, grad_XD, grad_bias_V = (None if x is None else x.mul_(gradients[0]) for x in own)
+        if ctx.smoothing and grad_XD is not None:
+            hidden_MD, labels_M = inputs
+            grad_MD = (gradients[0] * ctx.smoothing * (labels_M != PAD))[:, None] * hidden_MD
+            grad_row_D = -grad_MD.sum(0) / len(grad_XD)
+            ids_U, index_M = labels_M.unique(return_inverse=True)
+            grad_UD = torch.ops.aten.embedding_dense_backward(grad_MD, index_M, len(ids_U), -1, False)
+            grad_UD = grad_UD + grad_row_D + grad_XD[ids_U]
+            grad_XD.add_(grad_row_D)[ids_U] = grad_UD
         of_weight, of_added = (grad_XD, None) if ctx.is_whole else (None, grad_XD)
-        return grad_hidden_MD, of_weight, grad_bias_V, None, None, None, None, None, of_added
+        return grad_hidden_MD, of_weight, grad_bias_V, None, None, None, None, None, None, of_added
 
 
 def _nll_on_cpu(
@@ -188,9 +200,12 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V, table = self.model.softmax_matrix_VD, self.model.output_bias, self.model.target_embedding
         rows = (table.rows_X, table.added) if isinstance(table, FrozenTable) and table.added is not None else ()
         dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
+        # On a GPU, whose graphs need tensors of constant shapes, torch computes the gradient of the margins.
+        in_place = hidden_MD.device.type == "cpu" and not self.criterion and not isinstance(table, FrozenTable)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             options = dtype, torch.is_grad_enabled(), _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
-            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options, *rows)
+            smoothing = self.label_smoothing if in_place else 0.0
+            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options, smoothing, *rows)
         if self.criterion:
             # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
             # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
@@ -198,8 +213,12 @@ class TrainingLoss(nn.Module):
         elif self.label_smoothing:
             # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row
             # of the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over all pieces.
-            mean_D = table.mean() if isinstance(table, FrozenTable) else weight_VD.mean(0)
-            margin_M = (hidden_MD * (table(labels_M) - mean_D)).sum(-1)
+            if isinstance(table, FrozenTable):
+                rows_MD, mean_D = table(labels_M), table.mean()
+            else:
+                matrix_VD = weight_VD.detach() if in_place else weight_VD
+                rows_MD, mean_D = F.embedding(labels_M, matrix_VD), matrix_VD.mean(0)
+            margin_M = (hidden_MD * (rows_MD - mean_D)).sum(-1)
             if bias_V is not None:
                 margin_M = margin_M + bias_V[labels_M] - bias_V.mean()
             loss = nll + self.label_smoothing * (margin_M * real_M).sum()

@@ -22,9 +22,9 @@ from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
 from nmt.model.cache import DecoderCache
-from nmt.model.device import Runtime, in_halves, moved, set_up
+from nmt.model.device import Runtime, in_halves, is_native, moved, set_up
 from nmt.model.masks import bound_on
-from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, start
+from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, pack, start
 from nmt.model.transformer import step as step_model
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
@@ -136,6 +136,9 @@ class PyTorchEngine:
         # On a GPU, converting activations between fp32 and 16 bits takes longer than most products of a step.
         dtype = torch.float32 if resolved.device.type == "cpu" else resolved.dtype
         models = [build_model(*each).to(dtype) for each in zip(loaded, checkpoints, strict=True)]
+        if resolved.dtype == torch.bfloat16 and dtype == torch.float32 and is_native(torch.bfloat16, "cpu"):
+            for model in models:
+                pack(model)
         candidates = None
         if vocabulary_map is not None:
             candidates = VocabularyMap.parsed(read_lines(vocabulary_map), vocabulary_map, codec)

@@ -137,6 +137,7 @@ def test_weights_of_large_graphs_are_in_files_beside_them(
     large = {f"{name}.onnx" for name in GRAPHS if (eloquent / "onnx" / f"{name}.onnx").stat().st_size > size * 0.6}
     assert {path.name for path in (folder / "onnx").glob("*data")} == {f"{name}_data" for name in large} > set()
     assert (folder / "onnx" / "decoder_model_merged.onnx").stat().st_size < size // 4
+    assert len({path.stat().st_mode for path in (folder / "onnx").iterdir()}) == 1
     sources = small_codec().encode_source(some_sentences(12, 5))
     for ending in ("", "_quantized"):
         both = [OnnxModel(each, "decoder_model_merged", ending=ending) for each in (folder, eloquent)]

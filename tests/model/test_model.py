@@ -20,6 +20,7 @@ from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops, weight_shapes
 from nmt.model.attention import Additive, DotProduct, attend
 from nmt.model.cpu_kernels import Dropout, linear, random_mask
+from nmt.model.device import is_native
 from nmt.model.masks import Block, Layout, self_attention_mask
 from nmt.model.transformer import (
     DecoderLayer,
@@ -28,6 +29,7 @@ from nmt.model.transformer import (
     MultiHeadAttention,
     SinusoidalPositions,
     Transformer,
+    pack,
     start,
     step,
 )
@@ -395,3 +397,18 @@ def test_large_products_by_onednn_are_right(monkeypatch: pytest.MonkeyPatch, has
     with torch.no_grad():
         product = linear(x, weight, bias if has_bias else None)
     torch.testing.assert_close(product, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.skipif(not is_native(torch.bfloat16, "cpu"), reason="needs products in bfloat16")
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 2**16 + 3])
+@torch.no_grad()
+def test_a_packed_model_gives_the_same_numbers(vocabulary: int) -> None:
+    torch.manual_seed(0)
+    model = Transformer(SMALL, vocabulary, vocabulary, shared=True).eval()
+    sides = [torch.randint(4, VOCABULARY, (3, length)) for length in (7, 5)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(*sides)
+        pack(model)
+        assert torch.equal(model(*sides).to(expected.dtype), expected)
+        shorter = model(sides[0], sides[1][:, :2]).to(expected.dtype)  # in the same memory
+    torch.testing.assert_close(shorter, expected[:, :2], atol=0.1, rtol=0)
