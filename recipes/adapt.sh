@@ -63,10 +63,10 @@ compare() {
 
 unless_there "$run_dir/memory.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$run_dir/memory"
 split=(python recipes/hold_out.py --held-out "$held_out")
-unless_there "$run_dir/new.$source" "${split[@]}" "$run_dir/memory" "$run_dir/new" "$source" "$target"
+unless_there "$run_dir/new.$source" "${split[@]}" ${test:+--no-test} "$run_dir/memory" "$run_dir/new" "$source" "$target"
 training=(--train "$run_dir/new") fields=(new)
 if [ -n "$general" ] && [ -e "$(file_of "$general" "$target")" ]; then
-    unless_there "$run_dir/old.$source" "${split[@]}" "$general" "$run_dir/old" "$source" "$target" --like "$run_dir/new.$source"
+    unless_there "$run_dir/old.$source" "${split[@]}" ${old_test:+--no-test} "$general" "$run_dir/old" "$source" "$target" --like "$run_dir/new.$source"
     fields+=(old)
 elif [ -n "$general" ]; then
     unless_there "$run_dir/old.$source" python recipes/hold_out.py --held-out 0 "$general" "$run_dir/old" "$source" \

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -29,6 +30,8 @@ MODULES = re.compile(r"\b(?:nmt|collections|pathlib|typing)\.(?:\w+\.)*(?=[A-Z])
 
 
 def main(out: Path) -> None:
+    if find_spec("zensical") is None:
+        sys.exit("error: zensical is not installed; run pip install '.[docs]' -c constraints.txt")
     pages = out / "pages"
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages)

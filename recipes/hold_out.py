@@ -1,12 +1,12 @@
 """Splits a corpus into training text and held-out text that is not similar to it.
 
-    python recipes/hold_out.py CORPUS OUTPUT SOURCE_LANG [TARGET_LANG] [--held-out N] [--like FILE]
+    python recipes/hold_out.py CORPUS OUTPUT SOURCE_LANG [TARGET_LANG] [--held-out N] [--no-test] [--like FILE]
 
 CORPUS and OUTPUT are prefixes. OUTPUT-test gets N pairs (500) from the end of the corpus, because the newest text of a
-memory comes last, and OUTPUT-valid the N pairs before. A pair is left out of all of them if its source is similar to a
-held-out one, by 70 % as `nmt generate --memory` counts it. Text that repeats is translated by a memory, so a pair with
-more than three similar ones is not held out. OUTPUT gets the other pairs, with --like at most as many as FILE has
-lines, evenly chosen.
+memory comes last, and OUTPUT-valid the N pairs before; with --no-test, OUTPUT-valid gets the last ones. A pair is left
+out of all of them if its source is similar to a held-out one, by 70 % as `nmt generate --memory` counts it. Text that
+repeats is translated by a memory, so a pair with more than three similar ones is not held out. OUTPUT gets the other
+pairs, with --like at most as many as FILE has lines, evenly chosen.
 """
 
 import argparse
@@ -51,6 +51,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("languages", nargs="+")
     parser.add_argument("--held-out", type=int, default=500)
+    parser.add_argument("--no-test", action="store_true")
     parser.add_argument("--like")
     options = parser.parse_args()
     try:
@@ -60,7 +61,8 @@ def main() -> None:
             )
         )
         limit = sum(1 for _ in read_lines(options.like)) if options.like else len(lines)
-        wanted = 2 * options.held_out
+        sets = ["-valid"] if options.no_test else ["-test", "-valid"]
+        wanted = len(sets) * options.held_out
         held_out, similar = held_out_pairs([line[0] for line in lines], options.languages[0], wanted)
     except NmtError as error:
         sys.exit(f"error: {error}")
@@ -71,11 +73,9 @@ def main() -> None:
         )
     rest = sorted(set(range(len(lines))) - set(held_out) - similar)
     training = rest[:: -(-len(rest) // limit)] if len(rest) > limit else rest
-    parts = {
-        "-test": sorted(held_out[: options.held_out]),
-        "-valid": sorted(held_out[options.held_out :]),
-        "": training,
-    }
+    parts = {"": training}
+    for position, name in enumerate(sets):
+        parts[name] = sorted(held_out[position * options.held_out :][: options.held_out])
     for name, numbers in parts.items():
         for side, lang in enumerate(options.languages):
             text = "".join(f"{lines[number][side]}\n" for number in numbers)

@@ -11,12 +11,14 @@ set -euo pipefail
 run_dir=$(path_or "${RUN:-}" runs/verify-tutorials)
 pages=("$@")
 [ $# -gt 0 ] || pages=(docs/tutorial_*.md)
+for page in "${pages[@]}"; do
+    [ -e "$page" ] || fail "$page does not exist; name a page such as docs/tutorial_company.md"
+done
 set_up_environment
 export ENVIRONMENT=active
 rm -rf "$run_dir"
 run git clone --quiet . "$run_dir"
 for page in "${pages[@]}"; do
-    [ -e "$page" ] || fail "$page does not exist; name a page such as docs/tutorial_company.md"
     python recipes/verify/tutorial_commands.py "$page" > "$run_dir/commands.sh"
     (cd "$run_dir" && bash commands.sh) || fail "the commands of $page failed; see the message above"
 done
