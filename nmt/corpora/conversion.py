@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from nmt import console
+from nmt.cache import cached_folder
 from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
 from nmt.corpora.reading import is_known, kind_of, read_directions
 from nmt.corpora.units import Direction
 from nmt.errors import NmtError
-from nmt.files import cached_folder, digest_of
+from nmt.files import digest_of
 from nmt.text.corpus import COMPRESSED, has_side
 
 _Config = TypeVar("_Config", CleanConfig, DataConfig)
