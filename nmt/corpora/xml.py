@@ -116,8 +116,8 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
 
 def _allowed(reference: re.Match[str]) -> str:
     """Returns a character reference, or FORBIDDEN if XML has no such character."""
-    number = int(reference[1], 16) if reference[1] else int(reference[2])
-    is_forbidden = number in _MENDED or 0xD800 <= number < 0xE000 or number > 0x10FFFF
+    code = int(reference[1], 16) if reference[1] else int(reference[2])
+    is_forbidden = code in _MENDED or 0xD800 <= code < 0xE000 or code > 0x10FFFF
     return FORBIDDEN if is_forbidden else reference[0]
 
 
@@ -155,12 +155,10 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[U
         sources = _segments(segmented) if marks else {}
         states = {unit.get("approved"), unit.get("m:confirmed"), unit.get("translate"), segment.get("state")}
         states |= set() if target is None else {target.get("state")}
-        for mid, part in sources.items() or [(None, source)]:
+        for mid, sentence in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
-                translation = marks.get(mid) if sources else target
-                units.append(
-                    (codes, [_content(part, corpus.config.inline), _content(translation, corpus.config.inline)])
-                )
+                sides = sentence, marks.get(mid) if sources else target
+                units.append((codes, [_content(side, corpus.config.inline) for side in sides]))
             else:
                 corpus.left_out["not translated or not approved"] += 1
     return units

@@ -155,7 +155,7 @@ class Unit:
         codec = codec and codec.towards(self.direction)
         marked: Sequence[MarkedText | None] = self.marked_texts if self.markup else [None] * len(self.lines)
         sentences: list[Sentence] = []
-        for number, (text, of_markup) in enumerate(zip(self.lines, marked, strict=True)):
+        for line_number, (text, of_markup) in enumerate(zip(self.lines, marked, strict=True)):
             of_text = of_markup.kept if of_markup else ()
             for line in re.finditer("[^\n]+", text):  # a marked text can have several lines
                 tags, plain = codec.config.split_tags(line[0]) if codec else ([], line[0])
@@ -167,7 +167,7 @@ class Unit:
                     sentence = " ".join([*tags, plain[slice(*span)]])
                     start, stop = (line.end() - len(plain) + edge for edge in span)
                     has_elements = of_markup is not None and of_markup.has_elements(text[:start], text[:stop])
-                    sentences.append(Sentence(number, sentence, _within(of_line, *span), has_elements))
+                    sentences.append(Sentence(line_number, sentence, _within(of_line, *span), has_elements))
         return sentences
 
     def known(self, sentence: Sentence) -> Match | None:
