@@ -21,8 +21,9 @@ from nmt.model.device import device_type
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
+from nmt.translate.encoding import EncodedSentence
 from nmt.translate.pairs import EncodedPair, Score
-from nmt.translate.units import EncodedSentence, Translation
+from nmt.translate.units import Translation
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
