@@ -6,11 +6,13 @@ python recipes/plain_text.py PREFIX LANGUAGE LANGUAGE...
 import sys
 from itertools import combinations
 
+from nmt import console
 from nmt.config import CorpusConfig
 from nmt.corpora.conversion import plain_prefix
 from nmt.errors import NmtError
 
 try:
-    print(plain_prefix(sys.argv[1], list(combinations(sys.argv[2:], 2)), CorpusConfig()))
+    with console.printing():
+        print(plain_prefix(sys.argv[1], list(combinations(sys.argv[2:], 2)), CorpusConfig()))
 except NmtError as error:
     sys.exit(f"error: {error}")
