@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 from nmt import console
 from nmt.cache import cached_folder
 from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
-from nmt.corpora.reading import is_known, kind_of, read_directions
+from nmt.corpora.reading import is_known, read_directions, reasons
 from nmt.corpora.units import Direction
 from nmt.errors import NmtError
 from nmt.files import digest_of
@@ -21,11 +21,6 @@ from nmt.text.corpus import COMPRESSED, has_side
 _Config = TypeVar("_Config", CleanConfig, DataConfig)
 _SUMMARY = "summary.txt"
 _VERSION = 2  # of what is made from a file; a new one makes it again
-_ADVICE = {
-    **dict.fromkeys([".xlsx", ".xls", ".ods"], "save it as CSV"),
-    ".parquet": "write it as JSON lines, such as with to_json of Hugging Face's datasets",
-    ".sdltm": "export it as TMX",
-}
 
 
 def with_plain_text(
@@ -40,9 +35,9 @@ def with_plain_text(
     """
     given = {field: getattr(config, field) for field in fields}
     plain = {
-        field: tuple(_plain_prefix(prefix, directions, files, flag_name(field)) for prefix in prefixes)
+        field: tuple(_plain_prefix(prefix, directions, files) for prefix in prefixes)
         if isinstance(prefixes, tuple)
-        else _plain_prefix(prefixes, directions, files, flag_name(field))
+        else _plain_prefix(prefixes, directions, files)
         for field, prefixes in given.items()
     }
     if files.variants() and plain == given:
@@ -50,14 +45,14 @@ def with_plain_text(
     return replace(config, **plain)  # type: ignore[arg-type]
 
 
-def _plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig, flag: str) -> str:
+def _plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
     is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
-    return corpus_prefix(prefix, directions, config, flag) if is_file else prefix
+    return corpus_prefix(prefix, directions, config) if is_file else prefix
 
 
-def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConfig, flag: str = "") -> str:
+def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
     """Returns the PREFIX of the text of a corpus file, which is written to the user's cache the first time.
 
     With one pair of languages, the files are PREFIX.en and PREFIX.de; with several, PREFIX.en-de.en and so on.
@@ -66,9 +61,6 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
         NmtError: the file cannot be read, or has no pair.
     """
     pairs = tuple(pair for i, pair in enumerate(directions) if pair[::-1] not in directions[:i])
-    named = f"{flag} {path}".strip()
-    if not is_known(path):
-        raise NmtError(f"{named} is not a corpus file that can be read; {advice(path, pairs)}")
     file = Path(path)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
     languages = " and ".join(dict.fromkeys(lang for pair in pairs for lang in pair))
@@ -89,8 +81,6 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
                 count += 1
                 if not count % 1000:
                     progress.advance(1000)
-        if not count:
-            raise NmtError(f"{named} has no pairs of {languages}{reasons(left_out)}; check the languages")
         summary = f"{console.counted(count, 'pair')} of {languages}{reasons(left_out)}"
         (folder / _SUMMARY).write_text(summary, encoding="utf-8")
 
@@ -99,18 +89,3 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
     summary = (folder / _SUMMARY).read_text(encoding="utf-8")
     console.info(f"{path}: {summary}; the text is in {folder / name}.*")
     return str(folder / name)
-
-
-def advice(path: str, pairs: Sequence[Direction]) -> str:
-    """Returns what to do about a file that is not a corpus file."""
-    stem, _, lang = path.rpartition(".")
-    if any(lang in pair for pair in pairs):
-        return f"give {stem}, the PREFIX of this file and the one in the other language"
-    kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
-    return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")
-
-
-def reasons(left_out: Mapping[str, int]) -> str:
-    """Returns the most frequent reasons for which something was left out."""
-    reasons = [f"{count:,} {reason}" for reason, count in Counter(left_out).most_common(8)]
-    return f" (left out: {', '.join(reasons)})" if reasons else ""

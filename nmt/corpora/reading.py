@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import lru_cache, partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -35,6 +35,11 @@ _READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
     **dict.fromkeys([".jsonl", ".json"], read_json_lines),
     ".po": _read_po,
 }
+_ADVICE = {
+    **dict.fromkeys([".xlsx", ".xls", ".ods"], "save it as CSV"),
+    ".parquet": "write it as JSON lines, such as with to_json of Hugging Face's datasets",
+    ".sdltm": "export it as TMX",
+}
 # What archives have beside corpora: texts such as README.txt, and metadata.
 _NOT_IN_ARCHIVES = (".txt", ".json")
 _LAYOUT = re.compile(r" *[\t\r\n][ \t\r\n]*")
@@ -60,20 +65,16 @@ def read_pairs(
         left_out: counts by reason, such as `without text`, what else the corpus has. It is complete at the end.
 
     Raises:
-        NmtError: the corpus cannot be read. The message names file and line.
+        NmtError: the corpus cannot be read, or has no pair. The message names file and line.
     """
-    if has_side(path, source_lang) and has_side(path, target_lang):
-        rows = read_rows(*parallel_paths(path, source_lang, target_lang))
-        yield from ((source, target) for source, target in rows)
-    else:
-        yield from (pair for _, pair in read_directions(path, ((source_lang, target_lang),), config, left_out))
+    yield from (pair for _, pair in read_directions(path, [(source_lang, target_lang)], config, left_out))
 
 
 def read_directions(
     path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]
 ) -> Iterator[tuple[Direction, tuple[str, str]]]:
-    """Yields the sentence pairs of a corpus file, each with its direction. See `read_pairs`."""
-    chosen = lru_cache(10_000)(partial(choose, directions))
+    """Yields the sentence pairs of a corpus, each with its direction. See `read_pairs`."""
+    chosen, is_empty = lru_cache(10_000)(partial(choose, directions)), True
     for codes, texts in _units(path, directions, config, left_out):
         if len(directions) > 1 and not all(codes):
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
@@ -89,13 +90,35 @@ def read_directions(
             elif FORBIDDEN in source or FORBIDDEN in target:
                 left_out["with characters or entities that XML does not have"] += 1
             else:
+                is_empty = False
                 yield direction, (source, target)
+    if is_empty:
+        languages = " and ".join(dict.fromkeys(chain.from_iterable(directions)))
+        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the languages")
+
+
+def _advice(path: str, languages: Sequence[str]) -> str:
+    stem, _, lang = path.rpartition(".")
+    if lang in languages:
+        return f"give {stem}, the PREFIX of this file and the one in the other language"
+    kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
+    return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")
+
+
+def reasons(left_out: Mapping[str, int]) -> str:
+    """Returns the most frequent reasons for which something was left out."""
+    reasons = [f"{count:,} {reason}" for reason, count in Counter(left_out).most_common(8)]
+    return f" (left out: {', '.join(reasons)})" if reasons else ""
 
 
 def _units(path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
-    languages = list(dict.fromkeys(lang for direction in directions for lang in direction))
-    if kind_of(path) == ".zip":
+    languages = tuple(dict.fromkeys(chain.from_iterable(directions)))
+    if all(has_side(path, lang) for lang in languages):
+        yield from ((languages, row) for row in read_rows(*parallel_paths(path, *languages)))
+    elif kind_of(path) == ".zip":
         yield from _units_in_archive(path, config, languages, left_out)
+    elif not is_known(path):
+        raise NmtError(f"{path} is not a corpus file that can be read; {_advice(path, languages)}")
     else:
         with opened(path) as file:
             yield from _READERS[kind_of(path)](CorpusFile(file, path, config, languages, left_out))

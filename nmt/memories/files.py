@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
-from nmt.corpora.conversion import advice, reasons
-from nmt.corpora.reading import is_known, kind_of, read_pairs
-from nmt.errors import NmtError, importing
+from nmt.corpora.reading import kind_of, read_pairs, reasons
+from nmt.errors import importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
@@ -36,20 +34,11 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     def pairs() -> Iterator[tuple[str, str]]:
         console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
-        corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
-        corpus = (pair for pair in corpus if all(map(str.strip, pair)))  # files of text may have blank lines
-        first = next(corpus, None)
-        if first is None:
-            raise NmtError(
-                f"--memory {path} has no pairs of {' and '.join(languages)}{reasons(left_out)}; check the languages"
-            )
-        yield from chain([first], corpus)
+        yield from read_pairs(path, *languages, CorpusConfig(), left_out)
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 
     is_prefix = all(has_side(path, language) for language in languages)
-    if not (is_prefix or is_known(path)):
-        raise NmtError(f"--memory {path} is not a corpus file that can be read; {advice(path, ())}")
     files = parallel_paths(path, *languages) if is_prefix else (path,)
     digest = digest_of_json([kind_of(path), *(digest_of(str(file)) for file in files)])
     return Memory.of(pairs, digest, languages)

@@ -369,7 +369,7 @@ def test_preprocess_reads_the_pairs_of_all_languages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name, options, message", [
-    ("a.parquet", [], "--train a.parquet is not a corpus file that can be read; write it as JSON lines"),
+    ("a.parquet", [], "a.parquet is not a corpus file that can be read; write it as JSON lines"),
     ("a.xlsx", [], "a.xlsx is not a corpus file that can be read; save it as CSV"),
     ("a.docx", [], "a.docx is not a corpus file that can be read; give a file such as .tmx"),
     ("c.en", [], "c.en is not a corpus file that can be read; give c, the PREFIX of this file and the one in"),

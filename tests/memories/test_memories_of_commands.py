@@ -132,7 +132,7 @@ def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content, said", [
-    ("a\n", "--memory {} has no pairs of en and de (left out: 1 "),
+    ("a\n", "{} has no pairs of en and de (left out: 1 "),
     (None, "{}"),
 ])  # fmt: skip
 def test_a_wrong_file_is_named(model: Path, tmp_path: Path, content: str | None, said: str) -> None:
