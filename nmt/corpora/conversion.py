@@ -33,19 +33,18 @@ def with_plain_text(
         directions: source and target language of all directions that are needed.
         files: how corpus files are read.
     """
+    plain = partial(plain_prefix, directions=directions, config=files)
     given = {field: getattr(config, field) for field in fields}
-    plain = {
-        field: tuple(_plain_prefix(prefix, directions, files) for prefix in prefixes)
-        if isinstance(prefixes, tuple)
-        else _plain_prefix(prefixes, directions, files)
-        for field, prefixes in given.items()
+    values = {
+        name: plain(value) if isinstance(value, str) else tuple(map(plain, value)) for name, value in given.items()
     }
-    if files.variants() and plain == given:
+    if files.variants() and values == given:
         raise NmtError(f"{flag_name(min(files.variants()))} is for corpus files, but there is none; leave it out")
-    return replace(config, **plain)  # type: ignore[arg-type]
+    return replace(config, **values)  # type: ignore[arg-type]
 
 
-def _plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
+def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
+    """Returns the PREFIX of the text of a corpus file, or what is the PREFIX of files of text already."""
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
     is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
