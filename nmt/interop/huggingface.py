@@ -162,28 +162,27 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
 def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
     """Returns the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
     tokens = zip(("unk", "bos", "eos", "pad"), codec.source.pieces([UNK, BOS, EOS, PAD]), strict=True)
+    text = codec.config
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": codec.config.source_lang,
-        "target_lang": codec.config.target_lang,
+        "source_lang": text.source_lang,
+        "target_lang": text.target_lang,
         **{f"{name}_token": piece for name, piece in tokens},
-        "separate_vocabs": not codec.config.joint_vocab,
+        "separate_vocabs": not text.joint_vocab,
         "model_max_length": POSITIONS,
     }
     more = {
         "model_type": "marian",
-        _SHARING: codec.config.joint_vocab,
+        _SHARING: text.joint_vocab,
         "vocab_size": len(codec.source),
         "decoder_vocab_size": len(codec.target),
         "forced_eos_token_id": EOS,
         "dtype": "float32",
-        "nmt": {"text": codec.config.to_dict(), "model": config.to_dict()},
+        "nmt": {"text": text.to_dict(), "model": config.to_dict()},
     }
     files = their_settings(config, "MarianMTModel", _SPECIAL_IDS, [PAD, BOS], **more) | {_TOKENIZER: as_json(tokenizer)}
-    vocabularies = {_VOCABULARY: codec.source} | (
-        {} if codec.config.joint_vocab else {_TARGET_VOCABULARY: codec.target}
-    )
-    for name, subword in vocabularies.items():
+    separate = {} if text.joint_vocab else {_TARGET_VOCABULARY: codec.target}
+    for name, subword in ({_VOCABULARY: codec.source} | separate).items():
         files[name] = as_json({piece: i for i, piece in enumerate(subword.vocabulary)})
     return files | {name: subword.model for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True)}
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -71,8 +70,13 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     stored = next((name for name in _EMBEDDINGS if name in tensors), _SHARED)
     embedding_VD = tensors.take(stored, (settings.required("vocab_size"), config.d_model))
     tensors.drop_copies(_EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
-    with _well_formed(folder):
+    try:
         codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise NmtError(
+            f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
+            f"them again"
+        ) from error
     weights = from_fairseq(config, tensors, "model.")
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
     check_encodings(tensors, config, "model.", _OFFSET)
@@ -81,18 +85,6 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
         provenance["added_pieces"] = list(vocabulary.means)
     return Checkpoint(config, codec, {}, provenance, computed=weights)
-
-
-@contextmanager
-def _well_formed(folder: Path) -> Iterator[None]:
-    """Turns errors of data that does not have the form of a tokenizer's files into an NmtError."""
-    try:
-        yield
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise NmtError(
-            f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
-            f"them again"
-        ) from error
 
 
 def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tuple[TextCodec, ForeignVocabulary]:
