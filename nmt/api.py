@@ -1,10 +1,9 @@
 """Functions for programs in Python. They take the flags of the commands with the same names as keyword arguments."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, fields
 from functools import wraps
-from inspect import Parameter
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -28,18 +27,13 @@ class _Takes(Generic[_Options]):
 
     Args:
         config: the dataclass.
-        overrides: a base of it whose fields need not be given.
+        optional: fields without a default value that need not be given.
     """
 
-    def __init__(self, config: Callable[_Options, Config], overrides: type[Config] = Config) -> None:
-        optional = getattr(overrides, "__dataclass_fields__", {})
-
-        def default(name: str, value: Any) -> Any:
-            return (None if name in optional else Parameter.empty) if value is MISSING else value
-
+    def __init__(self, config: Callable[_Options, Config], optional: Container[str] = ()) -> None:
         self._options = [
-            Parameter(f.name, Parameter.KEYWORD_ONLY, default=default(f.name, f.default), annotation=f.type)
-            for f in fields(config)  # type: ignore[arg-type]
+            option.replace(default=None) if option.name in optional and option.default is option.empty else option
+            for option in inspect.signature(config).parameters.values()
         ]
 
     @overload
@@ -104,7 +98,7 @@ class _Training(TrainConfig, ModelConfig, TimeConfig):
     """All flags of `nmt train` that are options of a training."""
 
 
-@_Takes(_Training, overrides=ModelConfig)
+@_Takes(_Training, optional=[field.name for field in fields(ModelConfig)])
 def train(data: str | Path, options: dict[str, Any]) -> Path:
     """Trains a model in this process, like `nmt train`, or resumes the training in `save_dir`.
 

@@ -74,19 +74,19 @@ def prints() -> bool:
 
 def info(message: str) -> None:
     """Prints or logs a message, on rank 0 only."""
-    text = visible(message, keep="\n")
-    if _rank == 0 and _is_command:
-        stderr.print(text, markup=False)
-    elif _rank == 0:
-        _logger.info("%s", text)
+    _say(logging.INFO, visible(message, keep="\n"))
 
 
 def warn(message: str) -> None:
     """Prints a warning as one coloured line, or logs it, on rank 0 only."""
+    _say(logging.WARNING, visible(message), "warning: ", "yellow")
+
+
+def _say(level: int, text: str, prefix: str = "", style: str | None = None) -> None:
     if _rank == 0 and _is_command:
-        stderr.print(f"warning: {visible(message)}", style="yellow", markup=False)
+        stderr.print(f"{prefix}{text}", style=style, markup=False)
     elif _rank == 0:
-        _logger.warning("%s", visible(message))
+        _logger.log(level, "%s", text)
 
 
 warn_once = cache(warn)  # prints a warning, unless this process has printed it before

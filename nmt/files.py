@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -236,28 +236,3 @@ def remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
-
-
-def cached_folder(kind: str, key: Any, write: Callable[[Path], None]) -> Path:
-    """Returns a folder of the user's cache, which `write` fills the first time.
-
-    If two processes need it at once, both make it, and the first one stays.
-
-    Args:
-        kind: the name of the folder of all such folders.
-        key: JSON that decides the content, such as digests of files and options.
-    """
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt" / kind
-    folder = root / digest_of_json(key)[:32]
-    if not folder.is_dir():
-        partial, advice = _partial(folder), "free some space, or set XDG_CACHE_HOME to a folder that has it"
-        with cleaning_up():
-            try:
-                with writing(root, advice):
-                    partial.mkdir(parents=True)
-                    write(partial)
-                    if not folder.is_dir():
-                        partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return folder

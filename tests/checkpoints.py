@@ -21,8 +21,9 @@ from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.text.codec import Placement, TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
+from nmt.translate.encoding import by_sentence, encode
 from nmt.translate.translator import Translator
-from nmt.translate.units import Unit, by_sentence, encode
+from nmt.translate.units import Unit
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)

@@ -13,8 +13,10 @@ import pytest
 from commands import failed, run
 
 from nmt import signals
+from nmt.cache import cached_folder
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError
-from nmt.files import cached_folder, new_folder, output_file, replaced_file
+from nmt.files import new_folder, output_file, replaced_file
+from nmt.locks import LOCK
 
 
 def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -187,6 +189,6 @@ def test_a_folder_of_the_cache_is_made_once_and_completely(tmp_path: Path, monke
         with pytest.raises(SystemExit) as ended:
             cached_folder("kind", ["key"], lambda _: os.kill(os.getpid(), signal.SIGTERM))
         signals.end_as_usual()
-        assert ended.value.code == code and not list((tmp_path / "nmt" / "kind").iterdir())
+        assert ended.value.code == code and [path.name for path in (tmp_path / "nmt" / "kind").iterdir()] == [LOCK]
     made = cached_folder("kind", ["key"], lambda folder: (folder / "a").touch())
     assert cached_folder("kind", ["key"], Mock(side_effect=AssertionError)) == made and (made / "a").exists()

@@ -29,7 +29,7 @@ FILES = {
 
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
+    ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks", "nmt.cache"],
     ["nmt.resources"],
     ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search", "nmt.memories"],
     ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],

@@ -1,25 +1,26 @@
 """Turns corpus files into plain text, one file for each language, which commands read like any other corpus."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
 from nmt import console
+from nmt.cache import cached_folder
 from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
 from nmt.corpora.reading import is_known, kind_of, read_directions
+from nmt.corpora.units import Direction
 from nmt.errors import NmtError
-from nmt.files import cached_folder, digest_of
+from nmt.files import digest_of
 from nmt.text.corpus import COMPRESSED, has_side
 
 _Config = TypeVar("_Config", CleanConfig, DataConfig)
-_COUNTS = "counts.json"
-_VERSION = 1  # of what is made from a file; a new one makes it again
+_SUMMARY = "summary.txt"
+_VERSION = 2  # of what is made from a file; a new one makes it again
 _ADVICE = {
     **dict.fromkeys([".xlsx", ".xls", ".ods"], "save it as CSV"),
     ".parquet": "write it as JSON lines, such as with to_json of Hugging Face's datasets",
@@ -28,7 +29,7 @@ _ADVICE = {
 
 
 def with_plain_text(
-    config: _Config, fields: Sequence[str], directions: Sequence[tuple[str, str]], files: CorpusConfig
+    config: _Config, fields: Sequence[str], directions: Sequence[Direction], files: CorpusConfig
 ) -> _Config:
     """Returns a configuration whose corpus files are replaced by the PREFIX of their text.
 
@@ -38,26 +39,25 @@ def with_plain_text(
         files: how corpus files are read.
     """
     given = {field: getattr(config, field) for field in fields}
-    values = {
-        field: plain_prefix(value, directions, files, flag_name(field))
-        if isinstance(value, str)
-        else tuple(plain_prefix(prefix, directions, files, flag_name(field)) for prefix in value)
-        for field, value in given.items()
+    plain = {
+        field: tuple(_plain_prefix(prefix, directions, files, flag_name(field)) for prefix in prefixes)
+        if isinstance(prefixes, tuple)
+        else _plain_prefix(prefixes, directions, files, flag_name(field))
+        for field, prefixes in given.items()
     }
-    if files.variants() and values == given:
+    if files.variants() and plain == given:
         raise NmtError(f"{flag_name(min(files.variants()))} is for corpus files, but there is none; leave it out")
-    return replace(config, **values)  # type: ignore[arg-type]
+    return replace(config, **plain)  # type: ignore[arg-type]
 
 
-def plain_prefix(prefix: str, directions: Sequence[tuple[str, str]], config: CorpusConfig, flag: str = "") -> str:
-    """Returns the PREFIX of the text of a corpus file, or what is the PREFIX of files of text already."""
+def _plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig, flag: str) -> str:
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
     is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
     return corpus_prefix(prefix, directions, config, flag) if is_file else prefix
 
 
-def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: CorpusConfig, flag: str = "") -> str:
+def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConfig, flag: str = "") -> str:
     """Returns the PREFIX of the text of a corpus file, which is written to the user's cache the first time.
 
     With one pair of languages, the files are PREFIX.en and PREFIX.de; with several, PREFIX.en-de.en and so on.
@@ -65,49 +65,46 @@ def corpus_prefix(path: str, directions: Sequence[tuple[str, str]], config: Corp
     Raises:
         NmtError: the file cannot be read, or has no pair.
     """
-    pairs = tuple(pair for number, pair in enumerate(directions) if pair[::-1] not in directions[:number])
+    pairs = tuple(pair for i, pair in enumerate(directions) if pair[::-1] not in directions[:i])
     named = f"{flag} {path}".strip()
     if not is_known(path):
         raise NmtError(f"{named} is not a corpus file that can be read; {advice(path, pairs)}")
     file = Path(path)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
     languages = " and ".join(dict.fromkeys(lang for pair in pairs for lang in pair))
-    stems = [name] if len(pairs) == 1 else [f"{name}.{source}-{target}" for source, target in pairs]
+
+    open_text = partial(open, mode="w", encoding="utf-8", errors="replace", newline="\n")
 
     def write(folder: Path) -> None:
-        counts, left_out = [0] * len(pairs), Counter[str]()
-        paths = [[folder / f"{stem}.{lang}" for lang in pair] for stem, pair in zip(stems, pairs, strict=True)]
-        with ExitStack() as files, console.Progress(f"Reading {path}", None, "pair", summary=False) as progress:
-            writers = [[files.enter_context(_text_file(side)).write for side in sides] for sides in paths]
-            for number, (source, target) in read_directions(path, pairs, config, left_out):
-                write_source, write_target = writers[number]
-                write_source(f"{source}\n")
-                write_target(f"{target}\n")
-                counts[number] += 1
-                if not counts[number] % 1000:
+        count, left_out = 0, Counter[str]()
+        text_files = dict[Direction, list[IO[str]]]()
+        with ExitStack() as open_files, console.Progress(f"Reading {path}", None, "pair", summary=False) as progress:
+            for pair, texts in read_directions(path, pairs, config, left_out):
+                if pair not in text_files:
+                    stem = name if len(pairs) == 1 else f"{name}.{'-'.join(pair)}"
+                    sides = [open_text(folder / f"{stem}.{lang}") for lang in pair]
+                    text_files[pair] = [open_files.enter_context(side) for side in sides]
+                for side, text in zip(text_files[pair], texts, strict=True):
+                    side.write(f"{text}\n")
+                count += 1
+                if not count % 1000:
                     progress.advance(1000)
-        if not any(counts):
+        if not count:
             raise NmtError(f"{named} has no pairs of {languages}{reasons(left_out)}; check the languages")
-        for side in chain.from_iterable(sides for sides, count in zip(paths, counts, strict=True) if not count):
-            side.unlink()
-        (folder / _COUNTS).write_text(json.dumps([sum(counts), +left_out]), encoding="utf-8")
+        summary = f"{console.counted(count, 'pair')} of {languages}{reasons(left_out)}"
+        (folder / _SUMMARY).write_text(summary, encoding="utf-8")
 
     key = [_VERSION, file.name, digest_of(path), pairs, config.to_dict()]
     folder = cached_folder("corpora", key, write)
-    count, left_out = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
-    console.info(
-        f"{path}: {console.counted(count, 'pair')} of {languages}{reasons(left_out)}; the text is in {folder / name}.*"
-    )
+    summary = (folder / _SUMMARY).read_text(encoding="utf-8")
+    console.info(f"{path}: {summary}; the text is in {folder / name}.*")
     return str(folder / name)
 
 
-def _text_file(path: Path) -> IO[str]:
-    return open(path, "w", encoding="utf-8", errors="replace", newline="\n")
-
-
-def advice(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+def advice(path: str, pairs: Sequence[Direction]) -> str:
+    """Returns what to do about a file that is not a corpus file."""
     stem, _, lang = path.rpartition(".")
-    if any(lang in pair and all(has_side(stem, each) for each in pair) for pair in pairs):
+    if any(lang in pair for pair in pairs):
         return f"give {stem}, the PREFIX of this file and the one in the other language"
     kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
     return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")

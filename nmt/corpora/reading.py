@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 from nmt.config import CorpusConfig
 from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
-from nmt.corpora.units import FORBIDDEN, CorpusFile, Directions, Unit, choose
+from nmt.corpora.units import FORBIDDEN, CorpusFile, Direction, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.errors import NmtError
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
@@ -22,7 +22,8 @@ def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
     from nmt.documents.po import finished  # imports torch
 
     language, pairs, others = finished(corpus.file.read(), corpus.name)
-    corpus.left_out["not translated, or fuzzy"] += others
+    if others:
+        corpus.left_out["not translated, or fuzzy"] += others
     yield from ((("", language), pair) for pair in pairs)
 
 
@@ -69,29 +70,29 @@ def read_pairs(
 
 
 def read_directions(
-    path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]
-) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yields the sentence pairs of a corpus file, each with the number of its direction. See `read_pairs`."""
+    path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]
+) -> Iterator[tuple[Direction, tuple[str, str]]]:
+    """Yields the sentence pairs of a corpus file, each with its direction. See `read_pairs`."""
     chosen = lru_cache(10_000)(partial(choose, directions))
     for codes, texts in _units(path, directions, config, left_out):
         if len(directions) > 1 and not all(codes):
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
-        places, others = chosen(codes)
+        pairs, others = chosen(codes)
         if others:
             left_out["in other variants of a language"] += others
-        if not places:
+        if not pairs:
             left_out[f"only in {' and '.join(filter(None, codes)) or 'no language':.40}"] += 1
-        for number, source_place, target_place in places:
-            source, target = _line(texts[source_place]), _line(texts[target_place])
+        for direction, (source_position, target_position) in pairs.items():
+            source, target = _line(texts[source_position]), _line(texts[target_position])
             if not (source and target):
                 left_out["without text"] += 1
             elif FORBIDDEN in source or FORBIDDEN in target:
                 left_out["with characters or entities that XML does not have"] += 1
             else:
-                yield number, (source, target)
+                yield direction, (source, target)
 
 
-def _units(path: str, directions: Directions, config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
+def _units(path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
     languages = list(dict.fromkeys(lang for direction in directions for lang in direction))
     if kind_of(path) == ".zip":
         yield from _units_in_archive(path, config, languages, left_out)

@@ -18,7 +18,7 @@ _SIDES = (["source", "target"], ["src", "tgt"])
 
 
 class _Columns(NamedTuple):
-    """Which columns are read: the positions of the texts, their languages, and the position of the score."""
+    """The positions of the texts, their languages, the position of the score, and whether the first row names them."""
 
     texts: Sequence[int]
     codes: tuple[str, ...]
@@ -28,8 +28,8 @@ class _Columns(NamedTuple):
 
 def read_tsv(corpus: CorpusFile) -> Iterator[Unit]:
     """Yields the units of a table with tabs between cells. Quotes are text."""
-    lines = enumerate(decoded_lines(corpus.file, corpus.name), start=1)
-    yield from _units(((number, line.split("\t")) for number, line in lines), corpus)
+    rows = (line.split("\t") for line in decoded_lines(corpus.file, corpus.name))
+    yield from _units(enumerate(rows, start=1), corpus)
 
 
 def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
@@ -48,17 +48,15 @@ def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
     try:
         yield from _units(((reader.line_num, row) for row in reader), corpus)
     except csv.Error as error:
-        raise NmtError(
-            f"{corpus.name}, line {reader.line_num:,}: a cell cannot be read ({error}); check whether its quotes are "
-            f"closed"
-        ) from error
+        where = f"{corpus.name}, line {reader.line_num:,}"
+        raise NmtError(f"{where}: a cell cannot be read ({error}); check whether its quotes are closed") from error
 
 
 def _units(rows: Iterable[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Unit]:
     """Yields the units in the rows of a table, each with the number of its line."""
     columns = None
-    for number, row in rows:
-        where = f"{corpus.name}, line {number:,}"
+    for line_number, row in rows:
+        where = f"{corpus.name}, line {line_number:,}"
         if columns is None:
             columns = _columns(row, corpus, where)
             if columns.has_header:
@@ -68,9 +66,9 @@ def _units(rows: Iterable[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Ite
 
 def read_json_lines(corpus: CorpusFile) -> Iterator[Unit]:
     """Yields the units of a file with an object on each line, as data sets of Hugging Face have them."""
-    known = dict[tuple[str, ...], _Columns]()  # by the names of the fields
-    for number, line in enumerate(decoded_lines(corpus.file, corpus.name), start=1):
-        where = f"{corpus.name}, line {number:,}"
+    columns_of = dict[tuple[str, ...], _Columns]()  # by the names of the fields
+    for line_number, line in enumerate(decoded_lines(corpus.file, corpus.name), start=1):
+        where = f"{corpus.name}, line {line_number:,}"
         try:
             record = json.loads(line or "{}")
         except (ValueError, RecursionError) as error:
@@ -82,13 +80,15 @@ def read_json_lines(corpus: CorpusFile) -> Iterator[Unit]:
             yield from _unit(list(texts.values()), _Columns(range(len(texts)), tuple(texts), None, True), corpus, where)
             continue
         fields = record | texts if isinstance(texts, dict) else record
-        columns = known.get(tuple(fields)) or known.setdefault(tuple(fields), _columns(tuple(fields), corpus, where))
-        yield from _unit(list(fields.values()), columns, corpus, where)
+        names = tuple(fields)
+        if names not in columns_of:
+            columns_of[names] = _columns(names, corpus, where)
+        yield from _unit(list(fields.values()), columns_of[names], corpus, where)
 
 
 def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Unit]:
     """Returns the unit of a row, or nothing if it lacks a text or has too low a score."""
-    texts = [row[place] for place in columns.texts if place < len(row) and isinstance(row[place], str)]
+    texts = [row[i] for i in columns.texts if i < len(row) and isinstance(row[i], str)]
     least = corpus.config.least_score
     if len(texts) < len(columns.texts):
         corpus.left_out["without one of the columns"] += 1
@@ -122,20 +122,20 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str) -> _Columns:
     if not by_number and (missing := [column for column in asked if column not in names]):
         raise NmtError(f"{where} has no column {missing[0]!r:.40}, but {listed}; check --columns")
     if asked:
-        places = [int(column) - 1 if by_number else names.index(column) for column in asked]
+        positions = [int(column) - 1 if by_number else names.index(column) for column in asked]
     elif len(set(filter(None, codes))) > 1:
-        places = [place for place, code in enumerate(codes) if code]
+        positions = [i for i, code in enumerate(codes) if code]
     elif sides or len(names) <= 2:
-        places = [lower.index(side) for side in sides] or [0, 1]
+        positions = [lower.index(side) for side in sides] or [0, 1]
     else:
         raise NmtError(
             f"{where} has {len(names)} columns, {listed}; say with --columns SOURCE,TARGET which ones to read"
         )
-    score = places.pop() if len(asked) > 2 else None
-    of_texts = tuple(codes[place] if place < len(codes) else "" for place in places)
+    score = positions.pop() if len(asked) > 2 else None
+    of_texts = tuple(codes[i] if i < len(codes) else "" for i in positions)
     has_header = bool(sides) or all(of_texts) or not by_number
     has_header |= score is not None and score < len(names) and _number(names[score]) is None
-    return _Columns(places, of_texts if has_header else ("",) * len(places), score, has_header)
+    return _Columns(positions, of_texts if has_header else ("",) * len(positions), score, has_header)
 
 
 def _language(name: str, languages: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import IO, NamedTuple
 from nmt.config import CorpusConfig
 from nmt.text.languages import base_language, likeliest
 
-Directions = tuple[tuple[str, str], ...]
+Direction = tuple[str, str]  # source and target language
 # Texts that translate each other, with line breaks, and their languages as the file calls them, or "" if it does not.
 Unit = tuple[tuple[str, ...], Sequence[str]]
 # Stands in texts for what XML does not allow. Unicode has no character of this number.
@@ -30,26 +30,26 @@ class CorpusFile(NamedTuple):
     left_out: Counter[str]
 
 
-def choose(directions: Directions, codes: tuple[str, ...]) -> tuple[list[tuple[int, int, int]], int]:
+def choose(directions: Sequence[Direction], codes: tuple[str, ...]) -> tuple[dict[Direction, tuple[int, int]], int]:
     """Returns which texts of a unit with these codes are pairs.
 
     Returns:
-        The number of each direction that the unit has, with the positions of its source and its target; and how many
-        other texts are in these languages too, such as en-US beside en-GB.
+        The positions of source and target for each direction that the unit has, and how many other texts are in these
+        languages too, such as en-US beside en-GB.
     """
-    chosen = [(number, *places) for number, direction in enumerate(directions) if (places := _places(direction, codes))]
-    used = {place for _, *places in chosen for place in places}
-    languages = {base_language(codes[place]) for place in used}
-    others = [place for place, code in enumerate(codes) if base_language(code) in languages and place not in used]
-    return chosen, len(others)
+    sides = {direction: _sides(direction, codes) for direction in directions}
+    chosen = {direction: positions for direction, positions in sides.items() if -1 not in positions}
+    used = {position for positions in chosen.values() for position in positions}
+    languages = {base_language(codes[position]) for position in used}
+    return chosen, sum(base_language(code) in languages and i not in used for i, code in enumerate(codes))
 
 
-def _places(direction: tuple[str, str], codes: tuple[str, ...]) -> tuple[int, int] | None:
-    """Returns the positions of source and target. A text without a code may be in any language."""
+def _sides(direction: Direction, codes: tuple[str, ...]) -> tuple[int, int]:
+    """Returns the positions of source and target, or -1. A text without a code may be in any language."""
     fitting = [[codes.index(code) for code in likeliest(lang, codes)] for lang in direction]
-    unknown = [place for place, code in enumerate(codes) if not code]
+    unknown = [i for i, code in enumerate(codes) if not code]
     chosen: dict[int, int] = {}
     # Of pt and pt-BR, the one that fewer texts may be in chooses first.
     for side in sorted((0, 1), key=lambda side: len(fitting[side]) or len(codes)):
-        chosen[side] = next((place for place in [*fitting[side], *unknown] if place not in chosen.values()), -1)
-    return None if -1 in chosen.values() else (chosen[0], chosen[1])
+        chosen[side] = next((i for i in [*fitting[side], *unknown] if i not in chosen.values()), -1)
+    return chosen[0], chosen[1]

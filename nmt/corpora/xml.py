@@ -3,6 +3,8 @@
 import codecs
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import IO, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -16,12 +18,12 @@ _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*encoding\s*=\s*["'](?!(?
 _MENDED = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF), FORBIDDEN)
 _FORBIDDEN_CHARACTERS = "".join(map(chr, _MENDED))
 _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
+_LONGEST_REFERENCE = 24
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
 # What attributes of finished units say: approved, m:confirmed, translate, state of XLIFF 1 and 2, and SDL's conf.
 _FINISHED = {None, "yes", "1", "2", "3", "translated", "signed-off", "final", "reviewed"}
 _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
-_Around = Mapping[str, dict[str, str]]  # the attributes of the elements around a unit, by the names of these elements
 
 
 def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
@@ -32,10 +34,9 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     """
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    names, units = _LocalNames(), list[tuple[Element, _Around]]()
-    around: _Around = {}
-    tree = TreeBuilder()
+    tree, units = TreeBuilder(), list[tuple[Element, dict[str, str]]]()
     root = tree.start("units", {})
+    around: dict[str, str] = {}  # the attributes of the elements `xliff` and `file`
     depth = unit_depth = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -43,19 +44,19 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
         depth += 1
         if depth > _DEEPEST:
             fail(f"elements are nested in more than {_DEEPEST} levels; export the file again")
-        name = names[name]
+        name = name.rpartition(":")[2]
         if unit_depth:
             tree.start(name, attributes)
         elif name in _READERS:
             tree.start(name, attributes)
             unit_depth, parser.CharacterDataHandler = depth, tree.data
         elif name in ("xliff", "file"):
-            around = {**around, name: attributes}
+            around = around | attributes
 
     def end(name: str) -> None:
         nonlocal depth, unit_depth
         if unit_depth:
-            element = tree.end(names[name])
+            element = tree.end(name.rpartition(":")[2])
             if depth == unit_depth:
                 units.append((element, around))
                 unit_depth, parser.CharacterDataHandler = 0, None
@@ -88,14 +89,6 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
         fail(f"{error}; convert the file to UTF-8")
 
 
-class _LocalNames(dict[str, str]):
-    """The names of elements without their prefixes, by the names with them."""
-
-    def __missing__(self, name: str) -> str:
-        self[name] = name.rpartition(":")[2]
-        return self[name]
-
-
 def _decoded(file: IO[bytes]) -> Iterator[str]:
     """Yields a file in parts, and an empty one at its end. FORBIDDEN stands for characters that XML does not allow."""
     block = file.read(_BLOCK_BYTES)
@@ -106,11 +99,11 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
     elif b"\0" in block[:2]:
         encoding = "utf-16-le" if block[0] else "utf-16-be"
     "".encode(encoding)  # raises LookupError if its characters are no text
-    decoder, rest = codecs.getincrementaldecoder(encoding)(), ""
-    while block:
-        text, block = rest + decoder.decode(block), file.read(_BLOCK_BYTES)
-        # A reference may go on in the next block.
-        start = text.rfind("&", -24) if block else -1
+    blocks = chain([block], iter(partial(file.read, _BLOCK_BYTES), b""))
+    rest = ""
+    for block_text in chain(codecs.iterdecode(blocks, encoding), [" " * _LONGEST_REFERENCE]):
+        text = rest + block_text
+        start = text.rfind("&", -_LONGEST_REFERENCE)  # a reference may go on in the next block
         text, rest = (text, "") if start < 0 else (text[:start], text[start:])
         if "&#" in text:
             text = _REFERENCE.sub(_allowed, text)
@@ -118,14 +111,13 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
             text = text.translate(_MENDED)
         if text:
             yield text
-    decoder.decode(b"", final=True)
     yield ""
 
 
 def _allowed(reference: re.Match[str]) -> str:
     """Returns a character reference, or FORBIDDEN if XML has no such character."""
-    number = int(reference[1], 16) if reference[1] else int(reference[2])
-    is_forbidden = number in _MENDED or 0xD800 <= number < 0xE000 or number > 0x10FFFF
+    code = int(reference[1], 16) if reference[1] else int(reference[2])
+    is_forbidden = code in _MENDED or 0xD800 <= code < 0xE000 or code > 0x10FFFF
     return FORBIDDEN if is_forbidden else reference[0]
 
 
@@ -145,19 +137,16 @@ def _content(element: Element | None, inline: str) -> str:
     return text
 
 
-def _tmx(unit: Element, _: _Around, corpus: CorpusFile) -> list[Unit]:
+def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
     variants = unit.findall("tuv")
     codes = tuple([variant.get("xml:lang") or variant.get("lang") or "und" for variant in variants])
     return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]
 
 
-def _xliff(unit: Element, around: _Around, corpus: CorpusFile) -> list[Unit]:
+def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
     """Returns the segments of a unit of XLIFF 1 or 2 that are translated, as far as the file says so."""
-    file = around.get("xliff", {}) | around.get("file", {})
-    codes = (
-        file.get("source-language") or file.get("srcLang", ""),
-        file.get("target-language") or file.get("trgLang", ""),
-    )
+    names = ("source-language", "srcLang"), ("target-language", "trgLang")
+    codes = tuple([file.get(of_xliff_1) or file.get(of_xliff_2, "") for of_xliff_1, of_xliff_2 in names])
     confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDLXLIFF
     units = list[Unit]()
     for segment in unit.findall("segment") or [unit]:
@@ -166,12 +155,10 @@ def _xliff(unit: Element, around: _Around, corpus: CorpusFile) -> list[Unit]:
         sources = _segments(segmented) if marks else {}
         states = {unit.get("approved"), unit.get("m:confirmed"), unit.get("translate"), segment.get("state")}
         states |= set() if target is None else {target.get("state")}
-        for mid, part in sources.items() or [(None, source)]:
+        for mid, sentence in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
-                translation = marks.get(mid) if sources else target
-                units.append(
-                    (codes, [_content(part, corpus.config.inline), _content(translation, corpus.config.inline)])
-                )
+                sides = sentence, marks.get(mid) if sources else target
+                units.append((codes, [_content(side, corpus.config.inline) for side in sides]))
             else:
                 corpus.left_out["not translated or not approved"] += 1
     return units

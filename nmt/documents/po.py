@@ -231,8 +231,8 @@ class _Writer:
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
             if "fuzzy" not in entry.flags:
                 flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
-                place = entry.flags_start, entry.flags_start
-                self._changes[place] = flag + self._changes.get(place, "")
+                span = entry.flags_start, entry.flags_start
+                self._changes[span] = flag + self._changes.get(span, "")
 
         def offer(matches: Sequence[Match]) -> None:
             if entry.start is None or entry.start < 0 or not matches or matches[0].score == 1:

@@ -201,6 +201,11 @@ class Settings:
             raise NmtError(f"{self.path} has {name} {value!r:.40}, which nmt does not have; use another model")
         return value
 
+    def check_unused(self, ignored: Mapping[str, Any]) -> None:
+        """Raises an error if one of these settings has another value than the one that changes nothing."""
+        for name, value in ignored.items():
+            self.choice(name, [value], value)
+
     def model_config(self, d_model: Any, d_ff: Any, **variants: Any) -> ModelConfig:
         """Returns the architecture, with all biases. `d_model` and `d_ff` are settings too, and may be any data."""
         heads = self.of_both_sides("attention_heads")

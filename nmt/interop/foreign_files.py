@@ -34,8 +34,10 @@ def read_bytes(path: Path) -> bytes:
         raise unreadable(path, error) from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file."""
+def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the object in a JSON file, or the default if there is no file."""
+    if default is not None and not path.exists():
+        return default
     try:
         values = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:

@@ -116,8 +116,7 @@ def _without_needless(
 def _warn_of_generation(folder: Path) -> None:
     """Warns if transformers would begin every translation with a given token."""
     for name in (_CONFIG, _GENERATION):
-        values = read_json(folder / name) if (folder / name).exists() else {}
-        if values.get("forced_bos_token_id") is not None:
+        if read_json(folder / name, {}).get("forced_bos_token_id") is not None:
             console.warn(
                 f"{folder / name} has a forced_bos_token_id, with which transformers begins every translation; "
                 f"give its piece to nmt generate with --prefixes"
@@ -217,8 +216,7 @@ def _is_multilingual(settings: Settings) -> bool:
 
 def _our_config(settings: Settings) -> ModelConfig:
     """Returns the architecture in a config.json of MarianMT, with all biases."""
-    for name, ignored in _WITHOUT_EFFECT.items():
-        settings.choice(name, [ignored], ignored)
+    settings.check_unused(_WITHOUT_EFFECT)
     activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
     return settings.model_config(settings.required("d_model"), settings.of_both_sides("ffn_dim"), activation=activation)
 
@@ -260,7 +258,7 @@ def _read_text(
 ) -> tuple[TextCodec, list[ForeignVocabulary]]:
     """Returns the text processing of a MarianMT folder, and the vocabularies of both sides."""
     folder, shared = settings.path.parent, embeddings[0] is embeddings[1]
-    options = read_json(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else {}
+    options = read_json(folder / _TOKENIZER, {})
     separate = options.get("separate_vocabs", False)
     if shared and separate:
         raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")

@@ -53,6 +53,7 @@ _M2M_CODES = (
 _WITHOUT_EFFECT = dict.fromkeys(("normalize_embedding", "add_bias_logits"), False)
 _WITHOUT_EFFECT |= dict.fromkeys(("normalize_before", "add_final_layer_norm", "static_position_embeddings"), True)
 _WITHOUT_EFFECT |= dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True)
+_ARCHITECTURE = {"norm": "pre", "sinusoids": "fairseq", "bos_is_eos": True}
 _SHARED, _SOFTMAX = "model.shared.weight", "lm_head.weight"
 _EMBEDDINGS = _SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", _SOFTMAX
 # Their BOS in our vocabulary, and rows without a piece.
@@ -63,17 +64,10 @@ _OFFSET = 2  # the row of the first position in stored sinusoids
 def import_multilingual(settings: Settings, tensors: Tensors, selection: SelectionConfig) -> Checkpoint:
     """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
     folder = settings.path.parent
-    for name, ignored in _WITHOUT_EFFECT.items():
-        settings.choice(name, [ignored], ignored)
-    config = settings.model_config(
-        settings.required("d_model"),
-        settings.of_both_sides("ffn_dim"),
-        activation=settings.choice("activation_function", ["relu", "gelu"], "relu"),
-        norm="pre",
-        sinusoids="fairseq",
-        output_bias=False,
-        bos_is_eos=True,
-    )
+    settings.check_unused(_WITHOUT_EFFECT)
+    d_model, d_ff = settings.required("d_model"), settings.of_both_sides("ffn_dim")
+    activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
+    config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in _EMBEDDINGS if name in tensors), _SHARED)
     embedding_VD = tensors.take(stored, (settings.required("vocab_size"), config.d_model))
     tensors.drop_copies(_EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
@@ -101,14 +95,10 @@ def _well_formed(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}
-
-
 def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tuple[TextCodec, ForeignVocabulary]:
     """Returns the text processing of a folder, and its vocabulary."""
     folder = settings.path.parent
-    options, fast = _optional(folder / _TOKENIZER), _optional(folder / _FAST)
+    options, fast = read_json(folder / _TOKENIZER, {}), read_json(folder / _FAST, {})
     if not fast and not (folder / FILE).exists():
         raise NmtError(f"{folder} has neither {FILE} nor {_FAST}; download the model again")
     model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
@@ -184,12 +174,7 @@ def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
     """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
     if (path := folder / _VOCABULARY).exists():
-        ids = read_json(path)
-        if sorted(ids.values()) != list(range(len(ids))):
-            raise NmtError(
-                f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each; download it again"
-            )
-        return ids, path
+        return read_json(path), path
     if fast:
         return dict(fast["model"]["vocab"]), folder / _FAST
     processor = processor_of(model)
@@ -203,9 +188,9 @@ def _added_tokens(
     """Returns the ids of the tokens that a tokenizer has besides its vocabulary, such as those of languages."""
     added: dict[str, int] = {token["content"]: token["id"] for token in fast.get("added_tokens", [])}
     added |= {token["content"]: int(i) for i, token in options.get("added_tokens_decoder", {}).items()}
-    added |= _optional(folder / _ADDED)
+    added |= read_json(folder / _ADDED, {})
     added = {token: i for token, i in added.items() if token not in FIRST_PIECES}
-    files = options, _optional(folder / _SPECIAL)
+    files = options, read_json(folder / _SPECIAL, {})
     tokens = chain.from_iterable(values.get(key) or () for values in files for key in _LISTS)
     names = [token["content"] if isinstance(token, dict) else token for token in tokens]
     if not added and not names and (folder / _VOCABULARY).exists():
@@ -229,8 +214,8 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     Its tokenizer is M2M100Tokenizer for the languages of M2M-100, otherwise NllbTokenizer.
     """
     config, codec = checkpoint.model_config, checkpoint.codec
-    check_supported(config, origin, "M2M-100", ["norm", "sinusoids", "bos_is_eos"])
-    if (config.norm, config.sinusoids, config.bos_is_eos, config.output_bias) != ("pre", "fairseq", True, False):
+    check_supported(config, origin, "M2M-100", list(_ARCHITECTURE))
+    if config.output_bias or any(getattr(config, name) != value for name, value in _ARCHITECTURE.items()):
         raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
     pieces = codec.target.vocabulary
     first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS

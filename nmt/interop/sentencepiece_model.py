@@ -150,9 +150,9 @@ def changed(
     proto.pieces.extend(pieces)
     for rank, piece in enumerate(more, start=1):
         proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
-    there = {each.piece for each in pieces}
+    names = {each.piece for each in pieces}
     for piece in control:
-        if piece not in there:
+        if piece not in names:
             proto.pieces.add(piece=piece, type=_CONTROL)
     proto.trainer_spec.vocab_size = len(proto.pieces)
     return bytes(proto.SerializeToString())

@@ -15,6 +15,8 @@ from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, UNK, processor_of
 
 _SPACE = "▁"
+# Added pieces are never split. Decoding drops special pieces.
+_ADDED = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
     {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
@@ -39,14 +41,12 @@ def tokenizer_json(codec: TextCodec) -> str:
     eos = pieces[EOS]
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
-    # Added pieces are never split. Decoding drops special pieces.
-    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": i, "content": pieces[i], **off, "special": i <= EOS}
+            {"id": i, "content": pieces[i], **_ADDED, "special": i <= EOS}
             for i in (*range(EOS + 1), *codec.source.ids([*codec.config.tags, *codec.config.language_pieces]))
         ],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},
@@ -73,10 +73,9 @@ def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], mo
     space = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     content = {
         "version": "1.0",
-        "added_tokens": [{"id": i, "content": piece, **off, "special": True} for piece, i in added.items()],
+        "added_tokens": [{"id": i, "content": piece, **_ADDED, "special": True} for piece, i in added.items()],
         "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
         "pre_tokenizer": space,
         "decoder": space,

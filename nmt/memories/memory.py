@@ -18,7 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
-from nmt.files import cached_folder
+from nmt.cache import cached_folder
 from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
 from nmt.text.languages import UNSPACED_SCRIPT
 

@@ -193,15 +193,15 @@ class PackedLinear(nn.Module):
         self.rows = rows
         step = _ROWS if len(weight) > _MANY_ROWS else len(weight)
         pack = torch.ops.mkldnn._reorder_linear_weight
-        self._weights = [pack(part.bfloat16(), 256) for part in weight.detach().split(step)]  # for about 256 positions
+        self._weights = [pack(rows.bfloat16(), 256) for rows in weight.detach().split(step)]  # for about 256 positions
         self._biases = [None] * len(self._weights) if bias is None else bias.detach().bfloat16().split(step)
         self._memory = torch.empty(0)
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns the product of the input FD."""
         x_FD = input.bfloat16()
-        parts = zip(self._weights, self._biases, strict=True)
-        products = (torch.ops.mkldnn._linear_pointwise(x_FD, *part, "none", [], "") for part in parts)
+        blocks = zip(self._weights, self._biases, strict=True)
+        products = (torch.ops.mkldnn._linear_pointwise(x_FD, *block, "none", [], "") for block in blocks)
         if len(self._weights) == 1:
             return next(products)
         if len(self._memory) < len(x_FD):

@@ -14,9 +14,10 @@ from nmt.model.attention import recording
 from nmt.model.transformer import MultiHeadAttention
 from nmt.text.codec import Direction
 from nmt.text.subword import with_bos, with_eos
+from nmt.translate.encoding import WIDTH_MULTIPLE
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
-from nmt.translate.units import WIDTH_MULTIPLE, Unit
+from nmt.translate.units import Unit
 
 Kind = Literal["encoder", "decoder", "cross"]
 

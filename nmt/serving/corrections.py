@@ -5,14 +5,15 @@ A process that is killed while it writes leaves a torn line at the end. The next
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from nmt import __version__, console
 from nmt.errors import NmtError, importing
@@ -26,6 +27,9 @@ from nmt.text.markup_writing import text_only
 
 _ADVICE = "free some space, or give --corrections a file that can be written"
 _START = b'{"source":'  # of the file
+
+
+_normalised = cache(normalised)  # of the sources of corrections
 
 
 class Corrections:
@@ -45,29 +49,26 @@ class Corrections:
         with importing("rapidfuzz", "--corrections", "'attention-nmt[memory]'"):
             import rapidfuzz  # noqa: F401
         if self._path.exists():
-            if not self._path.is_file():
-                raise NmtError(f"--corrections {path} is a folder or a device; give the name of a file")
-            with reading(path), self._path.open("rb") as file:
+            with reading(f"--corrections {path}"), self._path.open("rb") as file:
                 if not _START.startswith(file.read(len(_START))):
                     raise NmtError(f"--corrections {path} is a file of another kind; give the name of a new file")
         with self._locked():
             pass
 
     def _forget(self) -> None:
-        self._state: tuple[int, int, int] | None = None  # inode, size and time of the file when it was read last
-        self._end = self._lines = self.skipped = 0
+        self._inode = self._end = self._lines = self.skipped = 0
         self._by_id: dict[str, Correction] = {}
-        # By their languages, and as a memory compares sources: first without numbers and placeholders.
-        self._alike: dict[tuple[str, str], dict[str, dict[str, dict[str, Correction]]]] = {}
+        # By their languages and sources without numbers and placeholders, and then by their ids. The latest is last.
+        self._alike: dict[tuple[str, str, str], dict[str, Correction]] = {}
 
     def keep(self, body: CorrectionBody) -> Correction:
         """Stores a correction, and returns it with its id. The latest one of a sentence is not stored twice."""
         correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
         with self._locked():
-            with self._reading:
-                latest = next(reversed(self._same(correction).values()), None)
-            if latest and (latest.source, latest.target) == (body.source, body.target):
-                return latest
+            alike = self._alike.get(_key(body.source, body.source_lang, body.target_lang), {})
+            same = [other for other in list(alike.values()) if normalised(other.source) == normalised(body.source)]
+            if same and (same[-1].source, same[-1].target) == (body.source, body.target):
+                return same[-1]
             self._write(correction.model_dump_json(exclude_defaults=True))
         return correction
 
@@ -87,19 +88,18 @@ class Corrections:
     def refresh(self) -> None:
         """Reads what any process has written since the last call."""
         with self._reading:
-            status = self._path.stat() if self._path.exists() else None
-            state = status and (status.st_ino, status.st_size, status.st_mtime_ns)
-            if state == self._state:
+            if not self._path.exists():
+                self._forget()
                 return
-            if not (state and self._state and state[0] == self._state[0] and state[1] > self._state[1]):
-                self._forget()  # somebody has removed or edited the file
-            if state:
-                with self._path.open("rb") as file:
-                    file.seek(self._end)
-                    for line in file:
-                        if line.endswith(b"\n"):  # otherwise a process is writing it, or was killed
-                            self._read(line)
-            self._state = state
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._end:  # it was replaced
+                    self._forget()
+                self._inode = status.st_ino
+                file.seek(self._end)
+                for line in file:
+                    if line.endswith(b"\n"):  # otherwise a process is writing it, or was killed
+                        self._read(line)
 
     def _read(self, line: bytes) -> None:
         """Reads the next line of the file."""
@@ -113,28 +113,25 @@ class Corrections:
                 f"was killed while it wrote the line"
             )
             return
-        for corrections in (self._by_id, self._same(correction)):
+        alike = self._alike.setdefault(_key(correction.source, correction.source_lang, correction.target_lang), {})
+        for corrections in (self._by_id, alike):
             corrections.pop(correction.id, None)
             if not correction.taken_back:
                 corrections[correction.id] = correction
 
-    def _same(self, correction: Correction) -> dict[str, Correction]:
-        """Returns the corrections of the same sentence by their ids, the latest last."""
-        source, languages = normalised(correction.source), (correction.source_lang, correction.target_lang)
-        alike = self._alike.setdefault(languages, {}).setdefault(rest(split(source, languages[0])), {})
-        return alike.setdefault(source, {})
-
     def pairs(self, languages: tuple[str, str], like: str | None = None) -> list[tuple[str, str]]:
-        """Returns the normalised sources of a direction and their translations.
+        """Returns the normalised sources of a direction and their latest translations.
 
         Args:
             like: only sources that are like this one, but perhaps with other numbers and placeholders.
         """
         with self._reading:
-            alike = self._alike.get(languages, {})
-            groups = alike.values() if like is None else [alike.get(rest(split(like, languages[0])), {})]
-            same = ((source, [*each.values()]) for group in groups for source, each in group.items())
-            return [(source, corrections[-1].target) for source, corrections in same if corrections]
+            if like is not None:
+                groups = [self._alike.get(_key(like, *languages), {})]
+            else:
+                groups = [group for key, group in self._alike.items() if key[:2] == languages]
+            pairs = ((_normalised(each.source), each.target) for group in groups for each in group.values())
+            return list(dict(pairs).items())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -142,7 +139,7 @@ class Corrections:
         busy = f"another process writes to {self._path} and does not end; find out which one has it open"
         with self._writing, locked(self._path, busy, _ADVICE, patience=self._patience):
             self.refresh()
-            if self._state and self._end < self._state[1]:
+            if self._path.stat().st_size > self._end:
                 self._write("")
             yield
 
@@ -151,6 +148,10 @@ class Corrections:
             Output(file, self._path, _ADVICE).write(f"{line}\n")
             os.fsync(file.fileno())
         self.refresh()
+
+
+def _key(source: str, source_lang: str, target_lang: str) -> tuple[str, str, str]:
+    return source_lang, target_lang, rest(split(normalised(source), source_lang))
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,9 @@ class CorrectionMemory:
     def exact(self, sentence: str) -> Match | None:
         """Returns the latest correction whose target translates a sentence, perhaps with other numbers."""
         sentence = normalised(sentence)
-        pairs = self.corrections.pairs(self.pair, like=sentence)
-        same = [pair for pair in pairs if pair[0] == sentence] or pairs[: -ALIKE - 1 : -1]
-        return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in same)), None)
+        pairs = sorted(self.corrections.pairs(self.pair, like=sentence), key=lambda pair: pair[0] == sentence)
+        matches = (exact_match(sentence, *pair, self.languages) for pair in pairs[: -ALIKE - 1 : -1])
+        return next(filter(None, matches), None)
 
     def near(self, sentence: str) -> list[Match]:
         """Returns the corrections whose sources are most similar to a sentence."""
@@ -182,19 +183,18 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def tmx(corrections: Iterable[Correction]) -> str:
+def tmx(corrections: Sequence[Correction]) -> bytes:
     """Returns corrections as a translation memory, TMX 1.4."""
-    units, languages = "", set[str]()
+    languages = {correction.source_lang for correction in corrections}
+    root = Element("tmx", version="1.4")
+    header = {"creationtool": "nmt", "creationtoolversion": __version__, "segtype": "sentence", "o-tmf": "nmt"}
+    header |= {"adminlang": "en", "srclang": languages.pop() if len(languages) == 1 else "*all*"}
+    SubElement(root, "header", header, datatype="plaintext")
+    body = SubElement(root, "body")
     for each in corrections:
-        languages.add(each.source_lang)
-        sides = (each.source_lang, each.source), (each.target_lang, each.target)
-        units += f"<tu tuid={quoteattr(each.id)} srclang={quoteattr(each.source_lang)} creationdate="
-        units += f'"{each.time.astimezone(UTC):%Y%m%dT%H%M%SZ}">'
-        for language, text in sides:
-            units += f"<tuv xml:lang={quoteattr(language)}><seg>{escape(text_only(text))}</seg></tuv>"
-        units += "</tu>\n"
-    return f"""<?xml version="1.0" encoding="UTF-8"?>
-<tmx version="1.4"><header creationtool="nmt" creationtoolversion="{__version__}" segtype="sentence" o-tmf="nmt"
-adminlang="en" srclang={quoteattr(languages.pop() if len(languages) == 1 else "*all*")} datatype="plaintext"/><body>
-{units}</body></tmx>
-"""
+        time = f"{each.time.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        unit = SubElement(body, "tu", tuid=each.id, srclang=each.source_lang, creationdate=time)
+        for language, text in ((each.source_lang, each.source), (each.target_lang, each.target)):
+            SubElement(SubElement(unit, "tuv", {"xml:lang": language}), "seg").text = text_only(text)
+        unit.tail = "\n"
+    return bytes(tostring(root, "utf-8", xml_declaration=True))

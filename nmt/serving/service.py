@@ -26,19 +26,10 @@ from nmt.text.icu import is_icu
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.markup_reading import NO_RULES, ElementRules
 from nmt.text.protected import Protected
+from nmt.translate.encoding import WIDTH_MULTIPLE, EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
-from nmt.translate.units import (
-    WIDTH_MULTIPLE,
-    EncodedSentence,
-    Sentence,
-    Translation,
-    Unit,
-    Units,
-    by_sentence,
-    encode,
-    with_matches,
-)
+from nmt.translate.units import Sentence, Translation, Unit, Units, with_matches
 
 
 @dataclass(frozen=True)

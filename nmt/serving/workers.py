@@ -14,11 +14,12 @@ from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
 from nmt.text.codec import Direction
+from nmt.translate.encoding import EncodedSentence, in_batches
 from nmt.translate.job import Engine, load_engine
 from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import EncodedSentence, Translation, in_batches
+from nmt.translate.units import Translation
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from nmt.model.device import Runtime, in_halves, moved
 from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, AlignedWords
-from nmt.translate.units import in_batches
+from nmt.translate.encoding import in_batches
 
 # Padded tokens of source and target that are read at once.
 PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}

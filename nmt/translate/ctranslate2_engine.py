@@ -1,6 +1,5 @@
-"""The engine that computes with CTranslate2, and the cache of exported models."""
+"""The engine that computes with CTranslate2, whose models are exported to the user's cache."""
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -9,44 +8,22 @@ from typing import Any
 import numpy as np
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint, load_checkpoint
+from nmt.cache import cached_folder
+from nmt.checkpoint import load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.translation import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
-from nmt.files import digest_of, new_folder, writing
+from nmt.files import digest_of
 from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
-from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
+from nmt.translate.encoding import EncodedSentence
 from nmt.translate.pairs import EncodedPair, Score
-from nmt.translate.units import EncodedSentence, Translation
-
-_ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
-_PATIENCE_SECONDS = 600.0  # for the export of another process
-
-
-def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: str | None, quantization: str) -> Path:
-    """Returns the folder with a checkpoint, and perhaps a vocabulary map, in the format of CTranslate2."""
-    try:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as error:
-        raise NmtError(f"the cache of exported models has no place ({error}); {_ADVICE}") from error
-    cache = root / "nmt" / "ctranslate2"
-    with writing(cache, _ADVICE):
-        cache.mkdir(parents=True, exist_ok=True)
-    map_digest = "" if vocabulary_map is None else f"-{digest_of(vocabulary_map)}"
-    folder = cache / f"{digest}{map_digest}-{quantization}-{__version__}"
-    busy = f"another process exports a model into {cache}; wait until it ends"
-    with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
-        if not folder.exists():
-            with new_folder(folder, "XDG_CACHE_HOME") as new, writing(folder, f"free some space, or {_ADVICE}"):
-                write_ctranslate2(checkpoint, origin, new, quantization, Facts(), vocabulary_map, never=())
-    return folder
-
+from nmt.translate.units import Translation
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
@@ -67,14 +44,18 @@ class CTranslate2Engine:
             )
         with importing("ctranslate2", "--engine ctranslate2"):
             import ctranslate2  # the export would name another flag
-        digest = digest_of(path)
+        digests = [digest_of(path), config.vocabulary_map and digest_of(config.vocabulary_map)]
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
         self._never = [[piece] for piece in self.codec.target.pieces(list(NEVER))]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
         # CTranslate2 converts the weights to the other types when it loads them, but its int8 overflows on some CPUs.
         quantization = "int8" if config.compute_type == "int8" else "float32"
-        folder = exported(checkpoint, path, digest, config.vocabulary_map, quantization)
+
+        def write(folder: Path) -> None:
+            write_ctranslate2(checkpoint, path, folder, quantization, Facts(), config.vocabulary_map, never=())
+
+        folder = cached_folder("ctranslate2", [*digests, quantization, __version__], write)
         self.device = device_type(runtime)
         index = process % ctranslate2.get_cuda_device_count() if self.device == "cuda" else 0
         compute_type = "float32" if config.compute_type == "auto" else config.compute_type

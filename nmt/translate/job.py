@@ -22,17 +22,9 @@ from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
 from nmt.text.protected import Protected
 from nmt.text.words import AlignedWords, pharaoh
+from nmt.translate.encoding import EncodedSentence, by_sentence, encode, longest_first
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.units import (
-    EncodedSentence,
-    Sentence,
-    Translation,
-    Unit,
-    by_sentence,
-    encode,
-    longest_first,
-    with_matches,
-)
+from nmt.translate.units import Sentence, Translation, Unit, with_matches
 
 if TYPE_CHECKING:
     from nmt.translate.ctranslate2_engine import CTranslate2Engine

@@ -32,8 +32,9 @@ from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
+from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches
 from nmt.translate.pairs import EncodedPair, Score
-from nmt.translate.units import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, Translation, in_batches
+from nmt.translate.units import Translation
 
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
 # bf16 products for every new number of rows.

@@ -11,9 +11,9 @@ from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 from nmt.translate.alignment import PADDED_TOKENS
+from nmt.translate.encoding import longest_first
 from nmt.translate.job import Engine, ModelJob, direction_of, parsed_object, with_alignment
 from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
-from nmt.translate.units import longest_first
 
 
 class ScoredLine(NamedTuple):

@@ -7,8 +7,9 @@ import torch
 from nmt.config import SearchConfig
 from nmt.search.api import Required, TokenHypothesis
 from nmt.search.beam import BeamSearch
+from nmt.translate.encoding import EncodedSentence
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.units import EncodedSentence, Translation
+from nmt.translate.units import Translation
 
 # Sentences that are done leave a running search when they are this share of it. Until then, others can take their
 # places.

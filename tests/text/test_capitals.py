@@ -18,7 +18,8 @@ from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
-from nmt.translate.units import Sentence, Unit, encode
+from nmt.translate.encoding import encode
+from nmt.translate.units import Sentence, Unit
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 LOWERED = dataclasses.replace(TEXT_CONFIG, lower_capitals=True, tags=("<bt>",))

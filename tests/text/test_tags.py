@@ -14,7 +14,8 @@ from nmt.config import DataConfig, SearchConfig
 from nmt.data.corpora import RawPairs
 from nmt.data.folder import DataFolder
 from nmt.data.preprocess import Encoder
-from nmt.translate.units import Sentence, Unit, encode
+from nmt.translate.encoding import encode
+from nmt.translate.units import Sentence, Unit
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 

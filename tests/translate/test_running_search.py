@@ -9,9 +9,10 @@ import pytest
 
 from nmt import Translator
 from nmt.config import SearchConfig
+from nmt.translate.encoding import EncodedSentence, encode
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import EncodedSentence, Sentence, Translation, Unit, encode
+from nmt.translate.units import Sentence, Translation, Unit
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
 

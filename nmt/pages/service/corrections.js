@@ -37,11 +37,11 @@ function correctionButtons(sentence, shownSentence) {
   const record = keptFor(sentence);
   shownSentence.classList.toggle("kept", Boolean(record));
   const button = (className, title, work) => {
-    const made = make("button", { className: `sign ${className}`, title, ariaLabel: title });
-    made.addEventListener("click", () => work(made));
-    return made;
+    const sign = make("button", { className: `sign ${className}`, title, ariaLabel: title });
+    sign.addEventListener("click", () => work(sign));
+    return sign;
   };
-  const edit = button("edit", "Correct this translation", made => editSentence(sentence, shownSentence, made));
+  const edit = button("edit", "Correct this translation", sign => editSentence(sentence, shownSentence, sign));
   return record ? [edit, button("undo", "Kept; take it back", () => takeBack(record))] : [edit];
 }
 

@@ -180,8 +180,8 @@ function drawFromMemory(sentence, { text }) {
 
 // A similar sentence of the memory: what only it has is deleted, and what only the source text has is inserted.
 function drawMatch({ target, score, difference }) {
-  const parts = difference.map(([sign, textContent]) => make({ "=": "span", "-": "del", "+": "ins" }[sign], { textContent }));
-  return make("li", {}, make("span", { className: "muted", textContent: `${Math.round(100 * score)} % ` }), ...parts, make("br"), target);
+  const edits = difference.map(([sign, textContent]) => make({ "=": "span", "-": "del", "+": "ins" }[sign], { textContent }));
+  return make("li", {}, make("span", { className: "muted", textContent: `${Math.round(100 * score)} % ` }), ...edits, make("br"), target);
 }
 
 // Marks the source words that a word of a translation is aligned to. Alignments know only words between ASCII white space.
