@@ -40,9 +40,9 @@ def with_plain_text(
     """
     given = {field: getattr(config, field) for field in fields}
     plain = {
-        field: tuple(_plain_prefix(prefix, directions, files, flag_name(field)) for prefix in prefixes)
+        field: tuple(plain_prefix(prefix, directions, files, flag_name(field)) for prefix in prefixes)
         if isinstance(prefixes, tuple)
-        else _plain_prefix(prefixes, directions, files, flag_name(field))
+        else plain_prefix(prefixes, directions, files, flag_name(field))
         for field, prefixes in given.items()
     }
     if files.variants() and plain == given:
@@ -50,7 +50,8 @@ def with_plain_text(
     return replace(config, **plain)  # type: ignore[arg-type]
 
 
-def _plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig, flag: str) -> str:
+def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusConfig, flag: str = "") -> str:
+    """Returns the PREFIX of the text of a corpus file, and any other PREFIX as it is; see `corpus_prefix`."""
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
     is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
