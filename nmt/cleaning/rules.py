@@ -7,7 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product, starmap
+from operator import eq
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "
 _SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
 _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
 _REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
-_NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?()[]/|–—", " "))
+_WORD = re.compile(r"[^\s,.;:!?()\[\]/|–—]+")
 _BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—]|[.:/](?!\w)")
 # A time of day, whose hour a 24-hour clock and a 12-hour clock show differently
 _TIME = re.compile(r"\d[:.][0-5]\d(?!\d)|\d\s?(?:h\b|h\d|uhr\b|heures\b|[时時點点시]|[ap]\.?\s?m\b)", re.IGNORECASE)
@@ -132,18 +133,22 @@ def _repeats(line: str, lang: str) -> bool:
 
 
 def _coded(line: str, long: float) -> str:
-    """Returns a character for each word, the same for equal words; nothing if no word occurs twice.
+    """Returns a character for each word, the same for equal words; nothing if the line surely repeats nothing.
 
     Args:
         long: the number of letters from which on a word is long.
     """
-    words = line.translate(_NO_PUNCTUATION).split()
+    words = _WORD.findall(line)
+    # Whatever is repeated directly has two words that follow each other twice, or is a word beside itself.
+    neighbours = list(pairwise(words))
+    if len(set(neighbours)) == len(neighbours) and not any(starmap(eq, neighbours)):
+        return ""
     codes: dict[str, str] = {}
     for word in words:
         if word not in codes:
             is_long = len(word) >= long and word.isalpha()
             codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
-    return "".join(map(codes.__getitem__, words)) if len(codes) < len(words) else ""
+    return "".join(map(codes.__getitem__, words))
 
 
 def _has_markup(line: str, _: str) -> bool:

@@ -129,7 +129,7 @@ class TrainingLog:
                 f"best.safetensors is of update {self.training.best_first[0].update:,}"
             )
         elif prefix:
-            console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
+            console.info(f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates, or give another --save-dir")
 
     def summary(self) -> None:
         """Prints the time of a finished training, its best checkpoint, and the next commands."""
