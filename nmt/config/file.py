@@ -24,12 +24,14 @@ def options_in(path: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
     options = {name.replace("-", "_"): value for name, value in content.items()}
+    if len(options) < len(content):
+        raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
     for name, value in with_tuples(options).items():
         spelling = name.replace("_", "-")
         if name == "data":  # the argument of the command, which is no option
-            if not isinstance(value, str):
+            if not isinstance(value, str) or "\0" in value:
                 raise NmtError(
-                    f"--config {path}: data must be the name of a data folder in quotes, but is {value!r:.40}"
+                    f"--config {path}: data must be the name of a data folder in quotes, but is {options[name]!r:.40}"
                 )
         elif name in ("hours", "minutes", "dry_run"):
             raise NmtError(f"--config {path} has {spelling!r}; give {flag_name(name)} on the command line")

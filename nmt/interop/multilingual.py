@@ -166,7 +166,12 @@ def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
     """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
     if (path := folder / _VOCABULARY).exists():
-        return read_json(path), path
+        ids = read_json(path)
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise NmtError(
+                f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each; download it again"
+            )
+        return ids, path
     if fast:
         return dict(fast["model"]["vocab"]), folder / _FAST
     processor = processor_of(model)

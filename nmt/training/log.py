@@ -129,7 +129,10 @@ class TrainingLog:
                 f"best.safetensors is of update {self.training.best_first[0].update:,}"
             )
         elif prefix:
-            console.info(f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates, or give another --save-dir")
+            console.info(
+                f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates, or give "
+                f"another --save-dir"
+            )
 
     def summary(self) -> None:
         """Prints the time of a finished training, its best checkpoint, and the next commands."""

@@ -440,9 +440,9 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "index of numbers": (
         lambda f: (index()(f), change("model.safetensors.index.json", weight_map=[1])(f)), "no weight_map from",
     ),
-    "hole in the vocabulary": (change("vocab.json", **{"▁": None}), "gives the same id to two pieces"),
-    "id twice": (change("vocab.json", another=5), "vocab.json gives the same id to two pieces"),
-    "id is text": (change("vocab.json", another="5"), "vocab.json has the id '5' for the piece 'another'"),
+    "hole in the vocabulary": (change("vocab.json", **{"▁": None}), "vocab.json does not give the ids from 0 to"),
+    "id twice": (change("vocab.json", another=5), "vocab.json does not give the ids from 0 to"),
+    "id is text": (change("vocab.json", another="5"), "does not have the files of a tokenizer as transformers writes"),
     "untied": (change(config, tie_word_embeddings=False), "has tie_word_embeddings False, which nmt does not have"),
     "other softmax": (tensor("lm_head.weight", torch.zeros(1309, 32)), "lm_head.weight in"),
     "experts": (change(config, model_type="nllb-moe"), "'nllb-moe', a mixture of experts, which nmt does not have"),
