@@ -122,6 +122,24 @@ def test_html_and_sentences_of_a_paragraph(model: Path, memory: Path) -> None:
     assert run(*command, stdin=b"Few. some words. some words").stdout.decode().endswith(" einige Wörter\n")
 
 
+def test_a_paragraph_may_be_in_the_memory_as_a_whole(model: Path, tmp_path: Path) -> None:
+    memory = table(tmp_path / "m.tsv", ("Few. some words.", "Wenige Wörter."), ("Few.", "Wenige."))
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", memory]
+    lines = run(*command, "--split-sentences", stdin=b"Few. some words.\nFew. Few.\n").stdout.decode()
+    assert lines == "Wenige Wörter.\nWenige. Wenige.\n"
+    html = run(
+        *command, "--html", "--split-sentences", stdin=b"<p>Few. some words.</p><p>Few. <b>Few.</b></p>"
+    ).stdout.decode()
+    assert html == "<p>Wenige Wörter.</p><p>Wenige. <b>Wenige.</b></p>\n"
+
+
+def test_a_memory_may_translate_words_that_stay(model: Path, tmp_path: Path) -> None:
+    pair = "see https://a.org/en for {x} now", "siehe https://a.org/de für {x}"
+    memory = table(tmp_path / "m.tsv", pair)
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", memory, "--html"]
+    assert run(*command, stdin=f"<p>{pair[0]}</p>".encode()).stdout.decode() == f"<p>{pair[1]}</p>\n"
+
+
 def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     model = saved(eloquent_checkpoint(1, codec=multilingual_codec("both_sides")), tmp_path / "model")
     lines = [json.dumps({"source": "some words", "target_lang": lang}) for lang in ("de", "fr")]
