@@ -6,7 +6,7 @@ A process that is killed while it writes leaves a torn line at the end. The next
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ class Corrections:
 
     def __init__(self, path: str, patience: float) -> None:
         self._path, self._patience = Path(path), patience
-        self._reading, self._writing = Lock(), Lock()
+        self._reading, self._writing, self._is_unreadable = Lock(), Lock(), False
         self._forget()
         with importing("rapidfuzz", "--corrections", "'attention-nmt[memory]'"):
             import rapidfuzz  # noqa: F401
@@ -85,20 +85,32 @@ class Corrections:
         return list(self._by_id.values())
 
     def refresh(self) -> None:
-        """Reads what any process has written since the last call."""
-        with self._reading:
-            status = self._path.stat() if self._path.exists() else None
-            state = status and (status.st_ino, status.st_size, status.st_mtime_ns)
+        """Reads what any process has written since the last call. If the file cannot be read, what is known stays."""
+        with self._reading, ExitStack() as open_file:
+            state, file = None, None
+            try:
+                if self._path.exists():
+                    status = self._path.stat()
+                    state = status.st_ino, status.st_size, status.st_mtime_ns
+                    file = None if state == self._state else open_file.enter_context(self._path.open("rb"))
+            except OSError as error:
+                if not self._is_unreadable:
+                    console.warn(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
+                self._is_unreadable = True
+                return
+            self._is_unreadable = False
             if state == self._state:
                 return
             if not (state and self._state and state[0] == self._state[0] and state[1] > self._state[1]):
-                self._forget()  # somebody has removed or edited the file
-            if state:
-                with self._path.open("rb") as file:
-                    file.seek(self._end)
-                    for line in file:
-                        if line.endswith(b"\n"):  # otherwise a process is writing it, or was killed
-                            self._read(line)
+                if self._by_id:  # somebody has removed or edited the file
+                    change = "was changed and is read again" if state else "was removed, so there are no corrections"
+                    console.warn(f"{self._path} {change}")
+                self._forget()
+            if file:
+                file.seek(self._end)
+                for line in file:
+                    if line.endswith(b"\n"):  # otherwise a process is writing it, or was killed
+                        self._read(line)
             self._state = state
 
     def _read(self, line: bytes) -> None:
