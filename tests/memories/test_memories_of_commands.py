@@ -133,6 +133,20 @@ def test_a_paragraph_may_be_in_the_memory_as_a_whole(model: Path, tmp_path: Path
     assert html == "<p>Wenige Wörter.</p><p>Wenige. <b>Wenige.</b></p>\n"
 
 
+@pytest.mark.parametrize("name", ["text", "keys.npy", "postings.npy"])
+def test_a_damaged_index_is_named(
+    name: str, model: Path, memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ["generate", model, "--device=cpu", "--memory", memory]
+    run(*command, stdin=b"some words\n")
+    (file,) = tmp_path.rglob(name)
+    file.write_bytes(b"")
+    assert re.search("the index .* is damaged .*; delete the folder", failed(*command, stdin=b"some words\n"))
+    file.unlink()
+    assert re.search("the index .* is damaged .*; delete the folder", failed(*command, stdin=b"some words\n"))
+
+
 def test_a_memory_may_translate_words_that_stay(model: Path, tmp_path: Path) -> None:
     pair = "see https://a.org/en for {x} now", "siehe https://a.org/de für {x}"
     memory = table(tmp_path / "m.tsv", pair)
