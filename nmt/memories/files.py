@@ -9,11 +9,12 @@ from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.conversion import advice, reasons
 from nmt.corpora.reading import is_known, kind_of, read_pairs
-from nmt.errors import NmtError, importing
+from nmt.errors import NmtError, OptionError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
 from nmt.text.corpus import has_side, parallel_paths
+from nmt.text.languages import UNKNOWN
 
 
 def open_memories(paths: Sequence[str], model: str, direction: Direction | None) -> tuple[Memory, ...]:
@@ -21,6 +22,8 @@ def open_memories(paths: Sequence[str], model: str, direction: Direction | None)
     if not paths:
         return ()
     config = read_codec(model).towards(direction).config
+    if config.source_lang == UNKNOWN:
+        raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
     return tuple(open_memory(path, (config.source_lang, config.target_lang)) for path in paths)
 
 

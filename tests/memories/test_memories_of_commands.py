@@ -163,6 +163,11 @@ def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     assert "log_prob" in second["hypotheses"][0] and "memory" not in second
 
 
+def test_a_memory_needs_the_language_of_the_source(memory: Path, tmp_path: Path) -> None:
+    model = saved(eloquent_checkpoint(1, codec=multilingual_codec("target_on_source")), tmp_path / "model")
+    assert "--memory needs --source-lang" in failed("generate", model, "--target-lang=de", "--memory", memory)
+
+
 @pytest.mark.parametrize("content, said", [
     ("a\n", "--memory {} has no pairs of en and de (left out: 1 "),
     (None, "{}"),
