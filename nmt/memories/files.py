@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
@@ -14,7 +14,7 @@ from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
 from nmt.text.corpus import has_side, parallel_paths
-from nmt.text.languages import UNKNOWN
+from nmt.text.languages import UNKNOWN, look_swapped
 
 
 def open_memories(paths: Sequence[str], model: str, direction: Direction | None) -> tuple[Memory, ...]:
@@ -41,12 +41,18 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         left_out = Counter[str]()
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
         corpus = (pair for pair in corpus if all(map(str.strip, pair)))  # files of text may have blank lines
-        first = next(corpus, None)
-        if first is None:
+        first = list(islice(corpus, 1000))
+        if not first:
             raise NmtError(
                 f"--memory {path} has no pairs of {' and '.join(languages)}{reasons(left_out)}; check the languages"
             )
-        yield from chain([first], corpus)
+        if look_swapped(*zip(*first, strict=True), *languages):
+            source_lang, target_lang = languages
+            console.warn(
+                f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}, so "
+                f"little will come from it; swap them"
+            )
+        yield from chain(first, corpus)
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 

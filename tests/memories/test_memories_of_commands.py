@@ -163,6 +163,12 @@ def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     assert "log_prob" in second["hypotheses"][0] and "memory" not in second
 
 
+def test_a_swapped_memory_is_said(model: Path, tmp_path: Path) -> None:
+    rows = [("der und die sind nicht da", f"the {i} and it is not that") for i in range(100)]
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", table(tmp_path / "m.tsv", *rows)]
+    assert "m.tsv look like de, and their translations like en" in run(*command, stdin=b"some words\n").stderr
+
+
 def test_a_memory_needs_the_language_of_the_source(memory: Path, tmp_path: Path) -> None:
     model = saved(eloquent_checkpoint(1, codec=multilingual_codec("target_on_source")), tmp_path / "model")
     assert "--memory needs --source-lang" in failed("generate", model, "--target-lang=de", "--memory", memory)
