@@ -46,11 +46,12 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
             raise NmtError(
                 f"--memory {path} has no pairs of {' and '.join(languages)}{reasons(left_out)}; check the languages"
             )
-        if look_swapped(*zip(*first, strict=True), *languages):
-            source_lang, target_lang = languages
+        sources, targets = zip(*first, strict=True)
+        source_lang, target_lang = languages
+        if look_swapped(sources, targets, source_lang, target_lang):
             console.warn(
-                f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}, so "
-                f"little will come from it; swap them"
+                f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}; "
+                f"swap them, or little will come from the memory"
             )
         yield from chain(first, corpus)
         if left_out:
