@@ -125,6 +125,10 @@ class Unit:
     rules: ElementRules = NO_RULES
     direction: Direction | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.constraints, str):
+            raise TypeError("constraints takes a list of phrases; put a single one in brackets")
+
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""

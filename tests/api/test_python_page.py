@@ -74,3 +74,8 @@ def test_preprocess_reads_corpus_files(tmp_path: Path) -> None:
         dest=str(tmp_path / "data"), columns="2,3,1", least_score=1, vocab_size=300,
     )  # fmt: skip
     assert json.loads((data / "meta.json").read_text())["splits"]["train"]["pairs"] == 60
+
+
+def test_a_single_constraint_is_not_taken_for_its_letters() -> None:
+    with pytest.raises(TypeError, match="constraints takes a list of phrases"):
+        nmt.Unit("A dog runs.", constraints="Hund")
