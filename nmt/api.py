@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from nmt import extensions
-from nmt.config import DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
+from nmt.config import CorpusConfig, DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
 from nmt.config.options import Config, with_tuples
 from nmt.config.translation import MetricConfig
 from nmt.errors import OptionError
@@ -64,7 +64,16 @@ class _Takes(Generic[_Options]):
         return call
 
 
-@_Takes(DataConfig)
+def _chosen(config: type[Config], options: dict[str, Any]) -> dict[str, Any]:
+    return {f.name: options[f.name] for f in fields(config) if f.name in options}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Preprocessing(DataConfig, CorpusConfig):
+    """All flags of `nmt preprocess` that are about data."""
+
+
+@_Takes(_Preprocessing)
 def preprocess(options: dict[str, Any]) -> Path:
     """Turns parallel text into a data folder that `train` reads, like `nmt preprocess`.
 
@@ -84,10 +93,13 @@ def preprocess(options: dict[str, Any]) -> Path:
     """
     from nmt.checkpoint_file import read_codec
     from nmt.config import JobConfig
+    from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder
     from nmt.jobs.ray import connected
 
-    config = DataConfig(**{"workers": 1} | options)
+    config = DataConfig(**{"workers": 1} | _chosen(DataConfig, options))
+    files = CorpusConfig(**_chosen(CorpusConfig, options))
+    config = with_plain_text(config, ("train", "valid", "test"), config.pairs, files)
     with connected(JobConfig(), config.workers) as execution:
         make_folder(config, execution, read_codec(config.like) if config.like else None)
     return Path(config.dest)
@@ -127,11 +139,8 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
     from nmt.training.run_folder import AVERAGE, BEST, architecture
     from nmt.training.train import train as train_model
 
-    def chosen(config: type[Config]) -> dict[str, Any]:
-        return {f.name: options[f.name] for f in fields(config) if f.name in options}  # type: ignore[arg-type]
-
-    time, config = TimeConfig(**chosen(TimeConfig)), TrainConfig(**chosen(TrainConfig))
-    model = {name: value for name, value in chosen(ModelConfig).items() if value is not None}
+    time, config = TimeConfig(**_chosen(TimeConfig, options)), TrainConfig(**_chosen(TrainConfig, options))
+    model = {name: value for name, value in _chosen(ModelConfig, options).items() if value is not None}
     extensions.load(config.user_module)
     if config.gpus > 1 and not is_rank():
         raise OptionError(
@@ -139,7 +148,7 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
             f"use the command nmt train"
         )
     if time.seconds:
-        hours.train_in_time(str(data), config, model, set(chosen(TrainConfig)), time.seconds, estimate=False)
+        hours.train_in_time(str(data), config, model, set(_chosen(TrainConfig, options)), time.seconds, estimate=False)
     elif config.arch or config.init_from:
         train_model(str(data), architecture(config, model), config)
     else:

@@ -18,7 +18,7 @@ run() {
 
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists. FILE.made-from records the command,
 # and another command for the same FILE is an error. A FILE without a record was put there by the user and is kept. The
-# place of the run folder and options about the machine are not compared.
+# place of the run folder and options about the machine are not compared. A file of --train that changed is an error, too.
 unless_there() {
     local command="${*:2}" recorded
     command=${command//"$run_dir"/RUN}
@@ -34,6 +34,13 @@ unless_there() {
     [ "$recorded" = "$command" ] ||
         fail "$1 was made by '$recorded', but the command is now '$command'; set RUN to another folder," \
             "or delete $1 and what was made from it"
+    local flag='' word
+    for word in "${@:2}"; do
+        [[ $flag != --train || ! -f $word || ! $word -nt $1.made-from || ! -e $1.made-from ]] ||
+            fail "$word has changed since $1 was made from it; set RUN to another folder, or delete $1 and what was" \
+                "made from it"
+        flag=$word
+    done
     say "$1 exists already"
 }
 

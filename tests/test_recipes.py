@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import re
 import runpy
 import shutil
@@ -82,6 +83,17 @@ def test_a_file_that_another_command_made_is_not_used(tmp_path: Path) -> None:
     first = ["cp", "/dev/null", "{run}/file"]
     make(*first)
     assert "file exists already" in make(*first, "--workers=3", "--gpus", "2")
+    corpus = tmp_path / "memory.tsv"
+    corpus.write_text("a\tb\n")
+    os.utime(corpus, (1, 1))
+    of_corpus = ["cp", "--train", str(corpus)]
+    for folder in ("run", "other"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / "other" / "file").touch()
+    (tmp_path / "other" / "file.made-from").write_text(" ".join(of_corpus))
+    assert "file exists already" in make(*of_corpus, run=tmp_path / "other")
+    os.utime(corpus, (2**32, 2**32))
+    assert "memory.tsv has changed since" in make(*of_corpus, run=tmp_path / "other", code=1)
     shutil.move(tmp_path / "run", tmp_path / "moved")
     other = make("touch", "{run}/file", run=tmp_path / "moved", code=1)
     assert "file was made by 'cp /dev/null RUN/file', but the command is now 'touch RUN/file'; set RUN to" in other

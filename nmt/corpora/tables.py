@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,9 @@ def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
     """Yields the units of a table with commas, semicolons or tabs between cells. Quotes enclose cells."""
     lines = (f"{line}\n" for line in decoded_lines(corpus.file, corpus.name))
     first = list(islice(lines, _SHOWN))
+    separators, before = ",;\t", 0
+    if first and (named := re.fullmatch(r'"?sep=(.)"?\r?\n', first[0])):  # which spreadsheets write and read
+        separators, before, first = named[1], 1, first[1:]
 
     def regularity(separator: str) -> tuple[int, int]:
         """Returns how many rows have the usual number of cells, and that number."""
@@ -44,11 +48,11 @@ def read_csv(corpus: CorpusFile) -> Iterator[Unit]:
             widths.update(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
         return max(((count, width) for width, count in widths.items()), default=(0, 0))
 
-    reader = csv.reader(chain(first, lines), delimiter=max(",;\t", key=regularity), strict=True)
+    reader = csv.reader(chain(first, lines), delimiter=max(separators, key=regularity), strict=True)
     try:
-        yield from _units(((reader.line_num, row) for row in reader), corpus)
+        yield from _units(((before + reader.line_num, row) for row in reader), corpus)
     except csv.Error as error:
-        where = f"{corpus.name}, line {reader.line_num:,}"
+        where = f"{corpus.name}, line {before + reader.line_num:,}"
         raise NmtError(f"{where}: a cell cannot be read ({error}); check whether its quotes are closed") from error
 
 
@@ -129,7 +133,8 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str) -> _Columns:
         positions = [lower.index(side) for side in sides] or [0, 1]
     else:
         raise NmtError(
-            f"{where} has {len(names)} columns, {listed}; say with --columns SOURCE,TARGET which ones to read"
+            f"{where} has {len(names)} columns, {listed}; say with --columns SOURCE,TARGET of nmt clean or nmt "
+            f"preprocess which ones to read, or name two of them as their languages"
         )
     score = positions.pop() if len(asked) > 2 else None
     of_texts = tuple(codes[i] if i < len(codes) else "" for i in positions)

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.reading import kind_of, read_pairs, reasons
-from nmt.errors import importing
+from nmt.errors import OptionError, importing
 from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
 from nmt.text.corpus import has_side, parallel_paths
+from nmt.text.languages import UNKNOWN, look_swapped
 
 
 def open_memories(paths: Sequence[str], model: str, direction: Direction | None) -> tuple[Memory, ...]:
@@ -19,6 +21,8 @@ def open_memories(paths: Sequence[str], model: str, direction: Direction | None)
     if not paths:
         return ()
     config = read_codec(model).towards(direction).config
+    if config.source_lang == UNKNOWN:
+        raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
     return tuple(open_memory(path, (config.source_lang, config.target_lang)) for path in paths)
 
 
@@ -34,7 +38,15 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     def pairs() -> Iterator[tuple[str, str]]:
         console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
-        yield from read_pairs(path, *languages, CorpusConfig(), left_out)
+        corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        first = list(islice(corpus, 1000))
+        source_lang, target_lang = languages
+        if look_swapped(*zip(*first, strict=True), source_lang, target_lang):
+            console.warn(
+                f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}; "
+                f"swap them, or little will come from the memory"
+            )
+        yield from chain(first, corpus)
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 

@@ -17,6 +17,8 @@ from nmt.text.protected import Protected
 _WITH_POINT = "am bn en fil gu ha he hi ig ja km kn ko lg ml mr ms mt my ne pa si sw ta te th tl tn ur yo zh"
 _WITH_SPACE = "af be bg cs eo et fi fr hu hy ka kk ky lt lv nb nn no oc pl ru sk sq sv uk uz xh zu"
 _SPACES = " \u00a0\u202f"
+# Placeholders that take the next value, so that their order is that of the values.
+_IN_ORDER = re.compile(r"%[^$()\[{%]*|\{(?::.*)?\}")
 # Text without placeholders and addresses, which is recognised ten times as fast as by looking for them.
 _PLAIN = re.compile(r"(?:(?!www\.|WWW\.)[^\W_]|[\s,;.!?()'’\"“”–-])*+")
 _TOKEN = re.compile(rf"{UNSPACED_SCRIPT.pattern}|(?:(?!{UNSPACED_SCRIPT.pattern})\w)+|\s+|[^\w\s]")
@@ -98,16 +100,31 @@ def _written(number: tuple[str, str, str], language: str, like: tuple[str, str, 
 def _plural_form(number: tuple[str, str, str], language: str) -> int:
     """Returns the number of the plural form of words behind a number. Many languages have another one for fractions."""
     whole, fraction, _ = number
-    if fraction:
-        return plural_form(language)(2) if plural_forms(language) < "nplurals=3" else -1
-    return plural_form(language)(int(whole[-6:]) + 10**6 * (len(whole) > 6))
+    form = plural_form(language)
+    if fraction and plural_forms(language) >= "nplurals=3":
+        return -1
+    # Where 0 takes the singular, such as in French, so does 1.5; elsewhere, it takes the plural.
+    return form(2 if fraction and form(0) != form(1) else int(whole[-6:]) + 10**6 * (len(whole) > 6))
+
+
+def _is_clear(before: str, after: str, language: str) -> bool:
+    """Whether a number of the memory says how to write another one.
+
+    A 3 does not say whether 3.1 is a quantity or the number of a section, which stays as it is in all languages.
+    """
+    value, new_value = _number(before, language), _number(after, language)
+    if not (value and new_value):
+        return not (value or new_value)
+    is_section = _is_in(_WITH_POINT, language) and new_value[1] and not (new_value[2] or value[1] or value[2])
+    return not is_section
 
 
 def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: tuple[str, str]) -> str | None:
     """Returns a translation with new numbers and placeholders, or None if it is not clear where they belong.
 
     A value that changes must occur in the translation as often as in its source, and get the same new value each time.
-    A number before a word must not need another form of that word.
+    A number before a word must not need another form of that word. If a number changes, the translation must have no
+    others than its source, since they may depend on it, such as 16 km for 10 miles.
 
     Args:
         old: the numbers and placeholders of the source that `target` translates.
@@ -118,23 +135,37 @@ def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: 
         return None
     parts = split(target, languages[1])
     numbers = [_number(text, languages[1]) if i % 2 else None for i, text in enumerate(parts)]
-    written = list(parts)
+    written, sources = list(parts), dict[int, str]()
     for before, after in changes.items():
         value, new_value = _number(before, languages[0]), _number(after, languages[0])
         equal = [i for i, number in enumerate(numbers) if value and number and number[:2] == value[:2]]
         places = equal or [i for i, part in enumerate(parts) if i % 2 and part == before]
-        if before != after and (len(places) != list(old).count(before) or bool(value) != bool(new_value)):
+        sources |= dict.fromkeys(places, before)
+        if before == after:
+            continue
+        if len(places) != list(old).count(before) or not _is_clear(before, after, languages[0]):
             return None
-        for i in places if before != after else ():
+        if before[0].isdigit() and not equal and not _marks(after) <= _marks(before):
+            return None  # 2.1 that stays 2.1 is a section or a version, and 1,200 is not
+        for i in places:
             number = numbers[i] if equal else None
             if not (new_value and number):
                 written[i] = after
                 continue
             forms = {_plural_form(each, languages[1]) for each in (number, new_value)}
-            if len(forms) > 1 and re.match(r"\s?[^\W\d_]", parts[i + 1]):
+            if re.match(r"\s?[^\W\d_]" if len(forms) > 1 else r"(?:st|nd|rd|th)\b", parts[i + 1]):
                 return None
             written[i] = _written(new_value, languages[1], number)
-    return "".join(written)
+    has_new_number = any(before != after and before[0].isdigit() for before, after in changes.items())
+    if has_new_number and any(i not in sources and parts[i][0].isdigit() for i in range(1, len(parts), 2)):
+        return None
+    ordered = [value for value in old if _IN_ORDER.fullmatch(changes[value])]
+    is_in_order = [value for _, value in sorted(sources.items()) if value in ordered] == ordered
+    return "".join(written) if is_in_order else None
+
+
+def _marks(number: str) -> set[str]:
+    return set(re.findall(r"\D", number))
 
 
 def exact_match(sentence: str, earlier: str, target: str, languages: tuple[str, str]) -> Match | None:

@@ -19,6 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from nmt.cache import cached_folder
+from nmt.errors import DamagedError
 from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
 from nmt.text.languages import UNSPACED_SCRIPT
 
@@ -30,6 +31,7 @@ LEAST, MOST = 0.7, 3
 ALIKE, _CANDIDATES = 20, 100
 # Numbers of pairs that are read for the words of a new sentence, the rarest words first.
 _READ = 300_000
+_ARRAYS = ("lengths", "edges", "pairs", "rests", "keys", "words", "starts", "postings")
 _LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)
 
 
@@ -64,8 +66,13 @@ class Memory:
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        arrays: dict[str, np.ndarray] = {"text": np.memmap(self._folder / "text", np.uint8, "r")}
-        return arrays | {path.stem: np.load(path, mmap_mode="r") for path in self._folder.glob("*.npy")}
+        try:
+            arrays: dict[str, np.ndarray] = {"text": np.memmap(self._folder / "text", np.uint8, "r")}
+            return arrays | {name: np.load(self._folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        except (OSError, EOFError, ValueError) as error:
+            raise DamagedError(
+                f"the index {self._folder} is damaged ({error}); delete the folder, and it will be built again"
+            ) from error
 
     def exact(self, sentence: str) -> Match | None:
         """Returns a pair whose target translates a sentence, perhaps with other numbers and placeholders."""

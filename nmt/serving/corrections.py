@@ -44,7 +44,7 @@ class Corrections:
 
     def __init__(self, path: str, patience: float) -> None:
         self._path, self._patience = Path(path), patience
-        self._reading, self._writing = Lock(), Lock()
+        self._reading, self._writing, self._is_unreadable = Lock(), Lock(), False
         self._forget()
         with importing("rapidfuzz", "--corrections", "'attention-nmt[memory]'"):
             import rapidfuzz  # noqa: F401
@@ -55,7 +55,10 @@ class Corrections:
         with self._locked():
             pass
 
-    def _forget(self) -> None:
+    def _forget(self, change: str = "") -> None:
+        """Forgets all corrections, of which a warning says what has happened to their file."""
+        if change and self._by_id:
+            console.warn(f"{self._path} {change}")
         self._inode = self._end = self._lines = self.skipped = 0
         self._by_id: dict[str, Correction] = {}
         # By their languages and sources without numbers and placeholders, and then by their ids. The latest is last.
@@ -86,15 +89,23 @@ class Corrections:
         return list(self._by_id.values())
 
     def refresh(self) -> None:
-        """Reads what any process has written since the last call."""
+        """Reads what any process has written since the last call. If the file cannot be read, what is known stays."""
         with self._reading:
-            if not self._path.exists():
-                self._forget()
+            try:
+                file = self._path.open("rb")
+            except FileNotFoundError:
+                self._forget("was removed, so there are no corrections")
                 return
-            with self._path.open("rb") as file:
+            except OSError as error:
+                if not self._is_unreadable:
+                    console.warn(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
+                self._is_unreadable = True
+                return
+            self._is_unreadable = False
+            with file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._end:  # it was replaced
-                    self._forget()
+                if status.st_ino != self._inode or status.st_size < self._end:
+                    self._forget("was changed and is read again")
                 self._inode = status.st_ino
                 file.seek(self._end)
                 for line in file:

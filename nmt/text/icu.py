@@ -5,7 +5,7 @@ apostrophes quote stay. See https://unicode-org.github.io/icu/userguide/format_p
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
@@ -57,9 +57,9 @@ class IcuText(MarkedText):
             quoted.append(re.sub(r"[{}]+", r"'\g<0>'", doubled))
         return "''".join(quoted)
 
-    def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
+    def restored(self, translation: str, alignment: Sequence[AlignedWords], optional: Container[str] = ()) -> str:
         """Returns the translation as the message writes it, given the alignment of its words."""
-        parts = re.split(r"<([^<>]*)>", MarkedText.restored(self, translation, alignment))
+        parts = re.split(r"<([^<>]*)>", MarkedText.restored(self, translation, alignment, optional))
         return "".join(unescape(part) if i % 2 else self.written(part) for i, part in enumerate(parts))
 
 

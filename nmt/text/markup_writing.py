@@ -10,7 +10,7 @@ text; if the translation lacks one, it is inserted.
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape, unescape
@@ -100,14 +100,18 @@ class MarkedText:
                 text += f"{_BEGIN}{' '.join(RAW_WORD.findall(words))}{_END}" if words.strip() else words
         return re.sub(r" *(\n| ) *", r"\1", text).strip()
 
-    def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
-        """Returns the translation with markup, given the alignment between the words of `source` and of it."""
+    def restored(self, translation: str, alignment: Sequence[AlignedWords], optional: Container[str] = ()) -> str:
+        """Returns the translation with markup, given the alignment between the words of `source` and of it.
+
+        Args:
+            optional: protected words that are not inserted if the translation lacks them.
+        """
         if translation == self.source:
             return "".join(token.raw for token in self.tokens)
         if all(token.kind == "text" and not re.search("[&<>]", token.raw) for token in self.tokens):
             left, right = _spaces_around(self.text)
             return left + escape(translation.strip(), quote=False) + right
-        return "".join(_Projection(self, translation, alignment).written())
+        return "".join(_Projection(self, translation, alignment).written(optional))
 
 
 def spellings(raw: str) -> Sequence[str]:
@@ -283,13 +287,15 @@ class _Projection:
         """Returns the innermost node around both."""
         return a if a == b else next(node for node in reversed(self.nodes[a].path) if node in self.nodes[b].path)
 
-    def written(self) -> Iterator[str]:
-        """Yields the parts of the marked-up translation."""
+    def written(self, optional: Container[str] = ()) -> Iterator[str]:
+        """Yields the parts of the marked-up translation; see `MarkedText.restored`."""
         lost = self._lost()
         inside = 0
         for position, target_node in enumerate([*self.target_nodes, 0]):
             for i in lost[position]:
                 node = self.nodes[i]
+                if self._text(node) in optional and not node.start_tag.startswith("<"):
+                    continue
                 element = node.path[-1 - node.is_leaf]
                 yield from self._tags(inside, element)
                 inside = element

@@ -217,8 +217,9 @@ class TranslationJob(ModelJob):
             memory = {"memory": [match.fields() for match in line.matches]} if line.matches else {}
             fields = {**line.fields, "source": line.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
+        is_aligned = self.search.alignments and self.input != "html"  # whose alignment places its tags
         texts = [
-            with_alignment(each.text, () if each.is_from_memory and self.search.alignments else each.alignment)
+            with_alignment(each.text, () if each.is_from_memory and is_aligned else each.alignment)
             for each in line.translations
         ]
         return "".join(text + "\n" for text in texts + [""] * (self.search.outputs - len(texts)))

@@ -8,7 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from nmt.memories.matching import Match
@@ -106,6 +107,10 @@ class Unit:
     rules: ElementRules = NO_RULES
     direction: Direction | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.constraints, str):
+            raise TypeError("constraints takes a list of phrases; put a single one in brackets")
+
     @cached_property
     def content(self) -> Sequence[str | MarkedText]:
         """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
@@ -169,9 +174,15 @@ class Unit:
             of_lines[sentence.line].append((sentence.text, translation))
         lines = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
         if self.markup is None:  # the spaces around a line stay
-            pairs = zip(self.lines, lines, strict=True)
-            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in pairs)
-        texts = iter([(line.text, list(line.alignment or ())) for line in lines])
+            both = zip(self.lines, lines, strict=True)
+            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
+        left_out: list[set[str]] = [set() for _ in self.lines]
+        for sentence, translation in zip(sentences, translations, strict=True):
+            if translation.is_from_memory:  # which may have another address, for example
+                _, text = codec.config.split_tags(sentence.text)
+                left_out[sentence.line].update(text[slice(*span)] for span in sentence.kept)
+        pairs = zip(lines, left_out, strict=True)
+        texts = iter([(line.text, list(line.alignment or ()), words) for line, words in pairs])
         return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
 
     def translation(
@@ -201,14 +212,29 @@ def with_matches(
 ) -> list[Sentence]:
     """Returns the sentences of a unit with their matches; with `offers`, also with similar ones.
 
+    A line of several sentences that a memory has as a whole becomes one sentence.
+
     Args:
         target_lang: by default, that of the codec. If several models translate in turn, that of the last one.
     """
     config = codec.towards(unit.direction).config
     languages = config.source_lang, target_lang or config.target_lang
-    texts = (codec.config.split_tags(sentence.text)[1] for sentence in sentences)
-    matches = (matches_of(text, memories, languages, offers=offers) for text in texts)
-    return [sentence._replace(matches=each) for sentence, each in zip(sentences, matches, strict=True)]
+
+    def matched(sentence: Sentence, *, offers: bool) -> Sentence:
+        _, text = codec.config.split_tags(sentence.text)
+        return sentence._replace(matches=matches_of(text, memories, languages, offers=offers))
+
+    of_lines = {number: list(group) for number, group in groupby(sentences, attrgetter("line"))}
+    whole_lines = {number: list(group) for number, group in groupby(unit.sentences(), attrgetter("line"))}
+    with_all: list[Sentence] = []
+    for number, of_line in of_lines.items():
+        if len(of_line) > 1 == len(whole_lines[number]):
+            whole = matched(whole_lines[number][0], offers=False)
+            if unit.known(whole):
+                with_all.append(whole)
+                continue
+        with_all += [matched(sentence, offers=offers) for sentence in of_line]
+    return with_all
 
 
 def _are_from_memory(translations: Sequence[Translation]) -> bool:

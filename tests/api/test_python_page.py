@@ -1,5 +1,6 @@
 """The examples of docs/python.md run as they are written, and have the types that they should."""
 
+import json
 import logging
 import re
 import subprocess
@@ -62,3 +63,19 @@ def test_public_names_are_listed_once_and_exist() -> None:
     assert set(nmt.__all__) == {"__version__", *nmt._MODULES}
     with pytest.raises(AttributeError, match="module 'nmt' has no attribute 'Trnslator'"):
         nmt.Trnslator  # noqa: B018
+
+
+def test_preprocess_reads_corpus_files(tmp_path: Path) -> None:
+    rows = [f"1\t{source}\t{target}\n" for source, target in invented_pairs(60)]
+    (tmp_path / "pairs.tsv").write_text("".join(rows) + "0\tA\tB\n")
+    write_pairs(tmp_path / "dev", invented_pairs(5, 1))
+    data = nmt.preprocess(
+        source_lang="en", target_lang="de", train=(str(tmp_path / "pairs.tsv"),), valid=str(tmp_path / "dev"),
+        dest=str(tmp_path / "data"), columns="2,3,1", least_score=1, vocab_size=300,
+    )  # fmt: skip
+    assert json.loads((data / "meta.json").read_text())["splits"]["train"]["pairs"] == 60
+
+
+def test_a_single_constraint_is_not_taken_for_its_letters() -> None:
+    with pytest.raises(TypeError, match="constraints takes a list of phrases"):
+        nmt.Unit("A dog runs.", constraints="Hund")

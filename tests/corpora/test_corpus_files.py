@@ -232,6 +232,7 @@ TABLE = [('A "quoted" word', "Wort; und, so"), ("two", "zwei")]
     ("t.csv", "Hi, you; a;Hallo, du\nA, B;A\nA;B\n", {"columns": "1,2"}, [("Hi, you", "a"), ("A, B", "A"), ("A", "B")]),
     ("t.csv", "German;English\r\nb;A\r\n", {}, [("A", "b")]),
     ("t.csv", "A\tb\n", {}, [("A", "b")]),
+    ("t.csv", "sep=;\r\nGerman;English\r\nb, c;A\r\n", {}, [("A", "b, c")]),
     ("t.jsonl", '{"translation": {"de": "b", "en": "A"}, "id": 1}\n\n', {}, [("A", "b")]),
     ("t.json", '{"eng_Latn": "A", "deu_Latn": "b", "id": "x"}', {}, [("A", "b")]),
     ("t.jsonl", '{"text": "A", "meaning": "b", "id": "x"}', {"columns": "text,meaning"}, [("A", "b")]),
@@ -255,7 +256,7 @@ def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str
 
 
 @pytest.mark.parametrize("name, data, columns, message", [
-    ("t.tsv", "1\tA\tb\n", None, "line 1 has 3 columns, 1, A, b; say with --columns SOURCE,TARGET which ones to read"),
+    ("t.tsv", "1\tA\tb\n", None, "line 1 has 3 columns, 1, A, b; say with --columns SOURCE,TARGET"),
     ("t.csv", "en,de\nA,b\n", "en,fr", "line 1 has no column 'fr', but en, de; check --columns"),
     ("t.tsv", "A\tb\t1\nA\tb\thigh\n", "1,2,3", "line 2 has the score 'high', which is not a number"),
     ("t.csv", 'en,de\nA,b\nc,"d\n' + "x" * 200_000, None, "a cell cannot be read .*check whether its quotes"),

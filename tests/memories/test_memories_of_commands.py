@@ -122,6 +122,38 @@ def test_html_and_sentences_of_a_paragraph(model: Path, memory: Path) -> None:
     assert run(*command, stdin=b"Few. some words. some words").stdout.decode().endswith(" einige Wörter\n")
 
 
+def test_a_paragraph_may_be_in_the_memory_as_a_whole(model: Path, tmp_path: Path) -> None:
+    memory = table(tmp_path / "m.tsv", ("Few. some words.", "Wenige Wörter."), ("Few.", "Wenige."))
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", memory]
+    lines = run(*command, "--split-sentences", stdin=b"Few. some words.\nFew. Few.\n").stdout.decode()
+    assert lines == "Wenige Wörter.\nWenige. Wenige.\n"
+    html = run(
+        *command, "--html", "--split-sentences", stdin=b"<p>Few. some words.</p><p>Few. <b>Few.</b></p>"
+    ).stdout.decode()
+    assert html == "<p>Wenige Wörter.</p><p>Wenige. <b>Wenige.</b></p>\n"
+
+
+@pytest.mark.parametrize("name", ["text", "keys.npy", "postings.npy"])
+def test_a_damaged_index_is_named(
+    name: str, model: Path, memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ["generate", model, "--device=cpu", "--memory", memory]
+    run(*command, stdin=b"some words\n")
+    (file,) = tmp_path.rglob(name)
+    file.write_bytes(b"")
+    assert re.search("the index .* is damaged .*; delete the folder", failed(*command, stdin=b"some words\n"))
+    file.unlink()
+    assert re.search("the index .* is damaged .*; delete the folder", failed(*command, stdin=b"some words\n"))
+
+
+def test_a_memory_may_translate_words_that_stay(model: Path, tmp_path: Path) -> None:
+    pair = "see https://a.org/en for {x} now", "siehe https://a.org/de für {x}"
+    memory = table(tmp_path / "m.tsv", pair)
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", memory, "--html"]
+    assert run(*command, stdin=f"<p>{pair[0]}</p>".encode()).stdout.decode() == f"<p>{pair[1]}</p>\n"
+
+
 def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     model = saved(eloquent_checkpoint(1, codec=multilingual_codec("both_sides")), tmp_path / "model")
     lines = [json.dumps({"source": "some words", "target_lang": lang}) for lang in ("de", "fr")]
@@ -129,6 +161,17 @@ def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     first, second = generated(model, lines, *OPTIONS, "--input-format=jsonl", *flags)
     assert first["hypotheses"] == [{"text": "einige Wörter", "origin": "memory"}]
     assert "log_prob" in second["hypotheses"][0] and "memory" not in second
+
+
+def test_a_swapped_memory_is_said(model: Path, tmp_path: Path) -> None:
+    rows = [("der und die sind nicht da", f"the {i} and it is not that") for i in range(100)]
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", table(tmp_path / "m.tsv", *rows)]
+    assert "m.tsv look like de, and their translations like en" in run(*command, stdin=b"some words\n").stderr
+
+
+def test_a_memory_needs_the_language_of_the_source(memory: Path, tmp_path: Path) -> None:
+    model = saved(eloquent_checkpoint(1, codec=multilingual_codec("target_on_source")), tmp_path / "model")
+    assert "--memory needs --source-lang" in failed("generate", model, "--target-lang=de", "--memory", memory)
 
 
 @pytest.mark.parametrize("content, said", [

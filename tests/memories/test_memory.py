@@ -56,6 +56,14 @@ def test_equal_sentences(earlier: tuple[str, str], sentence: str, expected: str 
     (("write to a@b.de", "an a@b.de schreiben"), "write to c@d.org", "an c@d.org schreiben"),
     (("<b>save</b>", "<b>sichern</b>"), "<i>save</i>", "<i>sichern</i>"),
     (("press %s", "%s drücken"), "press 3", None),
+    (("section 3", "Abschnitt 3"), "section 3.1", None),  # 3.1 or 3,1?
+    (("section 3.2", "Abschnitt 3.2"), "section 3.1", "Abschnitt 3.1"),
+    (("section 3.2", "Abschnitt 3.2"), "section 1,200", None),
+    (("10 miles", "10 Meilen (16 km)"), "20 miles", None),
+    (("{a} of {b}", "{b}: {a}"), "{c} of {d}", "{d}: {c}"),
+    (("{a} of {b}", "{b}: {a}"), "%s of %s", None),  # they would change places
+    (("{a} of {b}", "{b}: {a}"), "{} of {d}", "{d}: {}"),
+    (("%1$s of %2$s", "%1$s von %2$s"), "%s of %s", "%s von %s"),
 ])  # fmt: skip
 def test_other_numbers_and_placeholders(earlier: tuple[str, str], sentence: str, expected: str | None) -> None:
     assert target(earlier, sentence) == expected
@@ -71,6 +79,9 @@ def test_other_numbers_and_placeholders(earlier: tuple[str, str], sentence: str,
     (("chapter 2", "глава 2"), "chapter 5", "en ru", "глава 5"),
     (("2個", "2 items"), "3個", "ja en", "3 items"),
     (("2個", "2 items"), "1個", "ja en", None),
+    (("2 litres", "2 litres"), "1.5 litres", "en fr", None),
+    (("3.5 litres", "3,5 litres"), "1.5 litres", "en fr", None),  # 1,5 litre
+    (("am 5. Mai", "on May 5th"), "am 22. Mai", "de en", None),
 ])  # fmt: skip
 def test_numbers_as_languages_write_them(
     earlier: tuple[str, str], sentence: str, languages: str, expected: str | None
@@ -100,7 +111,7 @@ def test_a_thousand_sentences_with_other_numbers() -> None:
         return [(whole, draw.choice(["", "", "5", "25"])) for whole in wholes]
 
     for lang in ("de", "fr"):
-        earlier = [(i, [(17, ""), (23, ""), (41, "")]) for i in range(3)]
+        earlier = [(i, [(17, "5"), (23, "5"), (41, "5")]) for i in range(3)]
         known = memory(*((sentence("en", *each), sentence(lang, *each)) for each in earlier), languages=("en", lang))
         for _ in range(500):
             new = draw.randrange(3), values()

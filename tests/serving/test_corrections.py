@@ -209,6 +209,23 @@ def test_servers_share_a_file(model: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == 25
 
 
+def test_a_file_that_cannot_be_read_for_a_while_costs_nothing(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    with serving(model, "--device=cpu", "--corrections", path) as server:
+        kept(server, "um ol", "eins")
+        path.rename(tmp_path / "elsewhere")
+        path.mkdir()
+        for _ in range(2):
+            assert translated(server, "um ol")["hypotheses"][0]["text"] == "eins"
+        path.rmdir()
+        assert listed(server) == []
+        (tmp_path / "elsewhere").rename(path)
+        assert translated(server, "um ol")["hypotheses"][0]["text"] == "eins"
+        server.process.send(signal.SIGTERM)
+        server.ended()
+    assert server.log.count("cannot be read (Is a directory)") == 1 and "kept.jsonl was removed" in server.log
+
+
 def test_a_wrong_file_is_refused_and_stays(model: Path, tmp_path: Path) -> None:
     content = model.read_bytes()
     assert "is a file of another kind" in failed("serve", model, "--port=0", "--corrections", model)
