@@ -48,7 +48,7 @@ def write_company(folder: Path) -> None:
     # One sentence of each document is in the memory. The others are new, and one of them has a word of the glossary.
     known = {english for english, _ in pairs}
     new = [english for english, _ in (map(links.plain, pair) for pair in corpus(1000, seed=2)) if english not in known]
-    coats = sorted((english for english in new[6:] if " coat " in english), key=len)
+    coats = sorted((english for english in new[6:] if " coat " in english and "?" not in english), key=len)
     words = {"title": new[0], "first": pairs[10][0], "second": new[1], "third": coats[0], "fourth": new[3]}
     (folder / "handbook.html").write_text(PAGE.format(**words), encoding="utf-8")
     (folder / "news.md").write_text(f"# {new[4]}\n\n- {pairs[11][0]}\n- {coats[1]}\n- **{new[5]}**\n", encoding="utf-8")
