@@ -37,13 +37,15 @@ def main(out: Path) -> None:
     shutil.copytree(ROOT / "docs", pages)
     for path in (*ROOT.glob("docs/*.md"), *(ROOT / name for name in PAGES)):
         name = PAGES.get(str(path.relative_to(ROOT)), path.name)
-        (pages / name).write_text(with_own_links(path, pages), encoding="utf-8")
+        title = "---\ntitle: Overview\n---\n\n" if name == "index.md" else ""  # the heading is the name of the site
+        (pages / name).write_text(title + with_own_links(path, pages), encoding="utf-8")
     (pages / "commands.md").write_text(command_reference(), encoding="utf-8")
     (pages / "python_reference.md").write_text(python_reference(), encoding="utf-8")
     shutil.copy(ROOT / "zensical.toml", out)
     built = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=out)
     if built.returncode:
         sys.exit(f"error: the site was not built; correct what zensical says above about the pages in {pages}")
+    (out / "site" / "sitemap.xml").unlink()  # it is empty, because the address of the site is not known
 
 
 def with_own_links(page: Path, pages: Path) -> str:
@@ -55,7 +57,7 @@ def with_own_links(page: Path, pages: Path) -> str:
             return link[1].rstrip() + PAGES[str(target)]
         if target.parts[0] == "docs":
             return link[1].rstrip() + str(target.relative_to("docs"))
-        copy = pages / "files" / f"{target}.txt"
+        copy = pages / "files" / (target if target.suffix == ".txt" else f"{target}.txt")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / target, copy)
         return link[1].rstrip() + str(copy.relative_to(pages))

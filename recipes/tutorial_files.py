@@ -21,6 +21,12 @@ PAGE = """<!DOCTYPE html>
 <ul><li>{third}</li><li><a href="https://example.org">{fourth}</a></li></ul>
 </body></html>
 """
+# Entries that harm a training: without a translation, in the wrong language, and with another number.
+BAD_ENTRIES = [
+    ("The doctor opens the window in the kitchen.", ""),
+    ("The teacher is looking for her old umbrella.", "Le professeur cherche son vieux parapluie dans la maison."),
+    ("The baker needs 12 apples on Monday.", "Der Bäcker braucht am Montag 21 Äpfel."),
+]
 TERMS = "coat\tMantel\tMäntel\tMänteln\numbrella\tRegenschirm\tRegenschirme\tRegenschirmen\n"
 
 
@@ -30,7 +36,7 @@ def write_company(folder: Path) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="en-GB"><seg>{escape(english)}</seg></tuv>'
         f'<tuv xml:lang="de-DE"><seg>{escape(german)}</seg></tuv></tu>\n'
-        for english, german in pairs
+        for english, german in [*pairs, *BAD_ENTRIES]
     )
     header = (
         '<header srclang="en-GB" creationtool="example" creationtoolversion="1" segtype="sentence" datatype="plaintext"'
@@ -39,12 +45,13 @@ def write_company(folder: Path) -> None:
     tmx = f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">{header}<body>\n{units}</body></tmx>\n'
     (folder / "memory.tmx").write_text(tmx, encoding="utf-8")
     (folder / "terms.tsv").write_text(TERMS, encoding="utf-8")
-    # One sentence of each document is in the memory, the others are new.
+    # One sentence of each document is in the memory. The others are new, and one of them has a word of the glossary.
     known = {english for english, _ in pairs}
     new = [english for english, _ in (map(links.plain, pair) for pair in corpus(1000, seed=2)) if english not in known]
-    words = {"title": new[0], "first": pairs[10][0], "second": new[1], "third": new[2], "fourth": new[3]}
+    coats = sorted((english for english in new[6:] if " coat " in english and "?" not in english), key=len)
+    words = {"title": new[0], "first": pairs[10][0], "second": new[1], "third": coats[0], "fourth": new[3]}
     (folder / "handbook.html").write_text(PAGE.format(**words), encoding="utf-8")
-    (folder / "news.md").write_text(f"# {new[4]}\n\n- {pairs[11][0]}\n- **{new[5]}**\n", encoding="utf-8")
+    (folder / "news.md").write_text(f"# {new[4]}\n\n- {pairs[11][0]}\n- {coats[1]}\n- **{new[5]}**\n", encoding="utf-8")
 
 
 def write_language(folder: Path) -> None:

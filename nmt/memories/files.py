@@ -41,7 +41,8 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
         first = list(islice(corpus, 1000))
         source_lang, target_lang = languages
-        if look_swapped(*zip(*first, strict=True), source_lang, target_lang):
+        sources, targets = zip(*first, strict=True)
+        if look_swapped(sources, targets, source_lang, target_lang):
             console.warn(
                 f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}; "
                 f"swap them, or little will come from the memory"
