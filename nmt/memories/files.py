@@ -51,10 +51,10 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         import rapidfuzz  # noqa: F401
 
     def pairs() -> Iterator[tuple[str, str]]:
-        console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
         first = list(islice(corpus, 1000))
+        console.info(f"building the index of {path}, which later commands use")
         source_lang, target_lang = languages
         sources, targets = zip(*first, strict=True)
         if look_swapped(sources, targets, source_lang, target_lang):
