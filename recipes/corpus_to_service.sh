@@ -6,14 +6,15 @@
 #   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT]
 #       [-- nmt train option...]
 #
-# CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. The teacher and the student train for H hours each (default 1),
-# and the backward model for H/4. VALID and TEST are a validation and a test set, given likewise; without them, HELD_OUT pairs
-# (1,000) for each are split off the end of the cleaned corpus. With --teacher, a given model takes the teacher's place,
-# and that of the backward model if it has several languages; the student then has a vocabulary of its own and begins at
-# random. TEXT is more text in the source language for the teacher to translate. VOCAB_SIZE=N sets the vocabulary size (default 8000).
-# TOKENIZER=moses tokenises with Moses and normalises punctuation; otherwise the models are trained on raw text. Options
-# after -- go to all three trainings. LICENCE=text sets the licence in the model card. RUN=folder receives all files, with
-# the model card README.md and the page index.html. Start the recipe again to resume it.
+# CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. The teacher and the student
+# train for H hours each (default 1), and the backward model for H/4. VALID and TEST are a validation and a test set, given
+# likewise; without them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. With --teacher, a
+# given model takes the teacher's place, and that of the backward model if it has several languages; the student then has a
+# vocabulary of its own and begins at random. TEXT is more text in the source language for the teacher to translate.
+# VOCAB_SIZE=N sets the vocabulary size (default 8000). TOKENIZER=moses tokenises with Moses and normalises punctuation;
+# otherwise the models are trained on raw text. Options after -- go to all three trainings. LICENCE=text sets the licence in
+# the model card. RUN=folder receives all files, with the model card README.md and the page index.html. Start the recipe
+# again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

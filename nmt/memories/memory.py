@@ -203,7 +203,10 @@ def _sorted_words(path: Path, kept: np.ndarray, count: int) -> tuple[np.ndarray,
     used: np.ndarray = entries[: entries.searchsorted(_NONE)]
     words = np.concatenate([(part >> _HIGH).astype(np.uint32) for part in np.array_split(used, len(parts))])
     starts = np.flatnonzero(np.diff(words, prepend=words[:1] + 1, append=words[-1:] + 1))
-    postings = np.lib.format.open_memmap(path.with_name("postings.npy"), "w+", np.uint32, (len(used),))
-    postings[:] = used & _LOW
+    header = {"descr": np.dtype(np.uint32).str, "fortran_order": False, "shape": used.shape}
+    with path.with_name("postings.npy").open("wb") as file:  # a full disk would end a process that writes to a map
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in np.array_split(used, len(parts)):
+            file.write((part & _LOW).astype(np.uint32).tobytes())
     path.unlink()
     return words[starts[:-1]], starts

@@ -269,17 +269,20 @@ class Service:
 
     async def translate(self, body: schema.TranslateBody) -> schema.TranslateAnswer:
         """Returns the translations of the texts of a request."""
-        texts = await self.translated(body)
+        texts = await self.translated(body, offers=True)
         models = list(dict.fromkeys(model.name for text in texts for model in text.path))
         model = models[0] if len(models) == 1 else None
         entries = [text.answer(body.pieces) for text in texts]
         return schema.TranslateAnswer(model=model, models=models, translations=entries)
 
-    async def translated(self, body: schema.TranslateBody, rules: ElementRules = NO_RULES) -> list[TranslatedText]:
+    async def translated(
+        self, body: schema.TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
+    ) -> list[TranslatedText]:
         """Returns each text of a request with the translations of its sentences.
 
         Args:
             rules: for elements of markup.
+            offers: whether similar sentences of memories are needed.
         """
         sources = [body.source] if isinstance(body.source, str) else body.source
         common = Unit("", body.markup, body.prefix, tuple(body.constraints), rules=rules)
@@ -300,7 +303,8 @@ class Service:
         texts: dict[int, TranslatedText] = {}
         for path in dict.fromkeys(path for _, path in chosen):
             indices = [i for i, (_, other) in enumerate(chosen) if other == path]
-            along = await self._translated_along(path, [units[i] for i in indices], body, fitted(search, path))
+            of_path, options = [units[i] for i in indices], fitted(search, path)
+            along = await self._translated_along(path, of_path, body, options, offers=offers)
             for i, (sentences, translations) in zip(indices, along, strict=True):
                 texts[i] = TranslatedText(units[i], sentences, translations, path, chosen[i][0])
         return [texts[i] for i in range(len(units))]
@@ -337,7 +341,7 @@ class Service:
         return path[0]
 
     async def _translated_along(
-        self, path: ModelPath, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig
+        self, path: ModelPath, units: Sequence[Unit], body: schema.TranslateBody, search: SearchConfig, *, offers: bool
     ) -> list[tuple[list[Sentence], list[list[Translation]]]]:
         """Returns the sentences of each unit, and their translations by the last model."""
         if not path:
@@ -359,7 +363,8 @@ class Service:
             raise NmtError(
                 f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
             )
-        along = await self.matched(path, list(zip(units, sentences, strict=True)), self.memory(body.memory))
+        with_sentences = list(zip(units, sentences, strict=True))
+        along = await self.matched(path, with_sentences, self.memory(body.memory), offers=offers)
         sentences = [list(of_unit) for _, of_unit in along]
         translations = await self.translations(path, along, search, glossary, pieces=body.pieces)
         return list(zip(sentences, translations, strict=True))
@@ -398,7 +403,7 @@ class Service:
             translations = await _in_thread_if_long(texts, together)
         return translations
 
-    async def matched(self, path: ModelPath, units: Units, memories: Sequence[Memory], *, offers: bool = True) -> Units:
+    async def matched(self, path: ModelPath, units: Units, memories: Sequence[Memory], *, offers: bool) -> Units:
         """Returns units whose sentences have the matches of memories; see `with_matches`."""
         languages = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         used: list[AnyMemory] = [*memories]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from nmt import console
 from nmt.errors import NmtError, importing
@@ -21,7 +21,7 @@ from nmt.files import STDIO
 
 
 @contextmanager
-def _open_zstd(path: str | Path, mode: str = "rb") -> Iterator[IO[bytes]]:
+def _open_zstd(path: str | Path, mode: Literal["rb"] = "rb") -> Iterator[Any]:
     with importing("backports.zstd", str(path), "'attention-nmt[zstd]'"):
         if sys.version_info >= (3, 14):
             from compression import zstd

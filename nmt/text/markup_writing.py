@@ -78,15 +78,14 @@ class MarkedText:
         marked = re.finditer(f"{_BEGIN}[^{_END}]*{_END}", self._marked)
         return [(match.start() - 2 * i, match.end() - 2 * i - 2) for i, match in enumerate(marked)]
 
-    def has_elements(self, before: str, until: str) -> bool:
-        """Returns whether an element begins or ends between two places of `source`, given by the text before them.
+    @property
+    def edges(self) -> list[int]:
+        """Where elements begin or end, as the numbers of characters before them.
 
         White space is not counted, because `source` has less of it than the tokens.
         """
-        lengths = accumulate(len("".join(token.words.split())) for token in self.tokens)
-        start, stop = (len("".join(text.split())) for text in (before, until))
-        edges = zip(self.tokens, lengths, strict=True)
-        return any(start < length < stop for token, length in edges if token.kind != "text" and not token.words)
+        counts = accumulate(len("".join(token.words.split())) for token in self.tokens)
+        return [n for token, n in zip(self.tokens, counts, strict=True) if token.kind != "text" and not token.words]
 
     @property
     def _marked(self) -> str:

@@ -16,7 +16,7 @@ class Translator:
     """Translates with one model, or with several that average their probabilities (an ensemble).
 
     Attributes:
-        models: the models as PyTorch modules, in evaluation mode.
+        models: the models as PyTorch modules, for translation only; `build_model` returns one that can be trained.
         codec: the text processing: `encode_source` and `encode_target` turn lines into ids, without BOS and EOS.
         runtime: the device and the precision of the models.
         engine: what computes translations.

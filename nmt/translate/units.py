@@ -4,11 +4,12 @@ A unit has sentences, whose translations become its own. `encode` in `encoding.p
 """
 
 import re
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -143,7 +144,8 @@ class Unit:
         marked: Sequence[MarkedText | None] = self.marked_texts if self.markup else [None] * len(self.lines)
         sentences: list[Sentence] = []
         for line_number, (text, of_markup) in enumerate(zip(self.lines, marked, strict=True)):
-            of_text = of_markup.kept if of_markup else ()
+            of_text, edges = (of_markup.kept, of_markup.edges) if of_markup else ((), [])
+            counts = array("Q", accumulate((not each.isspace() for each in text), initial=0)) if edges else ()
             for line in re.finditer("[^\n]+", text):  # a marked text can have several lines
                 tags, plain = codec.config.split_tags(line[0]) if codec else ([], line[0])
                 of_line = _within(of_text, line.end() - len(plain), line.end())
@@ -152,8 +154,8 @@ class Unit:
                     spans = sentence_spans(plain, codec.config.source_lang, codec.protected.spans(plain, of_line))
                 for span in spans:  # each sentence has the tags of the line
                     sentence = " ".join([*tags, plain[slice(*span)]])
-                    start, stop = (line.end() - len(plain) + edge for edge in span)
-                    has_elements = of_markup is not None and of_markup.has_elements(text[:start], text[:stop])
+                    start, stop = (counts[line.end() - len(plain) + end] if edges else 0 for end in span)
+                    has_elements = bisect_right(edges, start) < bisect_left(edges, stop)
                     sentences.append(Sentence(line_number, sentence, _within(of_line, *span), has_elements))
         return sentences
 

@@ -389,6 +389,12 @@ def test_what_is_no_corpus_file_gets_advice(
     assert message in run("clean", *LANGUAGES, f"--train={name}", "--dest=out", *options, code=1).stderr
 
 
+def test_options_of_corpus_files_need_two_languages(tmp_path: Path) -> None:
+    write(tmp_path / "c.en", b"x\n")
+    options = ["--source-lang=en", f"--train={tmp_path / 'c'}", f"--dest={tmp_path / 'out'}", "--columns=1,2"]
+    assert "--columns is for files of pairs, but there is no --target-lang" in run("clean", *options, code=1).stderr
+
+
 def test_reading_streams(tmp_path: Path) -> None:
     """Pairs come before the file is read to its end, where it is damaged. Memory does not grow with the file."""
     pairs = read_pairs(str(write(tmp_path / "m.tmx", tmx(HELLO * 3000)[:-9])), "en", "de", CorpusConfig(), Counter())

@@ -192,6 +192,10 @@ def test_a_wrong_file_is_named(model: Path, tmp_path: Path, content: str | None,
     (tmp_path / "in").write_text("a\n")
     same = ["--input", tmp_path / "in", "--output", table(path), "--memory", path]
     assert "is the same file as the input" in failed("generate", model, *same)
+    for side in ("both.en", "both.de"):
+        (tmp_path / side).write_text("a\n")
+    same = ["--input", tmp_path / "in", "--output", tmp_path / "both.de", "--memory", tmp_path / "both"]
+    assert "both.de is the same file as the input" in failed("generate", model, *same)
 
 
 # nmt translate-file
