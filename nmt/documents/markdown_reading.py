@@ -4,10 +4,11 @@ The parser is markdown-it. What its rules do not know is added: lines that are m
 VitePress and MDX, definitions, footnotes, math, and what stays in text.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import regex as re
 
 from nmt.documents.content import is_untranslated
 from nmt.errors import importing

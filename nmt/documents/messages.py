@@ -4,13 +4,14 @@ Tags, line breaks, protected words, the placeholders of formats, and the syntax 
 sentence unless a lower-case letter follows it.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from html import escape, unescape
 from itertools import count
 from operator import itemgetter
+
+import regex as re
 
 from nmt.documents.content import Content, Group, Inline, Leaf, flattened, is_untranslated, paired, plain
 from nmt.documents.document import Passage, ReadOptions, spliced

@@ -3,11 +3,12 @@
 Only translations, their flags, and fields of the header that are wrong are written. All other bytes of a file stay.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from gettext import c2py
 from typing import Literal, NamedTuple
+
+import regex as re
 
 from nmt.documents.content import Slot, document_of
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced

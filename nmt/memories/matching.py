@@ -3,11 +3,12 @@
 Sentences are equal if their text is, in NFC of Unicode and with every white space as one space.
 """
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
+
+import regex as re
 
 from nmt.text.languages import UNSPACED_SCRIPT, base_language
 from nmt.text.plurals import plural_form, plural_forms

@@ -4,13 +4,12 @@ What is translated is the text around such arguments and in their branches. Argu
 apostrophes quote stay. See https://unicode-org.github.io/icu/userguide/format_parse/messages/.
 """
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import groupby
 
-import regex
+import regex as re
 
 from nmt.text.languages import base_language
 from nmt.text.markup_writing import MarkedText, Token
@@ -21,7 +20,7 @@ _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=#,']+)\s*\{")
 _END = re.compile(r"\s*\}")
 _QUOTED = r"'[{}#<>|](?:[^']|'')*+(?:'|\Z)"
 # Braces and what is in them, to the end of the text if they are not closed
-_BRACES = regex.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
+_BRACES = re.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
 _PART = re.compile(rf"{_QUOTED}|(?P<text>(?:''|'(?![{{}}#<>|])|[^'{{}}#])++)|[{{}}#]")
 _TWICE = "&#39;"
 _DEEPEST = 5  # branches in branches; those of plurals are copied at each level

@@ -4,7 +4,6 @@ All markup stays as it is written, also where it is wrong. HTML is read as brows
 reaches to the end, and what is in a script, a title or a textarea is no markup.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -12,6 +11,8 @@ from html import escape, unescape
 from itertools import accumulate, chain, groupby, pairwise, takewhile
 from typing import Literal, NamedTuple
 from xml.parsers import expat
+
+import regex as re
 
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -66,7 +67,8 @@ _ENDS = {
     for name in names.split()
 }
 # These expressions follow the HTML standard. html.parser gives no source text of end tags and comments, and takes
-# quadratic time for unclosed tags, which possessive repetition avoids here. Tags may have code of programs inside.
+# quadratic time for unclosed tags, which possessive repetition avoids here (in Python's `re`, it has faults before
+# 3.11.5). Tags may have code of programs inside.
 _PROGRAM = r"<%.{0,999}?%>|<\?(?:php\b|=).{0,999}?\?>"
 _VALUE = "|".join(rf"{q}[^{q}<]*+(?:(?:{_PROGRAM}|<)[^{q}<]*+)*+(?:{q}|\Z)" for q in "\"'") + r"""|[^\s>"'][^\s>]*+"""
 _ATTRIBUTE = rf"[^\s>/][^\s>/=]*+(?:\s*+=\s*+(?:{_VALUE}))?"

@@ -7,7 +7,6 @@ without words keeps its place relative to a neighbour. Placeholders and elements
 text; if the translation lacks one, it is inserted.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -17,6 +16,8 @@ from html import escape, unescape
 from html.entities import html5
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
+
+import regex as re
 
 from nmt.text.words import RAW_WORD, AlignedWords
 

@@ -182,7 +182,7 @@ def test_a_wrong_file_is_named(model: Path, tmp_path: Path, content: str | None,
     path = tmp_path / "memory.tsv"
     if content is not None:
         path.write_text(content)
-    for command in (["generate", model], ["translate-file", path, "--model", model], ["serve", model]):
+    for command in (["generate", model], ["translate-file", path, "--model", model], ["serve", model, "--port=0"]):
         flag = f"name={path}" if command[0] == "serve" else str(path)
         assert said.format(path) in failed(*command, "--device=cpu", "--memory", flag, stdin=b"a\n")
     other = table(tmp_path / "memory.odt")
@@ -285,9 +285,9 @@ def test_uploaded_documents_use_a_memory(server: Server) -> None:
 
 def test_a_server_with_several_directions_is_told_one(memory: Path, tmp_path: Path) -> None:
     models = two_models(tmp_path)
-    said = failed("serve", *models, "--device=cpu", f"--memory=a={memory}")
+    said = failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a={memory}")
     assert f"the languages of --memory {memory} are not clear; give NAME:SOURCE:TARGET={memory} with " in said
-    assert "are not clear" in failed("serve", *models, "--device=cpu", f"--memory=a:fr:en={memory}")
+    assert "are not clear" in failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a:fr:en={memory}")
     with serving(*models, "--device=cpu", f"--memory=a:en:de={memory}") as server:
         of_pair = {"source_lang": "en", "target_lang": "de", "memory": "a"}
         assert server.translate("some words", **of_pair)["translations"][0]["text"] == "einige Wörter"

@@ -266,11 +266,13 @@ def test_a_request_without_a_beam_gets_the_largest_allowed_one() -> None:
 
 def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None:
     assert "there is no model to serve" in failed("serve", "--port=0")
-    assert "--model must be NAME=CHECKPOINT, but is 'x'" in failed("serve", "--model=x")
-    assert "are both called en-de; give --model NAME=" in failed("serve", model, model)
-    assert "no-file cannot be read" in failed("serve", model, "--token-file", tmp_path / "no-file")
+    assert "--model must be NAME=CHECKPOINT, but is 'x'" in failed("serve", "--port=0", "--model=x")
+    assert "are both called en-de; give --model NAME=" in failed("serve", "--port=0", model, model)
+    assert "no-file cannot be read" in failed("serve", model, "--port=0", "--token-file", tmp_path / "no-file")
     for origin in ("*", "https://a.example/"):
-        assert "--allow-origin must be a scheme and a host" in failed("serve", model, f"--allow-origin={origin}")
+        assert "--allow-origin must be a scheme and a host" in failed(
+            "serve", model, "--port=0", f"--allow-origin={origin}"
+        )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot be used" in failed("serve", model, f"--port={taken.getsockname()[1]}")
 
