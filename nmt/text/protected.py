@@ -7,7 +7,7 @@ match. A search can require them, but it may lack pieces for their characters, o
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -168,12 +168,19 @@ _OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
 _SIMILAR = 0.7
 # Damaged copies are looked for if the characters of missing words and translation have at most this product.
 _MOST_COMPARED = 200_000
+# Matches any of the texts that it is given.
+_ANY = r"\L<texts>"
 # Ordinary words, which stay because markup says so, and which a model translates.
 _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 
 
 # The beginning of a placeholder of printf, and of no percentage such as `50 %` and `%50`
 SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
+
+
+def lacks(translation: str, words: Sequence[str]) -> bool:
+    """Returns whether a translation lacks one of these protected words, each as often as it is given."""
+    return bool(Counter(words) - Counter(regex.findall(_ANY, translation, texts=set(words))))
 
 
 def with_protected(
@@ -240,7 +247,7 @@ class _Copies:
         """Takes the words that the translation has as they are written; first those beside letters as in the source."""
         texts = {self._source[slice(*word)] for word in words}
         free = defaultdict[tuple[str, int], list[Span]](list)
-        for match in [*regex.finditer(r"\L<texts>", self._translation, texts=texts)][::-1]:
+        for match in [*regex.finditer(_ANY, self._translation, texts=texts)][::-1]:
             free[match[0], _joined_sides(self._translation, *match.span())].append(match.span())
         for word in words:
             text, sides = self._source[slice(*word)], _joined_sides(self._source, *word)

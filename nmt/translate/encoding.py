@@ -20,7 +20,7 @@ from nmt.errors import NmtError, naming
 from nmt.search.api import Required
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
-from nmt.text.protected import Span, with_protected
+from nmt.text.protected import Span, lacks, with_protected
 from nmt.text.subword import UNK
 from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
 from nmt.translate.units import Sentence, Translation, Unit, Units, joined
@@ -53,6 +53,7 @@ class EncodedSentence:
             decoded pieces.
         kept: where the sentence without its tags has what stays.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
+        copies: what stays, if an alignment is needed only to put that into a translation that lacks some of it.
         direction: see `Unit`.
     """
 
@@ -63,12 +64,17 @@ class EncodedSentence:
     given: Given
     kept: Sequence[Span] = ()
     words: Sequence[int] = ()
+    copies: Sequence[str] = ()
     direction: Direction | None = None
 
     @property
     def width(self) -> int:
         """Its positions, EOS included, in a padded batch."""
         return max(LEAST_WIDTH, math.ceil((len(self.ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
+
+    def is_aligned(self, translation: str) -> bool:
+        """Returns whether this translation needs an alignment."""
+        return bool(self.words) and (not self.copies or lacks(translation, self.copies))
 
 
 def encode(
@@ -106,11 +112,12 @@ def encode(
         _check(parts, required, place, search)
         is_aligned = search.alignments or kept
         words = iter(codec.words("source", sentence.text, chain.from_iterable(parts)) if is_aligned else ())
-        direction = of_direction.direction
+        direction, (_, text) = of_direction.direction, codec.config.split_tags(sentence.text)
+        copies = () if search.alignments else tuple(text[slice(*span)] for span in kept)
         for n, part in enumerate(parts):
             of_part = list(islice(words, len(part)))
             of_key = key._replace(part=n)
-            encoded.append(EncodedSentence(of_key, place, part, required, given, kept, of_part, direction))
+            encoded.append(EncodedSentence(of_key, place, part, required, given, kept, of_part, copies, direction))
     return encoded
 
 

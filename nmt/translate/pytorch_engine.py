@@ -310,13 +310,13 @@ class PyTorchEngine:
                 text = codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
                 pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
                 ranked.append(Translation(text, h.score, pieces, values, h.unmet))
-                if sentence.words:
+                if sentence.is_aligned(text):
                     target = [*codec.given, *h.tokens]
                     words = codec.words("target", text, target)
                     pairs.append(SentencePair(sentence.ids, sentence.words, target, words))
         alignments = map(tuple, align(self.models, self.runtime, pairs) if pairs else ())
         return [
-            [t._replace(alignment=next(alignments)) for t in ranked] if sentence.words else ranked
+            [t._replace(alignment=next(alignments)) if sentence.is_aligned(t.text) else t for t in ranked]
             for sentence, ranked in zip(sentences, translations, strict=True)
         ]
 

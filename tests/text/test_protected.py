@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.protected import Protected, javascript_patterns, with_protected
+from nmt.text.protected import Protected, javascript_patterns, lacks, with_protected
 
 ROOT = Path(__file__).parents[2]
 PROTECTED = Protected()
