@@ -182,6 +182,22 @@ def test_no_protected_word_is_lost(source: list[str], target: list[str], spaces:
     assert all(0 <= word < len(kept.split()) for word in moved) or not kept.split()
 
 
+@settings(max_examples=200)
+@given(st.lists(WORDS, max_size=6), st.permutations(range(6)), st.lists(WORDS | st.text(max_size=4), max_size=8))
+def test_a_translation_that_lacks_no_word_needs_no_links(
+    source: list[str], order: list[int], others: list[str]
+) -> None:
+    text = " ".join(source)
+    spans = PROTECTED.spans(text)
+    words = [text[slice(*span)] for span in spans]
+    translation = " ".join([*others, *(words[i] for i in order if i < len(words))])
+    assert not lacks(translation, words)
+    links = {i: (i * 7) % len(source) for i in range(len(translation.split()))} if source else {}
+    without, with_links = (with_protected(text, spans, translation, each, spaces=True)[0] for each in ({}, links))
+    assert without == with_links
+    assert all(lacks(translation.replace(word, ""), words) for word in words)
+
+
 @pytest.mark.skipif(not shutil.which("node"), reason="needs Node.js")
 def test_the_page_for_browsers_protects_the_same_words(tmp_path: Path) -> None:
     (tmp_path / "protected.mjs").write_text((ROOT / "nmt" / "pages" / "web" / "protected.js").read_text())
