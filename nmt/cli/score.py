@@ -40,7 +40,8 @@ def score(
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
 
-    --metric evalb scores trees or sequences of brackets against a treebank file, like EVALB with COLLINS.prm.
+    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with its
+    usual parameters for English, the file COLLINS.prm.
     """
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
