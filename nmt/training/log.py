@@ -3,13 +3,15 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
-from nmt.data.folder import raw_names
+from nmt.data.folder import DataFolder, raw_names
 from nmt.files import writing
+from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, command_line, numbered
@@ -183,7 +185,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + (f", {training.learned:,} of them learn with --lora {config.lora}" if config.lora else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-        "data": f"{text.in_words}, {pairs:,} pairs, "
+        "data": f"{_languages(data)}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
@@ -207,6 +209,13 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
             f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
+
+
+def _languages(data: DataFolder) -> str:
+    """Returns the languages of the training pairs, which may be fewer than those of the model."""
+    if not data.trained:
+        return data.codec.config.in_words
+    return f"{listed(set(chain.from_iterable(data.trained)))} in {console.counted(len(data.trained), 'direction')}"
 
 
 def show_lines(lines: Mapping[str, str]) -> None:

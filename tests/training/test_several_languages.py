@@ -204,7 +204,11 @@ def test_a_model_of_several_languages_is_tuned_in_other_directions(
     said = train(tmp_path / "data", tmp_path / "run", f"--init-from={best}", "--max-updates=2", "--valid-metric=nll")
     assert "start at random" not in said and "but the data is" not in said
     assert list(records(tmp_path / "run", "valid")[0]["directions"]) == ["de-en", "en-fr"]
-    tuned = build_model(nmt.load_checkpoint(tmp_path / "run" / "best.safetensors"), best)
+    assert "data  de, en, fr in 2 directions, " in said
+    checkpoint = nmt.load_checkpoint(tmp_path / "run" / "best.safetensors")
+    assert checkpoint.provenance["directions"] == ["de en", "en fr"]
+    assert checkpoint.provenance["derived_from"] == "best.safetensors"
+    tuned = build_model(checkpoint, best)
     assert tuned.target_embedding.weight.shape[0] == len(data.codec.target)
     bilingual = ["--source-lang=en", "--target-lang=de", f"--train={made}/news", f"--valid={made}/valid"]
     message = failed("preprocess", *bilingual, f"--like={best}", f"--dest={tmp_path}/other")
