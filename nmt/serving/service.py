@@ -20,7 +20,7 @@ from nmt.serving.corrections import CorrectionMemory, Corrections
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
@@ -83,7 +83,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
         trained = latest(read_header(path)[0]["provenance"]).get("directions", ()) if codec.config.languages else ()
-        models[name] = ServedModel(name, path, config, codec, [tuple(each.split()) for each in trained])
+        models[name] = ServedModel(name, path, config, codec, tuple(Direction(*each.split()) for each in trained))
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models

@@ -65,6 +65,7 @@ class TrainingLoop:
     def _train(self, plan: UpdatePlan) -> None:
         training, counters = self.training, self.training.counters
         if training.config.init_from and not training.validations:
+            console.info("validating the model before its first update")
             self._validate()
         if self.clock:
             self.clock.start(training.config)

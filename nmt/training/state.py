@@ -1,10 +1,11 @@
 """A training: its data, options and machine, and what every update changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -135,7 +136,7 @@ class Training:
         """The name of the model that --init-from was made from: the first one that is known."""
         if self.config.init_from is None:
             return None
-        base = {}
+        base: Mapping[str, Any] = {}
         with suppress(NmtError):  # a training that resumes may do without the file
             base = latest(read_header(self.config.init_from)[0]["provenance"])
         imported = base.get("imported", {})

@@ -177,7 +177,7 @@ def test_a_model_card_names_the_base_and_the_directions_of_the_last_training(tmp
 
 
 def test_the_help_names_the_extra() -> None:
-    assert "'attention-nmt[onnx]'" in " ".join(run("export", "--help").stdout.decode().split())
+    assert "'.[onnx]' -c constraints.txt" in " ".join(run("export", "--help").stdout.decode().split())
 
 
 # Packages for Argos Translate

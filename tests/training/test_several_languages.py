@@ -247,7 +247,7 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     (["--languages=en,de", "--separate-vocab"], "--separate-vocab does not go with --languages"),
     (["--languages=en,de,es"], "no --train has files for es; take it out of --languages, or add such files"),
     (["--languages=en,de,fr", "--directions=en-de,fr-de"], "no --train has files for fr-de; take it out of"),
-    (["--languages=en,fr"], "news has no two files for any of en-fr; such files are {0}/news.en and {0}/news.fr, or"),
+    (["--languages=en,fr"], "news has only {0}/news.en, and no two files for any of en-fr; such files are {0}/news.en"),
     (["--languages=en,de", "--test={0}/web"], "--test {0}/web has no two files for any of en-de"),
     (["--languages=en,tr", "--lower-capitals"], "--lower-capitals does not know the dotless i of tr"),
 ])  # fmt: skip
