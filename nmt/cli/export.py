@@ -75,24 +75,32 @@ def export(
         if value is not None and format not in formats:
             raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")
     from nmt.checkpoint import load_checkpoint
-    from nmt.interop.argos import export_argos
-    from nmt.interop.ctranslate2 import export_ctranslate2
-    from nmt.interop.huggingface import export_huggingface
     from nmt.interop.model_card import Facts
-    from nmt.interop.onnx import export_onnx
-    from nmt.pages.web_export import export_web
     from nmt.text.codec import Direction
     from nmt.text.corpus import read_lines
 
     direction = Direction.of(source_lang, target_lang)
     model = load_checkpoint(checkpoint, verify=True), checkpoint, output
     facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
-    exports = {
-        "ctranslate2": lambda: export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map),
-        "argos": lambda: export_argos(*model, quantization or "int8", facts, direction, sentence_model),
-        "huggingface": lambda: export_huggingface(*model, facts),
-        "onnx": lambda: export_onnx(*model, facts),
-        "web": lambda: export_web(*model, facts),
-    }
-    exports[format]()
+    # Each format imports packages that the others do not need.
+    if format == "ctranslate2":
+        from nmt.interop.ctranslate2 import export_ctranslate2
+
+        export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map)
+    elif format == "argos":
+        from nmt.interop.argos import export_argos
+
+        export_argos(*model, quantization or "int8", facts, direction, sentence_model)
+    elif format == "huggingface":
+        from nmt.interop.huggingface import export_huggingface
+
+        export_huggingface(*model, facts)
+    elif format == "onnx":
+        from nmt.interop.onnx import export_onnx
+
+        export_onnx(*model, facts)
+    else:
+        from nmt.pages.web_export import export_web
+
+        export_web(*model, facts)
     console.info(f"wrote {output}")

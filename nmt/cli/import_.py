@@ -61,6 +61,23 @@ def huggingface(
 
 
 @import_.command(no_args_is_help=True)
+@flags(selection=SelectionConfig, without=("language_tokens", "languages", "pieces_of"))
+def checkpoint(
+    file: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint of a model of several languages.")],
+    output: Output,
+    selection: SelectionConfig,
+) -> None:
+    """Add languages and pieces to a model of several languages that was trained with this toolkit.
+
+    The model then learns the language from new text: nmt preprocess --like and nmt train --init-from.
+    """
+    from nmt.interop.additions import extended_checkpoint
+
+    inputs = [file, *selection.add_pieces, *selection.unchanged]
+    _write(partial(extended_checkpoint, file, selection), output, inputs)
+
+
+@import_.command(no_args_is_help=True)
 def fairseq(
     file: Annotated[str, Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
     dict_: Annotated[

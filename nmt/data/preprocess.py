@@ -31,6 +31,7 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Resu
 from nmt.signals import held
 from nmt.text.codec import Direction, Side, TextCodec, TextConfig
 from nmt.text.corpus import is_regular
+from nmt.text.subword import UNK
 from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
@@ -167,17 +168,23 @@ def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dic
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
-    kept, dropped = [0] * len(train), Counter[str]()
+    kept, unknown, dropped = [0] * len(train), 0, Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*(Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES))
             kept[shard.segment] += result.values["kept"]
+            unknown += result.values["unknown"]
             dropped.update(result.values["dropped"])
     if not split.pairs:
         folder.discard()
         raise NmtError(
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
+        )
+    if unknown:
+        console.warn(
+            f"{unknown:,} of {sum(kept):,} training pairs have characters that {config.like or config.subword_model} "
+            f"does not know, so translations will lack them; nmt import --add-pieces adds them to a model"
         )
     meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
@@ -270,12 +277,20 @@ def filter_pairs(
 
 
 class EncodedPairs(NamedTuple):
-    """Encoded pairs: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
+    """Encoded pairs.
+
+    Attributes:
+        source, target, alignments: of the pairs that were kept.
+        kept: their number.
+        unknown: how many of them have characters that the vocabulary lacks.
+        dropped: the number of dropped pairs by reason.
+    """
 
     source: Flat
     target: Flat
     alignments: Flat
     kept: int
+    unknown: int
     dropped: Counter[str]
 
 
@@ -304,6 +319,7 @@ class Encoder(Processor):
         kept, dropped = list(range(len(source))), Counter[str]()
         if config:
             kept, dropped = filter_pairs(source, target, tags, config.max_length, config.max_length_ratio)
+        unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
         begins = [(len(before) + len(of_line), len(given)) for of_line in tags]
         alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins[i]) for i in kept]
         if config:
@@ -318,7 +334,7 @@ class Encoder(Processor):
             source = [[*before, *ids, *behind] for ids in source]
             target = [[*given, *ids] for ids in target]
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
-        return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
+        return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), unknown, dropped)
 
     def _encodings(
         self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
@@ -388,4 +404,5 @@ class EncodingJob(Job):
             arrays[f"lengths of {side}"] = np.concatenate([getattr(pairs, side).lengths for pairs in encoded])
         for pairs in encoded:
             dropped.update(pairs.dropped)
-        return Result({"kept": sum(pairs.kept for pairs in encoded), "dropped": dropped}, arrays)
+        counts = {name: sum(getattr(pairs, name) for pairs in encoded) for name in ("kept", "unknown")}
+        return Result({**counts, "dropped": dropped}, arrays)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from nmt import __version__, console
+from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError
+from nmt.interop.additions import lines_of, new_language, with_new_pieces
 from nmt.interop.conversion import (
     ROWS,
     ForeignVocabulary,
@@ -29,10 +30,9 @@ from nmt.interop.conversion import (
 from nmt.interop.fairseq import FIRST_PIECES, check_encodings, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.model_card import AGAIN, Facts, model_card
-from nmt.interop.sentencepiece_model import FILE, changed, extended, needed_pieces, of_tokenizer
+from nmt.interop.sentencepiece_model import FILE, changed, needed_pieces, of_tokenizer
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
-from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, matching
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
@@ -107,7 +107,7 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
     recorded = settings.recorded("text") or {}
     in_folder = recorded.get("placement") or _placement(folder, options)
     placement = in_folder if selection.language_tokens == "auto" else selection.language_tokens
-    new_languages = [_new_language(pair, tokens) for pair in selection.add_language]
+    new_languages = [new_language(pair, tokens) for pair in selection.add_language]
     means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
     dropped = set[int]()
     if selection.languages:
@@ -115,20 +115,13 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
     tokens |= {code: piece for code, piece, _ in new_languages}
     if selection.pieces_of:
-        needed = needed_pieces(model, _lines(selection.pieces_of))
+        needed = needed_pieces(model, lines_of(selection.pieces_of))
         model = changed(model, kept=needed)
         needed |= {*added, *FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
     if selection.add_pieces:
-        new = extended(model, _lines(selection.add_pieces), selection.pieces, _lines(selection.unchanged))
+        model, new = with_new_pieces(model, selection)
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
-        console.info(f"{len(new):,} new pieces: {console.listed(list(new))}")
-        before, model = processor_of(model), changed(model, more=new)
-        after = processor_of(model)
-        for file in dict.fromkeys([*selection.unchanged, *selection.pieces_of]):
-            same = [before.encode(line) == after.encode(line) for line in _lines([file])]
-            share = f"{sum(same) / max(1, len(same)):.2%} of {len(same):,} lines"
-            console.info(f"{file}: {share} have the same pieces as before")
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
     vocabulary = replace(vocabulary, dropped=dropped, means=means)
@@ -148,19 +141,6 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
     )
     subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
     return TextCodec(text, subword, subword), vocabulary
-
-
-def _lines(files: Sequence[str]) -> Iterator[str]:
-    return chain.from_iterable(map(read_lines, map(Path, files)))
-
-
-def _new_language(pair: str, tokens: Mapping[str, str]) -> tuple[str, str, str]:
-    """Returns the code and the token of a new language, and the language that it begins as."""
-    code, _, related = pair.partition("=")
-    if not code.isprintable() or code.split() != [code] or code in tokens or "," in pair:
-        raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
-    related = matching(related, list(tokens))
-    return code, f"__{code}__" if tokens[related].startswith("__") else code, related
 
 
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:

@@ -4,7 +4,7 @@ import base64
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ FILE = "sentencepiece.bpe.model"
 EXTRA = "'attention-nmt[huggingface]'"
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _BPE = 2  # the type of a model
+_SPACE = "▁"
 # The first pieces of a model that is made.
 _META = {"<unk>": _UNKNOWN, "<s>": _CONTROL, "</s>": _CONTROL}
 
@@ -61,6 +62,30 @@ def needed_pieces(model: bytes, lines: Iterable[str]) -> set[str]:
     return needed
 
 
+def missing_characters(
+    model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str]
+) -> dict[str, list[str]]:
+    """Returns the characters of lines that have no piece, the most frequent first, and the pieces that spell them now.
+
+    These are the piece of unknown characters, or bytes. Characters that occur once are left out.
+
+    Args:
+        count: the most characters to return.
+        unchanged: lines whose segmentation stays.
+    """
+    processor = processor_of(model)
+
+    def counts_of(lines: Iterable[str]) -> Counter[str]:
+        return Counter(chain.from_iterable(str(processor.normalize(line)) for line in lines))
+
+    counts, known = counts_of(lines), scores_of(processor).keys() | counts_of(unchanged).keys() | {" "}
+    missing = [character for character, n in counts.most_common() if n > 1 and character not in known]
+    return {
+        character: [piece for piece in processor.id_to_piece(processor.encode(character)) if piece != _SPACE]
+        for character in missing[:count]
+    }
+
+
 def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str]) -> dict[str, list[str]]:
     """Returns new pieces, in the order of their merges, and the pieces of the model that each of them replaces.
 
@@ -78,7 +103,7 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
         words: Counter[tuple[str, ...]] = Counter()
         for line in lines:
             pieces = processor.encode(line, out_type=str)
-            starts = [i for i, piece in enumerate(pieces) if piece.startswith("▁") or not i]
+            starts = [i for i, piece in enumerate(pieces) if piece.startswith(_SPACE) or not i]
             words.update(tuple(pieces[start:end]) for start, end in pairwise([*starts, len(pieces)]))
         return words
 
@@ -120,7 +145,8 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
 
 def scores_of(processor: Any) -> dict[str, float]:
     """Returns the score of each piece of text, by which sentencepiece merges."""
-    ids = (i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_unknown(i))
+    kinds = processor.is_control, processor.is_unknown, processor.is_byte
+    ids = (i for i in range(len(processor)) if not any(is_kind(i) for is_kind in kinds))
     return {processor.id_to_piece(i): processor.get_score(i) for i in ids}
 
 

@@ -132,6 +132,22 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize(("format", "needless"), [
+    ("ctranslate2", ["onnx", "nmt.interop.onnx"]),
+    ("huggingface", ["onnx", "nmt.interop.onnx", "ctranslate2", "ctranslate2.specs"]),
+    ("onnx", ["ctranslate2", "ctranslate2.specs"]),
+    ("web", ["ctranslate2", "ctranslate2.specs"]),
+])  # fmt: skip
+def test_a_format_needs_no_packages_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, needless: list[str]
+) -> None:
+    checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    for name in needless:
+        monkeypatch.setitem(sys.modules, name, None)
+    run("export", checkpoint, "--output", tmp_path / "model", "--format", format)
+    assert (tmp_path / "model" / "README.md").exists()
+
+
 @pytest.mark.parametrize("positions", [0, 300])
 def test_the_code_in_the_card_does_not_cut_translations_at_256_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int

@@ -492,7 +492,11 @@ def test_flags_of_the_other_kind_of_model_are_refused(imported: Callable[[str], 
 def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], kind: str, tmp_path: Path) -> None:
     model = imported(kind)
     words = ["қазақша", "тілінде", "сөйлейді", "қаладағы"]
-    new, old = [f"{a} {b}" for a in words for b in words], [line for line in mixed_lines(60, seed=4) if line.strip()]
+    # The model knows neither of the last two letters; the last one occurs once.
+    new, old = (
+        [*(f"{a} {b}Ԙ" for a in words for b in words), "Ԟ"],
+        [line for line in mixed_lines(60, seed=4) if line.strip()],
+    )
     for name, lines in (("new", new), ("old", old)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     code, related = ("tyv_Cyrl", "zho_Hans") if kind == "nllb" else ("tyv", "kk")
@@ -502,6 +506,7 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     before, after = nmt.load_checkpoint(model.path), nmt.load_checkpoint(path)
     pieces = after.codec.target.vocabulary[len(before.codec.target) :]
     assert len(pieces) == 13
+    assert "Ԙ" in pieces and "Ԟ" not in pieces
     assert after.codec.config.languages == (*before.codec.config.languages, code)
     assert after.provenance["added_pieces"] == pieces  # they learn in full, whatever is frozen
     assert after.codec.encode_source(old) == before.codec.encode_source(old)
@@ -517,6 +522,15 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
         (ids,) = before.codec.encode_source([piece.replace("▁", " ")])
         if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
             assert torch.allclose(row, rows[ids].mean(0), atol=1e-6)
+
+    other = next(lang for lang in before.codec.config.languages if lang != related)
+    for lang in (related, other):
+        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in new))
+    files = ["--train", tmp_path / "text", "--valid", tmp_path / "text", f"--directions={related}-{other}"]
+    for like, lacking in ((model.path, 17), (path, 1)):
+        dest = tmp_path / f"data{lacking}"
+        said = run("preprocess", "--like", like, *files, f"--languages={related},{other}", "--dest", dest).stderr
+        assert f"{lacking} of 17 training pairs have characters that {like} does not know" in said
 
     run("export", path, "--format=huggingface", "--output", tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
