@@ -132,8 +132,8 @@ class TrainingLog:
             )
         elif prefix:
             console.info(
-                f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates, or give "
-                f"another --save-dir"
+                f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates; to train "
+                f"anew, also with other options, give another --save-dir"
             )
 
     def summary(self) -> None:
