@@ -41,7 +41,10 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
 @flags(config=TrainConfig, model_overrides=ModelConfig, time=TimeConfig)
 def train(
     data: Annotated[
-        str, Argument(metavar="DATA", help="Data folder that nmt preprocess wrote. The file of --config may name it.")
+        str,
+        Argument(
+            metavar="DATA", help="Data folder that nmt preprocess wrote; a file of options (--config) may name it."
+        ),
     ],
     config: TrainConfig,
     model_overrides: dict[str, Any],
