@@ -151,7 +151,8 @@ def test_a_stop_in_the_last_validation_resumes(trained: Path, tmp_path: Path, mo
         run(*command, code=75)
     assert "finished 4 updates" in run(*command).stderr
     assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["stopped", "finished"]
-    assert "nothing to do" in run(*command).stderr
+    said = run(*command).stderr
+    assert "nothing to do" in said and "also with other options, give another --save-dir" in said
 
 
 def test_a_run_folder_may_have_any_name(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
