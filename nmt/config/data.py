@@ -180,8 +180,8 @@ class DataConfig(Config, panel="Corpus"):
     copies: float | None = option(
         None,
         "With --languages: also train the model to restore lines of every target language from copies with missing and "
-        "moved words. Directions without parallel text need this, such as 1; the others do not. With 1, an epoch has "
-        "each such line as often as each pair, with 0.5 half as often.",
+        "moved words. Directions without parallel text need this; the others do not. The number is the weight of these "
+        "lines: with 0.25, a good value, an epoch has each of them a quarter as often as each pair.",
         above=0,
         at_most=100,
     )
