@@ -143,6 +143,13 @@ def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
     return ModelConfig.from_dict(document["model"], str(path)), codec_of(document, models, path)
 
 
+def latest(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the provenance of a checkpoint, or of the last one that it averages."""
+    while "averaged" in provenance:
+        provenance = provenance["last"]
+    return provenance
+
+
 def read_codec(path: str | Path, keep: Iterable[str] = ()) -> TextCodec:
     """Returns the text processing of a checkpoint. Words that match an expression of `keep` stay as they are."""
     codec = read_model(path)[1]

@@ -6,10 +6,13 @@ python recipes/tutorial_files.py language DIR     # a tiny random model of sever
 
 import argparse
 import json
+import shutil
+import sys
 from collections.abc import Iterable
 from html import escape
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import links
 from grammar import corpus, write
@@ -56,6 +59,10 @@ def write_company(folder: Path) -> None:
 
 def write_language(folder: Path) -> None:
     """Writes text of English and German, and a tiny random model that knows English, Dutch and French."""
+    try:
+        import transformers  # noqa: F401 (write_model needs it, but only after the text was written)
+    except ImportError as error:
+        sys.exit(f"error: transformers is missing ({error}); run pip install transformers -c constraints.txt")
     sentences = iter(corpus(9000, seed=1))
     for split, size in {"corpus": 8000, "dev": 500, "test": 500}.items():
         english, german = zip(*islice(sentences, size), strict=True)
@@ -70,6 +77,7 @@ def write_model(folder: Path, text: Iterable[str]) -> None:
     import torch
     import transformers
 
+    transformers.logging.disable_progress_bar()
     folder.mkdir()
     with (folder / "sentencepiece.bpe.model").open("wb") as file:
         options = {"model_type": "bpe", "vocab_size": 1000, "minloglevel": 2, "required_chars": "äöüßÄÖÜjJqQxyz"}
@@ -88,13 +96,19 @@ def write_model(folder: Path, text: Iterable[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the example files of the tutorials.")
     parser.add_argument("tutorial", choices=["company", "language"])
-    parser.add_argument("folder", type=Path, help="folder to write to, which must not exist")
+    parser.add_argument("folder", type=Path, help="folder to write to")
     options = parser.parse_args()
     try:
-        options.folder.mkdir(parents=True)
+        options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"{options.folder} cannot be made ({error.strerror}); choose another folder")
-    {"company": write_company, "language": write_language}[options.tutorial](options.folder)
+    with TemporaryDirectory(dir=options.folder) as folder:  # all files appear at once, or none
+        {"company": write_company, "language": write_language}[options.tutorial](Path(folder))
+        files = sorted(Path(folder).iterdir())
+        if present := [file.name for file in files if (options.folder / file.name).exists()]:
+            parser.error(f"{options.folder} already has {', '.join(present)}; choose another folder")
+        for file in files:
+            shutil.move(file, options.folder)
 
 
 if __name__ == "__main__":

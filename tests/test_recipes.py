@@ -27,7 +27,8 @@ from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
 import nmt
 
-import table1  # isort: skip # `stand_ins` has added its folder to the path
+import grammar  # isort: skip # `stand_ins` has added its folder to the path
+import table1  # isort: skip
 import table3  # isort: skip
 
 
@@ -507,6 +508,30 @@ def test_mistakes_in_the_use_of_programs_are_explained(
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "recipes" / program), run_name="__main__")
     assert message.format(**names) in f"{ended.value.code}{capsys.readouterr().err}"
+
+
+def test_the_files_of_a_tutorial_are_written_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(tutorial: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["tutorial_files.py", tutorial, str(folder)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "recipes" / "tutorial_files.py"), run_name="__main__")
+            sys.exit("")
+        return f"{ended.value.code}{capsys.readouterr().err}"
+
+    folder = tmp_path / "words"
+    all_pairs = grammar.corpus
+    monkeypatch.setattr(grammar, "corpus", lambda size, seed: all_pairs(size // 3, seed))  # is faster
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert "run pip install transformers -c constraints.txt" in refused("language")
+    assert not list(folder.iterdir())
+    (folder / "model").mkdir()
+    assert not refused("company")
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == ["handbook.html", "memory.tmx", "model", "news.md", "terms.tsv"]
+    assert "already has handbook.html, memory.tmx" in refused("company")
+    assert sorted(folder.iterdir()) == files
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:

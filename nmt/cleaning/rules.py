@@ -271,7 +271,7 @@ class Cleaner(Processor):
                 if label_of(lang) not in self._identifier.known:
                     raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
         if config.encoding != "keep":
-            with importing("ftfy", f"--encoding {config.encoding}", EXTRA):
+            with importing("ftfy", f"--encoding {config.encoding}", extra=EXTRA):
                 import ftfy
                 from ftfy.badness import is_bad
             self._mend, self._is_bad = ftfy.fix_encoding, is_bad

@@ -4,13 +4,14 @@ import errno
 import inspect
 import re
 import sys
+from itertools import takewhile
 from reprlib import repr as shortened
 from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
 from typer import Option
-from typer.core import TyperOption
+from typer.core import TyperCommand, TyperOption
 
 from nmt import __version__, console
 from nmt.cli.architectures import architectures
@@ -22,20 +23,38 @@ from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.import_ import import_
 from nmt.cli.info import info
+from nmt.cli.preprocess import EXAMPLES as PREPROCESS_EXAMPLES
 from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.serve import serve
-from nmt.cli.train import EXAMPLES, train
+from nmt.cli.train import EXAMPLES as TRAIN_EXAMPLES
+from nmt.cli.train import train
 from nmt.cli.translate_file import translate_file
 from nmt.cli.trees import trees
 from nmt.cli.vocabulary_map import vocabulary_map
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
+
+class _Command(TyperCommand):
+    """A command whose help page wraps long names of options. Typer would cut them on a terminal of 80 columns."""
+
+    def format_help(self, *arguments: Any) -> None:
+        from rich.text import Text
+        from typer import rich_utils
+
+        for name in ("highlighter", "negative_highlighter"):
+            highlight = getattr(rich_utils, name)
+            setattr(rich_utils, name, lambda names, highlight=highlight: highlight(Text(str(names), overflow="fold")))
+        super().format_help(*arguments)
+
+
 app = typer.Typer(
     name="nmt",
-    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.",
+    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.\n\nThe usual order is "
+    "nmt clean (for a corpus from the web), preprocess, train, generate and score. README.md and the tutorials in "
+    "docs/ show it with examples.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,12 +62,14 @@ app = typer.Typer(
 )
 _MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve, export
 for command in (*_MAIN_COMMANDS, vocabulary_map, report, attention, info, architectures):
-    epilog = EXAMPLES if command is train else None
+    epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
-for group in (benchmark, import_, trees):
+_GROUPS = benchmark, import_, trees
+for group in _GROUPS:
     app.add_typer(group)
-for group in (app, benchmark, import_, trees):
+for group in (app, *_GROUPS):
     for registered in group.registered_commands:
+        registered.cls = _Command
         # Typer would keep the line breaks of the docstring in all paragraphs but the first.
         registered.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(registered.callback) or "")
 
@@ -122,9 +143,15 @@ def usage_line(error: Any) -> str | None:
     name, unit = _OTHER_NAMES.get(flag, ("", ""))
     if context and name in {name for param in context.command.params for name in param.opts}:
         text = f"there is no {flag}; give {name}{unit}"
-    help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
+    help_page = f"{context.command_path if context else _command_in(sys.argv[1:])} --help"
     # A shell pattern that matches thousands of files must not fill the screen.
     return f"{shorten(text, 500, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
+
+
+def _command_in(words: list[str]) -> str:
+    """Returns the command of a command line, such as `nmt train` or `nmt import fairseq`."""
+    names = list(takewhile(lambda word: not word.startswith("-"), words))
+    return " ".join(["nmt", *names[: 2 if names[:1] in [[group.info.name] for group in _GROUPS] else 1]])
 
 
 def error_line(error: Exception) -> str | None:

@@ -17,9 +17,10 @@ def export(
     format: Annotated[
         Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
         Option(
-            help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces; huggingface, a "
-            "MarianMT model for transformers; onnx, for ONNX Runtime and transformers.js; web, a page that translates "
-            "in the browser; or argos, a package for Argos Translate and LibreTranslate."
+            help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces; huggingface, for "
+            "transformers: a MarianMT model, or an M2M100 model if the checkpoint was imported from one; onnx, for "
+            "ONNX Runtime and transformers.js; web, a page that translates in the browser; or argos, a package for "
+            "Argos Translate and LibreTranslate."
         ),
     ] = "ctranslate2",
     quantization: Annotated[
@@ -61,7 +62,8 @@ def export(
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.
 
-    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt\\[onnx]'.
+    --format ctranslate2 and argos need the extra ctranslate2, onnx and web the extra onnx: in the clone of nmt,
+    pip install '.\\[onnx]' -c constraints.txt.
     """
     for flag, value, formats in (
         ("--quantization", quantization, ("ctranslate2", "argos")),

@@ -58,7 +58,7 @@ def generate(
         flag, other = "--samples" if search.sample else "--n-best", "--html" if files.html else "--split-sentences"
         raise NmtError(f"{flag} does not work with {other}, which writes one translation; leave it out")
     if files.split_sentences:
-        with importing("sentencex", "--split-sentences", "'attention-nmt[documents]'"):
+        with importing("sentencex", "--split-sentences", extra="documents"):
             import sentencex  # noqa: F401
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")

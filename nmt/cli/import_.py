@@ -13,12 +13,25 @@ from nmt.cli.flags import flags
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 
-import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
+EXAMPLES = """Examples, for folders with a model from Hugging Face:
+
+nmt import huggingface opus-mt-en-de --output opus.safetensors
+
+nmt import huggingface nllb-200-distilled-600M --output nllb.safetensors --languages eng_Latn,deu_Latn
+
+nmt import huggingface nllb-200-distilled-600M --output nllb.safetensors --languages rus_Cyrl,kaz_Cyrl --add-language
+tyv_Cyrl=kaz_Cyrl --add-pieces corpus.tyv_Cyrl"""
+
+import_ = typer.Typer(
+    name="import",
+    help="Convert a model of another toolkit to a checkpoint: Opus-MT, NLLB-200, M2M-100, or one of fairseq.",
+    no_args_is_help=True,
+)
 
 Output = Annotated[str, Option(help="Checkpoint file to write, whose name ends in .safetensors.")]
 
 
-@import_.command(no_args_is_help=True)
+@import_.command(no_args_is_help=True, epilog=EXAMPLES)
 @flags(selection=SelectionConfig)
 def huggingface(
     folder: Annotated[
@@ -30,13 +43,16 @@ def huggingface(
         str | None, Option(help="Source language of a MarianMT model, if the folder does not say it.")
     ] = None,
     target_lang: Annotated[
-        str | None, Option(help="Target language of a MarianMT model of one, if the folder does not say it.")
+        str | None, Option(help="Target language of a MarianMT model that has only one, if the folder does not say it.")
     ] = None,
     base: Annotated[
         str | None, Option(metavar="DIR", help="Folder of the base model, if DIR is an adapter of PEFT.")
     ] = None,
 ) -> None:
-    """Convert a model in the format of Hugging Face to a checkpoint: of MarianMT, or of many languages."""
+    """Convert a model in the format of Hugging Face to a checkpoint: of Opus-MT, NLLB-200, M2M-100 or SMaLL-100.
+
+    The options under Models of many languages are for all of these but Opus-MT and other models of MarianMT.
+    """
     from nmt.interop.huggingface import import_huggingface
 
     files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
@@ -83,7 +99,7 @@ def fairseq(
 ) -> None:
     """Convert a model that fairseq has trained to a checkpoint. No code in the file runs.
 
-    This command needs more packages: pip install 'attention-nmt\\[fairseq]'.
+    This command needs the extra fairseq: pip install '.\\[fairseq]' -c constraints.txt in the clone of nmt.
     """
     if len(dict_) > 2:
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")

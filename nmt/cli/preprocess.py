@@ -3,6 +3,14 @@
 from nmt.cli.flags import flags
 from nmt.config import CorpusConfig, DataConfig, JobConfig
 
+EXAMPLES = """Examples, for files such as corpus.en and corpus.de:
+
+nmt preprocess --source-lang en --target-lang de --train corpus --valid dev --dest data --vocab-size 16000
+
+nmt preprocess --languages en,de,fr --both-ways --train corpus --valid dev --dest data
+
+nmt preprocess --source-lang en --target-lang de --train news --valid dev --dest more --like run/best.safetensors"""
+
 
 @flags(files=CorpusConfig, config=DataConfig, options=JobConfig)
 def preprocess(config: DataConfig, files: CorpusConfig, options: JobConfig) -> None:

@@ -30,8 +30,8 @@ def serve(
     The server translates sentences of different requests together. Ctrl-C or SIGTERM ends it when it has answered the
     requests that it has accepted.
 
-    This command needs more packages: pip install 'attention-nmt\\[serve]'.
+    This command needs the extra serve: pip install '.\\[serve]' -c constraints.txt in the clone of nmt.
     """
-    with importing("fastapi", "nmt serve", "'attention-nmt[serve]'"):
+    with importing("fastapi", "nmt serve", extra="serve"):
         from nmt.serving.server import serve as run
     run(checkpoints or [], model or [], serving, engine, runtime)

@@ -40,7 +40,12 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
 
 @flags(config=TrainConfig, model_overrides=ModelConfig, time=TimeConfig)
 def train(
-    data: Annotated[str, Argument(metavar="DATA", help="Data folder that nmt preprocess wrote.")],
+    data: Annotated[
+        str,
+        Argument(
+            metavar="DATA", help="Data folder that nmt preprocess wrote; a file of options (--config) may name it."
+        ),
+    ],
     config: TrainConfig,
     model_overrides: dict[str, Any],
     time: TimeConfig,
@@ -72,7 +77,7 @@ def train(
         train_in_time(data, config, model_overrides, given, time.seconds, estimate=dry_run)
         return
     if config.arch is None and config.init_from is None:
-        raise typer.TyperException("Missing option '--arch', or arch in the file of --config")
+        raise typer.TyperException("Missing option '--arch', or arch in the file of --config; or give --hours")
     from nmt.training.ranks import is_rank, launch
     from nmt.training.run_folder import architecture
 

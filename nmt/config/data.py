@@ -47,7 +47,9 @@ class CorpusConfig(Config, panel="Corpus files"):
     )
     least_score: float | None = option(None, "Leave out lines with a lower score in the column of --columns.")
     inline: Literal["drop", "keep"] = option(
-        "drop", "Whether to drop or keep the codes in inline elements of TMX and XLIFF, such as <b> in <bpt>."
+        "drop",
+        "Whether to drop or keep the codes of tags inside sentences of TMX and XLIFF, such as the <b> in "
+        "<bpt>&lt;b></bpt>. Keep them only if the model should translate text with such codes.",
     )
 
     def _check(self) -> None:
@@ -177,8 +179,9 @@ class DataConfig(Config, panel="Corpus"):
     )
     copies: float | None = option(
         None,
-        "With --languages: also train the model to restore lines of every target language from noised copies. "
-        "Directions without parallel text need this. With 1, an epoch has each such line as often as each pair.",
+        "With --languages: also train the model to restore lines of every target language from copies with missing and "
+        "moved words. Directions without parallel text need this; the others do not. The number is the weight of these "
+        "lines: with 0.25, a good value, an epoch has each of them a quarter as often as each pair.",
         above=0,
         at_most=100,
     )
@@ -234,8 +237,9 @@ class DataConfig(Config, panel="Corpus"):
     )
     language_tokens: Literal["target_on_source", "both_sides"] = text_option(
         "target_on_source",
-        "With --languages, where the tokens of languages stand. target_on_source: that of the target language at the "
-        "beginning of the source. both_sides: that of each language at the beginning of its side.",
+        "With --languages, where the tokens stand that name a language to the model. target_on_source: the token of "
+        "the target language before the source. both_sides: the token of each language before its side, as in "
+        "NLLB-200, so that the model is also told the source language.",
     )
     subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
@@ -246,10 +250,14 @@ class DataConfig(Config, panel="Corpus"):
     )
     joint_vocab: bool = subwords_option(True, "Use one vocabulary for both languages, so that they share embeddings.")
     subword_model: str | None = subwords_option(
-        None, "Use this sentencepiece model instead of training one. With --subword wordpiece, it segments greedily."
+        None,
+        "Use this sentencepiece model instead of training one. With --subword wordpiece, words are cut as WordPiece "
+        "does, by the longest piece that fits.",
     )
     symbols: str | None = subwords_option(
-        None, "File with one word on each line. Each word becomes one piece; nmt trees needs this for its brackets."
+        None,
+        "File with one word on each line, which becomes a piece of its own that is never cut, such as the brackets of "
+        "nmt trees.",
     )
     subword_sample: int = subwords_option(
         2_000_000, "Lines of each language in the sample that trains the subword model.", at_least=1
@@ -268,7 +276,11 @@ class DataConfig(Config, panel="Corpus"):
         "both", "Side of the training text whose segmentations are sampled."
     )
     encodings: int = sampling_option(
-        10, "Sampled segmentations to store of each sentence. Each epoch uses one of them.", at_least=1, at_most=1000
+        10,
+        "With --subword-dropout or --subword-alpha: sampled segmentations to store of each sentence. Each epoch uses "
+        "one of them. Without sampling, one is stored.",
+        at_least=1,
+        at_most=1000,
     )
     augment: bool = option(
         False,
@@ -284,7 +296,8 @@ class DataConfig(Config, panel="Corpus"):
     )
     workers: int | None = processes_option(
         None,
-        "Number of processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
+        "Number of processes that tokenise and encode. By default 2 on any machine, so give more if you have more "
+        "cores; with --cluster as many as fit.",
         panel="Work",
     )
     seed: int = work_option(
@@ -414,13 +427,13 @@ class SelectionConfig(Config, panel="Models of many languages"):
     languages: str | None = option(None, "The only languages to keep, such as eng_Latn,deu_Latn; by default, all.")
     pieces_of: tuple[str, ...] = option(
         (),
-        "File of text that must be segmented as before. All pieces that it does not need are left out, except single "
-        "characters. May be given several times.",
+        "Makes the model smaller: file of text of your languages. All pieces that its segmentation does not need are "
+        "left out, except single characters. May be given several times.",
     )
     add_language: tuple[str, ...] = option(
         (),
-        "A new language, and the language of the model that its token starts from, such as tyv_Cyrl=kaz_Cyrl. May be "
-        "given several times.",
+        "A new language, and a related language of the model, which its token starts from, such as tyv_Cyrl=kaz_Cyrl. "
+        "--languages does not name the new language. May be given several times.",
     )
     add_pieces: tuple[str, ...] = option(
         (), "File of text that the model gets new pieces for. May be given several times."
@@ -428,8 +441,9 @@ class SelectionConfig(Config, panel="Models of many languages"):
     pieces: int = option(8000, "The most new pieces of --add-pieces.", at_least=1)
     unchanged: tuple[str, ...] = option(
         (),
-        "File of text that new pieces must not change. The share of its lines that keep their pieces is printed, and "
-        "that of --pieces-of. May be given several times.",
+        "With --add-pieces: file of text in the languages that the model knows already. No new piece is taken that "
+        "would change how this text is cut. The share of its lines that keep their pieces is printed. May be given "
+        "several times.",
     )
 
     def _check(self) -> None:

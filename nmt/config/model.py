@@ -62,7 +62,8 @@ class ModelConfig(Config, panel="Model"):
     sinusoids: Literal["paper", "fairseq"] = option(
         "paper",
         "Formula of positional encodings that are not learned: the paper's (§3.5), or fairseq's, which has "
-        "other wavelengths and starts at position 2.",
+        "other wavelengths and starts at position 2. Imported M2M-100 and NLLB-200 have fairseq; a new model needs no "
+        "other than the paper's.",
     )
     learned_positions: int | None = option(
         None,
@@ -73,12 +74,15 @@ class ModelConfig(Config, panel="Model"):
     )
     output_bias: bool = option(False, "Add a bias to the logit of each piece. The paper has none.")
     bos_is_eos: bool = option(
-        False, "Begin targets with EOS, as M2M-100 does. BOS is then not used, and the model never predicts it."
+        False,
+        "Begin targets with EOS, the piece for the end of a sentence, instead of BOS. Imported M2M-100 and NLLB-200 "
+        "do; a new model does not need it.",
     )
     guided_alignment: int | None = option(
         None,
-        "Decoder layer, counted from 1, whose first head learns the word alignments of the data folder (Garg "
-        "et al. 2019). generate --alignments then uses this head.",
+        "Decoder layer, counted from 1, whose first head learns which words translate each other (Garg et al. 2019), "
+        "for better generate --alignments. The data folder needs preprocess --alignments; docs/alignments.md shows "
+        "how.",
         at_least=1,
     )
 

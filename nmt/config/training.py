@@ -42,16 +42,17 @@ class PlanConfig(Config, panel="Batches"):
     )
     batch_groups: int = option(
         8,
-        "An update consists of this many groups of sentences. The sentences of a group have similar lengths. The "
-        "paper's 8 GPUs had a group each.",
+        "An update consists of this many groups of sentences, 8 as on the paper's 8 GPUs. The sentences of a group "
+        "have similar lengths. More groups mix the lengths in an update better, fewer have less padding; 4 suits "
+        "small updates.",
         at_least=1,
         at_most=10_000,
     )
     device_tokens: int | None = option(
         None,
         "Most tokens of a side in one forward pass, padding included. An update takes as many passes as it needs: "
-        "lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU and 2^20 / d_model on "
-        "a CPU, or fewer if they do not fit into memory.",
+        "lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU. On a CPU, 2^20 / "
+        "--d-model, such as 2048 for transformer_base, which fits into caches. Less if memory is too small.",
         at_least=1,
         at_most=1_000_000,
     )
@@ -174,7 +175,10 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "--warmup-updates and --lr-scale.",
     )
     lr: float | None = option(
-        None, "Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.", above=0
+        None,
+        "Peak learning rate, reached at the end of the warm-up. inverse-sqrt, linear and constant need it, such as "
+        "1e-4 to tune a model; the schedule paper has --lr-scale instead.",
+        above=0,
     )
     warmup_updates: int = option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
     lr_scale: float = option(
@@ -185,7 +189,8 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     adam_epsilon: float = option(1e-9, "Adam's ε.", above=0)
     ema: float | None = option(
         None,
-        "Keep a moving average of the weights with this decay, such as 0.9999. Validation and checkpoints use it.",
+        "Keep a moving average of the weights with this decay; validation and checkpoints use it. 0.9999 covers about "
+        "the last 10,000 updates and 0.999 the last 1,000. By default, no average; it can replace average-checkpoints.",
         above=0,
         below=1,
     )
@@ -235,7 +240,12 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "average.safetensors.",
         at_least=1,
     )
-    log_updates: int = run_option(100, "Print and record the metrics every N updates.", at_least=1)
+    log_updates: int = run_option(
+        100,
+        "Print and record the metrics every N updates. loss contains label smoothing, and ppl does not; norm is the "
+        "norm of the gradient; docs/runs.md explains the others.",
+        at_least=1,
+    )
     tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 
     def _check(self) -> None:

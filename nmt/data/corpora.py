@@ -72,9 +72,12 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
                 corpora.append(Corpus(prefix, number, text.direction(source, target), files))
         if len(corpora) == before:
             names = ", ".join(f"{source}-{target}" for source, target in config.pairs)
+            languages = dict.fromkeys(language for pair in config.pairs for language in pair)
+            (present, *_) = [f"only {prefix}.{each}, and " for each in languages if has_side(prefix, each)] or [""]
             raise NmtError(
-                f"{flag} {prefix} has no two files for any of {names:.200}; such files are {prefix}.{source} and "
-                f"{prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the languages"
+                f"{flag} {prefix} has {present}no two files for any of {names:.200}; such files are {prefix}.{source} "
+                f"and {prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the "
+                f"languages"
             )
     return corpora
 

@@ -275,6 +275,12 @@ class DataFolder:
             )
         return self._splits[name]
 
+    @property
+    def trained(self) -> list[Direction]:
+        """The directions of the training pairs of a model of several languages; empty for other models."""
+        directions = [Direction(*each.split()) for each in dict.fromkeys(self.meta.splits[TRAIN].directions)]
+        return [direction for direction in directions if direction.source != direction.target]  # those are copies
+
     def directions(self, name: str) -> dict[Direction, range]:
         """Returns the directions of a split other than train, and the numbers of the pairs of each."""
         self._check_split(name)

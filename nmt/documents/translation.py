@@ -142,7 +142,7 @@ def translate(
     options, direction = execution.options, direction_of(languages.to_dict(), languages)
     codec = read_codec(files.model[0], engine.keep).towards(direction)
     sentences = Sentences(codec, codec, has_memory=bool(memories))
-    with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
+    with importing("sentencex", "nmt translate-file", extra="documents"):
         import sentencex  # noqa: F401
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
     if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):

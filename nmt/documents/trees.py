@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nmt.documents.document import marked_encoding, spliced
 from nmt.errors import NmtError, importing
 
-with importing("lxml", "a document in XML", "'attention-nmt[documents]'"):
+with importing("lxml", "a document in XML", extra="documents"):
     from lxml import etree
 
 # Typed so that no stubs are needed.

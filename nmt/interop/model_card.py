@@ -7,6 +7,8 @@ from typing import Any
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
+from nmt.checkpoint_file import latest
+from nmt.console import listed
 from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
 from nmt.text.languages import MULTIPLE
@@ -29,7 +31,10 @@ _JAVASCRIPT = """import { pipeline } from "@huggingface/transformers";
 const translate = await pipeline("translation", "MODEL", { dtype: "q8" });
 console.log(await translate("…", { num_beams: 1 }));"""
 # How an exported model becomes a checkpoint.
-AGAIN = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
+AGAIN = (
+    "`nmt import huggingface` makes it a checkpoint of the toolkit nmt again, which is installed from a clone of its "
+    "repository."
+)
 # Keys of a provenance whose values are paths of the user.
 _PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file"
 
@@ -60,24 +65,27 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
-    origin_of_weights: Any = checkpoint.provenance
-    while "averaged" in origin_of_weights:
-        origin_of_weights = origin_of_weights["last"]
+    training = latest(checkpoint.provenance)
     lower_capitals = (
         "The model has seen little text in capitals. Give it lines that are all in capitals in lower case, and put "
         "their translations in capitals, as `nmt generate` does."
     )
-    history = "converted with nmt from another format" if "imported" in origin_of_weights else "trained with nmt"
+    history = "converted with nmt from another format" if "imported" in training else "trained with nmt"
+    history += f", derived from the model `{training['derived_from']}`" if "derived_from" in training else ""
+    trained = [each.replace(" ", "-") for each in training.get("directions", ())]
     sections = [
         f"# {text.in_words}" if text.source_lang == MULTIPLE else f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, {history}. {again}",
+        f"Its last training was on the directions {listed(trained, 20)}." if trained else "",
         f"## Use\n\n{use}",
         lower_capitals if text.lower_capitals else "",
         f"## Data\n\n{facts.data}" if facts.data else "",
         f"## Licence\n\n{facts.license}" if facts.license else "",
         f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",
         f"## Provenance\n\nExported by nmt {__version__} from `{Path(origin).name}`.\n\n"
-        + _code(json.dumps(provenance, indent=1, default=str)),
+        "<details><summary>How the weights were made, with all options</summary>\n\n"
+        + _code(json.dumps(provenance, indent=1, default=str))
+        + "\n\n</details>",
     ]
     card = "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
     return card.encode(errors="backslashreplace").decode()  # names and arguments may hold bytes that are not UTF-8

@@ -13,6 +13,7 @@ import torch
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed
+from nmt.checkpoint_file import latest
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError
 from nmt.interop.additions import lines_of, new_language, with_new_pieces
@@ -212,7 +213,7 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
     more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
     files = their_settings(config, "M2M100ForConditionalGeneration", special, [1, 3], **more)
-    card = partial(model_card, checkpoint, origin, _use(codec.config), facts, again=AGAIN)
+    card = partial(model_card, checkpoint, origin, _use(checkpoint), facts, again=AGAIN)
     write_folder(output, files | _tokenizer_files(codec, ids), tensors, card)
 
 
@@ -235,9 +236,11 @@ def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, byte
     return files | {_TOKENIZER: json.dumps(options).encode()}
 
 
-def _use(text: TextConfig) -> str:
-    """Returns how to translate with an exported model, for its card."""
-    source, target = text.languages[-2:] if len(text.languages) > 1 else text.languages * 2
+def _use(checkpoint: Checkpoint) -> str:
+    """Returns how to translate with an exported model, for its card. The example is a trained direction, if known."""
+    text = checkpoint.codec.config
+    trained = [each.split() for each in latest(checkpoint.provenance).get("directions", text.directions)]
+    source, target = (*trained, text.languages[-2:] if len(text.languages) > 1 else text.languages * 2)[0]
     given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
     lines = [
         "from transformers import AutoTokenizer, M2M100ForConditionalGeneration",

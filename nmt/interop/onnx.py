@@ -30,7 +30,7 @@ from nmt.interop.tokenizer_json import tokenizer_json
 from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
-with importing("onnx", "--format onnx or web", "'attention-nmt[onnx]'"):
+with importing("onnx", "--format onnx or web", extra="onnx"):
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import TensorProto, helper, numpy_helper
@@ -86,7 +86,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     for name, content in (files | {"tokenizer.json": tokenizer_json(checkpoint.codec).encode()}).items():
         (folder / name).write_bytes(content)
     # Imported here, because onnxruntime starts threads when it is imported.
-    with importing("onnxruntime", "--format onnx or web", "'attention-nmt[onnx]'"):
+    with importing("onnxruntime", "--format onnx or web", extra="onnx"):
         from onnxruntime import InferenceSession
         from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -12,7 +12,7 @@ from nmt.errors import NmtError, importing
 from nmt.text.subword import processor_of
 
 FILE = "sentencepiece.bpe.model"
-EXTRA = "'attention-nmt[huggingface]'"
+EXTRA = "huggingface"
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _BPE = 2  # the type of a model
 _SPACE = "▁"
@@ -186,6 +186,6 @@ def changed(
 
 def protobuf() -> Any:
     """Returns the module that reads and writes models of sentencepiece, which needs the package protobuf."""
-    with importing("protobuf", "a change of a sentencepiece model", EXTRA):
+    with importing("protobuf", "a change of a sentencepiece model", extra=EXTRA):
         from sentencepiece import sentencepiece_model_pb2
     return sentencepiece_model_pb2

@@ -61,7 +61,7 @@ def _connect(address: str) -> Any:
             raise NmtError(
                 f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
             ) from error
-    with importing("ray", "--cluster", "'attention-nmt[ray]'"):
+    with importing("ray", "--cluster", extra="ray"):
         import ray
         import ray._private.worker as worker
     worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies

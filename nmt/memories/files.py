@@ -47,7 +47,7 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
     Args:
         languages: of source and target.
     """
-    with importing("rapidfuzz", "--memory", "'attention-nmt[memory]'"):
+    with importing("rapidfuzz", "--memory", extra="memory"):
         import rapidfuzz  # noqa: F401
 
     def pairs() -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ class Corrections:
         self._path, self._patience = Path(path), patience
         self._reading, self._writing, self._is_unreadable = Lock(), Lock(), False
         self._forget()
-        with importing("rapidfuzz", "--corrections", "'attention-nmt[memory]'"):
+        with importing("rapidfuzz", "--corrections", extra="memory"):
             import rapidfuzz  # noqa: F401
         if self._path.exists():
             with reading(f"--corrections {path}"), self._path.open("rb") as file:

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from nmt.checkpoint_file import read_model
+from nmt.checkpoint_file import latest, read_header, read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.memories.files import open_memory
@@ -20,7 +20,7 @@ from nmt.serving.corrections import CorrectionMemory, Corrections
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
@@ -34,12 +34,17 @@ from nmt.translate.units import Sentence, Translation, Unit, Units, with_matches
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served."""
+    """A model that is served.
+
+    Attributes:
+        last_trained: for a model of several languages, the directions of its last training.
+    """
 
     name: str
     path: str
     config: ModelConfig
     codec: TextCodec
+    last_trained: Sequence[tuple[str, str]] = ()
 
     @cached_property
     def directions(self) -> list[schema.Directions]:
@@ -47,8 +52,9 @@ class ServedModel:
         config = self.codec.config
         public = public_codes(config.all_languages)
         if not config.trained:  # any direction
-            languages = list(public.values())
-            return [schema.Directions(source_langs=languages, target_langs=languages, models=[self.name])]
+            trained = [[public[each[side]] for each in self.last_trained] for side in (0, 1)]
+            source_langs, target_langs = (list(dict.fromkeys([*first, *public.values()])) for first in trained)
+            return [schema.Directions(source_langs=source_langs, target_langs=target_langs, models=[self.name])]
         of_sources: dict[str, list[str]] = {}
         for source, target in config.trained:
             of_sources.setdefault(public.get(source, source), []).append(public.get(target, target))
@@ -76,7 +82,8 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
-        models[name] = ServedModel(name, path, config, codec)
+        trained = latest(read_header(path)[0]["provenance"]).get("directions", ()) if codec.config.languages else ()
+        models[name] = ServedModel(name, path, config, codec, tuple(Direction(*each.split()) for each in trained))
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models

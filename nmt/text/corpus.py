@@ -22,7 +22,7 @@ from nmt.files import STDIO
 
 @contextmanager
 def _open_zstd(path: str | Path, mode: Literal["rb"] = "rb") -> Iterator[Any]:
-    with importing("backports.zstd", str(path), "'attention-nmt[zstd]'"):
+    with importing("backports.zstd", str(path), extra="zstd"):
         if sys.version_info >= (3, 14):
             from compression import zstd
         else:

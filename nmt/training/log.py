@@ -1,15 +1,22 @@
 """What a training prints and records: its plan, intervals, validations and end."""
 
+import os
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nmt import console
 from nmt.data.batching import UpdatePlan
-from nmt.data.folder import raw_names
+from nmt.data.folder import DataFolder, raw_names
 from nmt.files import writing
+from nmt.resources import usable_cores
+from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, command_line, numbered
@@ -19,6 +26,8 @@ from nmt.training.update import Interval
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
+# Threads that get less than this share of an interval of at least so many seconds are slowed down by other programs.
+_FAIR_SHARE, _BUSY_SECONDS = 0.5, 20.0
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
 _AVERAGED = 5
 
@@ -33,6 +42,7 @@ class TrainingLog:
         self.training, self.folder = training, folder
         self._needs_header = True
         self._events: Any = None  # a SummaryWriter
+        self._clocks, self._is_warned = (time.monotonic(), time.process_time()), False
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
@@ -92,6 +102,23 @@ class TrainingLog:
             f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"
         )
 
+        self._warn_if_busy()
+
+    def _warn_if_busy(self) -> None:
+        """Warns once if other programs take the cores of a training on a CPU. Its threads wait for each other."""
+        then, self._clocks = self._clocks, (time.monotonic(), time.process_time())
+        wall, used = (now - before for before, now in zip(then, self._clocks, strict=True))
+        threads, is_on_cpu = torch.get_num_threads(), self.training.runtime.device.type == "cpu"
+        if self._is_warned or not is_on_cpu or threads == 1 or wall < _BUSY_SECONDS:
+            return
+        if used < _FAIR_SHARE * threads * wall and os.getloadavg()[0] > usable_cores():
+            self._is_warned = True
+            console.warn(
+                f"other programs leave the {threads} threads of this training {used / threads / wall:.0%} of their "
+                f"time, and the threads wait for each other; stop it, and resume it with OMP_NUM_THREADS=1 before the "
+                f"command, which is often several times as fast"
+            )
+
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""
         scores, best = validation.scores, ", the best so far" if is_best else ""
@@ -130,8 +157,8 @@ class TrainingLog:
             )
         elif prefix:
             console.info(
-                f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates, or give "
-                f"another --save-dir"
+                f"{prefix}{self.folder.path} has all {update:,} updates; to train more, raise --max-updates; to train "
+                f"anew, also with other options, give another --save-dir"
             )
 
     def summary(self) -> None:
@@ -183,7 +210,7 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + (f", {training.learned:,} of them learn with --lora {config.lora}" if config.lora else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-        "data": f"{text.in_words}, {pairs:,} pairs, "
+        "data": f"{_languages(data)}, {pairs:,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding}",
@@ -207,6 +234,13 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
             f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
+
+
+def _languages(data: DataFolder) -> str:
+    """Returns the languages of the training pairs, which may be fewer than those of the model."""
+    if not data.trained:
+        return data.codec.config.in_words
+    return f"{listed(set(chain.from_iterable(data.trained)))} in {console.counted(len(data.trained), 'direction')}"
 
 
 def show_lines(lines: Mapping[str, str]) -> None:

@@ -65,6 +65,7 @@ class TrainingLoop:
     def _train(self, plan: UpdatePlan) -> None:
         training, counters = self.training, self.training.counters
         if training.config.init_from and not training.validations:
+            console.info("validating the model before its first update")
             self._validate()
         if self.clock:
             self.clock.start(training.config)
@@ -115,8 +116,9 @@ class TrainingLoop:
         training, update = self.training, self.training.counters.update
         options: dict[str, Any] = training.world.broadcast(lambda: clock.options(update, training.config))
         if len(options) > 1:
-            flags = " ".join(" ".join(flag_words(name, value)) for name, value in options.items())
-            console.info(f"training is faster or slower than measured, so it goes on with {flags}")
+            changed = {name: value for name, value in options.items() if value != getattr(training.config, name)}
+            flags = " ".join(" ".join(flag_words(name, value)) for name, value in changed.items())
+            console.info(f"the time suffices for {options['max_updates']:,} updates, so training goes on with {flags}")
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()

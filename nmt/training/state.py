@@ -1,13 +1,18 @@
 """A training: its data, options and machine, and what every update changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt import console, extensions
 from nmt.checkpoint import WEIGHT_BYTES, new_model
+from nmt.checkpoint_file import latest, read_header
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
@@ -125,6 +130,18 @@ class Training:
         """
         limit = self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
         return min(limit, self.counters.device_tokens or limit)
+
+    @cached_property
+    def derived_from(self) -> str | None:
+        """The name of the model that --init-from was made from: the first one that is known."""
+        if self.config.init_from is None:
+            return None
+        base: Mapping[str, Any] = {}
+        with suppress(NmtError):  # a training that resumes may do without the file
+            base = latest(read_header(self.config.init_from)[0]["provenance"])
+        imported = base.get("imported", {})
+        first = imported.get("folder") or imported.get("file") or self.config.init_from
+        return base.get("derived_from") or Path(first).name
 
     @property
     def parameters(self) -> int:

@@ -76,8 +76,13 @@ def refused(*arguments: str) -> str:
     (["clean", "--source-lang=en", "--epochs=3"], "No such option: --epochs; see nmt clean --help"),
     (["generate", "m", "--lenpen=1"], "there is no --lenpen; give --alpha; see nmt generate --help"),
     ([*TRAIN, "x"], "Got unexpected extra argument(s) (x); see nmt train --help"),
-    ([*TRAIN, "--dropout"], "Option '--dropout' requires an argument; see nmt COMMAND --help"),
-    ([*TRAIN, "--dry-run=3"], "Option '--dry-run' does not take a value; see nmt COMMAND --help"),
+    ([*TRAIN, "--dropout"], "Option '--dropout' requires an argument; see nmt train --help"),
+    ([*TRAIN, "--dry-run=3"], "Option '--dry-run' does not take a value; see nmt train --help"),
+    (["import", "fairseq", "m", "--codes"], "Option '--codes' requires an argument; see nmt import fairseq --help"),
+    (
+        ["train", "nowhere", "--save-dir=run"],
+        "Missing option '--arch', or arch in the file of --config; or give --hours; see nmt train --help",
+    ),
     (PREPROCESS, "Missing option '--train'; see nmt preprocess --help"),
     (["train", "--arch=a", "--save-dir=b"], "Missing argument 'DATA'; see nmt train --help"),
     (["trian"], "No such command 'trian'. Did you mean 'train'?; see nmt --help"),
@@ -96,6 +101,13 @@ def test_help_wraps_its_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert b"The first rule that a pair breaks is the reason" in run("clean", "--help").stdout
     assert b"the best one that needs no repair is used." in run("trees", "restore", "--help").stdout
+
+
+def test_help_has_whole_names_of_options_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("train", "--help").stdout.decode().splitlines()
+    names = "".join(line.split()[1] for line in lines if line.startswith("│ ") and len(line.split()) > 2)
+    assert "--attention-dropout" in names and "--learned-positions" in names
 
 
 def test_a_command_without_arguments_shows_its_help() -> None:

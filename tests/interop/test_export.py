@@ -21,6 +21,7 @@ from checkpoints import (
     WORDS,
     eloquent_checkpoint,
     generated,
+    multilingual_codec,
     saved,
     small_checkpoint,
     small_codec,
@@ -179,8 +180,20 @@ def test_a_model_card_has_only_the_names_of_files(tmp_path: Path) -> None:
     assert "/a/" not in card
 
 
+def test_a_model_card_names_the_base_and_the_directions_of_the_last_training(tmp_path: Path) -> None:
+    last = {"derived_from": "nllb", "directions": ["eng_Latn deu_Latn", "deu_Latn eng_Latn"]}
+    codec = multilingual_codec("both_sides", languages=("eng_Latn", "nld_Latn", "deu_Latn"))
+    averaged = replace(small_checkpoint(0, codec=codec), provenance={"averaged": ["a.safetensors"], "last": last})
+    checkpoint = saved(averaged, tmp_path / "model.safetensors")
+    run("export", checkpoint, "--output", tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "trained with nmt, derived from the model `nllb`." in card
+    assert "directions eng_Latn-deu_Latn, deu_Latn-eng_Latn." in card
+    assert "<details>" in card[: card.index('"averaged"')] and card.endswith("```\n\n</details>\n")
+
+
 def test_the_help_names_the_extra() -> None:
-    assert "'attention-nmt[onnx]'" in " ".join(run("export", "--help").stdout.decode().split())
+    assert "'.[onnx]' -c constraints.txt" in " ".join(run("export", "--help").stdout.decode().split())
 
 
 # Packages for Argos Translate

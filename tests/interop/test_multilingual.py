@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
+from checkpoints import saved
 from commands import failed, needs_linux, run, weights
 from marian import mixed_lines, write_model
 from multilingual import bpe_model, bpe_pieces, write_m2m, write_nllb
@@ -282,6 +283,16 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
     for line in map(stripped, text):
         ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
         assert their_ids(ids) == tokenizer(line).input_ids
+
+
+def test_the_card_of_a_tuned_model_translates_in_a_direction_of_its_last_training(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    first = nmt.load_checkpoint(imported("nllb").path)
+    tuned = saved(replace(first, provenance={"directions": ["fra_Latn eng_Latn"]}), tmp_path / "tuned.safetensors")
+    run("export", tuned, "--format=huggingface", "--output", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert 'src_lang="fra_Latn"' in card and 'convert_tokens_to_ids("eng_Latn")' in card
 
 
 def test_a_trimmed_model_of_m2m_leaves_with_the_tokenizer_of_nllb(

@@ -326,9 +326,7 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence(ray: Any, address: str, e
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(
-        NmtError, match=r"--cluster needs the package ray \(.*\); install it with pip install 'attention-nmt\[ra"
-    ):
+    with pytest.raises(NmtError, match=r"--cluster needs the package ray \(.*\); install it with pip install '\.\[ra"):
         connected(JobConfig(cluster="auto")).__enter__()
 
 

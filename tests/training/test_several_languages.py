@@ -204,7 +204,12 @@ def test_a_model_of_several_languages_is_tuned_in_other_directions(
     said = train(tmp_path / "data", tmp_path / "run", f"--init-from={best}", "--max-updates=2", "--valid-metric=nll")
     assert "start at random" not in said and "but the data is" not in said
     assert list(records(tmp_path / "run", "valid")[0]["directions"]) == ["de-en", "en-fr"]
-    tuned = build_model(nmt.load_checkpoint(tmp_path / "run" / "best.safetensors"), best)
+    assert "data  de, en, fr in 2 directions, " in said
+    assert "validating the model before its first update\nvalidation at update 0: " in said
+    checkpoint = nmt.load_checkpoint(tmp_path / "run" / "best.safetensors")
+    assert checkpoint.provenance["directions"] == ["de en", "en fr"]
+    assert checkpoint.provenance["derived_from"] == "best.safetensors"
+    tuned = build_model(checkpoint, best)
     assert tuned.target_embedding.weight.shape[0] == len(data.codec.target)
     bilingual = ["--source-lang=en", "--target-lang=de", f"--train={made}/news", f"--valid={made}/valid"]
     message = failed("preprocess", *bilingual, f"--like={best}", f"--dest={tmp_path}/other")
@@ -243,7 +248,7 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     (["--languages=en,de", "--separate-vocab"], "--separate-vocab does not go with --languages"),
     (["--languages=en,de,es"], "no --train has files for es; take it out of --languages, or add such files"),
     (["--languages=en,de,fr", "--directions=en-de,fr-de"], "no --train has files for fr-de; take it out of"),
-    (["--languages=en,fr"], "news has no two files for any of en-fr; such files are {0}/news.en and {0}/news.fr, or"),
+    (["--languages=en,fr"], "news has only {0}/news.en, and no two files for any of en-fr; such files are {0}/news.en"),
     (["--languages=en,de", "--test={0}/web"], "--test {0}/web has no two files for any of en-de"),
     (["--languages=en,tr", "--lower-capitals"], "--lower-capitals does not know the dotless i of tr"),
 ])  # fmt: skip

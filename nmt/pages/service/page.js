@@ -304,7 +304,9 @@ function fillWith(id, languages) {
   const matching = entries.filter(([code, name]) => code.toLowerCase() === typed || name.toLowerCase().includes(typed));
   const isNew = !$(id).length;
   fill($(id), matching.length ? matching : entries);
-  if (isNew && first.length) $(id).value = first[0];
+  const { source_langs: [source], target_langs: [target] } = state.directions[0];
+  const chosen = first[0] ?? { from: source, to: target }[id];
+  if (isNew && entries.some(([code]) => code === chosen)) $(id).value = chosen;
   $(`find-${id}`).hidden = languages.length <= MANY;
 }
 
