@@ -31,7 +31,7 @@ def average_checkpoints(
     """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files.
 
     Several run folders, whose models must have the same sizes and vocabulary, give one average of all checkpoints that
-    are taken from them. A best or average.safetensors counts only if it is named.
+    are taken from them.
     """
     from nmt import checkpoint, console
     from nmt.checkpoint_file import SUFFIX
