@@ -4,6 +4,8 @@ import errno
 import inspect
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from itertools import takewhile
 from reprlib import repr as shortened
 from textwrap import shorten
@@ -38,16 +40,23 @@ from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
 
 class _Command(TyperCommand):
-    """A command whose help page wraps long names of options. Typer would cut them on a terminal of 80 columns."""
+    """A command whose help page has all names of options in full; Typer cuts long ones on a terminal of 80 columns."""
 
     def format_help(self, *arguments: Any) -> None:
-        from rich.text import Text
         from typer import rich_utils
 
-        for name in ("highlighter", "negative_highlighter"):
-            highlight = getattr(rich_utils, name)
-            setattr(rich_utils, name, lambda names, highlight=highlight: highlight(Text(str(names), overflow="fold")))
+        for name in ("highlighter", "negative_highlighter"):  # what names are shown with
+            highlight = getattr(rich_utils, name, None)
+            if highlight and not isinstance(highlight, partial):
+                setattr(rich_utils, name, partial(_folded, highlight))
         super().format_help(*arguments)
+
+
+def _folded(highlight: Callable[[Any], Any], text: Any) -> Any:
+    """Returns highlighted text. Names of options go on in the next line if their column is too narrow."""
+    from rich.text import Text
+
+    return highlight(Text(text, overflow="fold") if isinstance(text, str) else text)
 
 
 app = typer.Typer(

@@ -101,7 +101,6 @@ class TrainingLog:
             f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
             f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"
         )
-
         self._warn_if_busy()
 
     def _warn_if_busy(self) -> None:
