@@ -224,6 +224,8 @@ def test_students_learn_from_translations_in_both_directions(recipe: Recipe, mul
     other = recipe("diversification.sh", "3", "--", *train, **options | {"UPDATES": 6}, code=1)
     assert "UPDATES=4', but the command is now 'write_text" in other.stderr
     assert "a SEED (options of nmt train follow --) must" in recipe("diversification.sh", "x", **options, code=1).stderr
+    given = recipe("diversification.sh", "3", "--", "--seed=2", **options, code=1)
+    assert "--seed cannot be given, because this recipe sets it; name the seeds before --" in given.stderr
 
 
 def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path: Path) -> None:

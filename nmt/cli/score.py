@@ -106,8 +106,8 @@ def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig
         scores = compared_scores(systems, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
-            "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and splits "
-            "compounds as those did; for any other comparison, cite sacreBLEU's BLEU with its signature"
+            "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and "
+            "splits compounds as those did; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
     names = [name_of(path) for path in hypothesis]
     if as_json:
