@@ -111,6 +111,13 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
+def duration(seconds: float) -> str:
+    """Returns a duration in its largest unit: `4300` becomes `1.2 hours`."""
+    units = (("days", 86_400, 2 * 86_400), ("hours", 3600, 3600), ("minutes", 60, 60))
+    name, size = next(((name, size) for name, size, least in units if seconds >= least), ("seconds", 1))
+    return f"{seconds / size:,.{1 if seconds < 10 * size else 0}f} {name}"
+
+
 def counted(count: int, noun: str) -> str:
     """Returns a number with its noun in singular or plural: `1 pair` or `2,000 pairs`."""
     return f"{count:,} {noun if count == 1 else _plural(noun)}"

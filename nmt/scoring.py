@@ -263,10 +263,10 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
 
     lang = config.target_lang
     if lang is None or not re.fullmatch("[a-z]{2}", lang):
-        state = f"is {lang!r}" if lang else "is missing"
-        raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
+        state = f", but is {lang!r}" if lang else "; add it, such as --target-lang de"
+        raise NmtError(f"paper-bleu needs --target-lang with the two letters of the language{state}")
     metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
-    metric.tokenizer_signature = f"moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
+    metric.tokenizer_signature = f"moses-{lang}|punct:ascii|compounds:{'split' if lang == 'de' else 'whole'}"
     normalizer, tokenizer = MosesPunctNormalizer(lang), MosesTokenizer(lang)
 
     def prepare(line: str) -> str:

@@ -1,4 +1,5 @@
-# Functions shared by tests/run.sh and the recipes. Source this file; it changes to the root of the repository.
+# Functions shared by tests/run.sh and the recipes. Source this file; it changes to the root of the repository. --help
+# prints the comment at the top of a recipe.
 # shellcheck shell=bash
 
 fail() {
@@ -53,15 +54,25 @@ choose_tokenization() {
     esac
 }
 
+# refuse OPTION ADVICE ARGUMENT...: fails if the option is among the arguments.
+refuse() {
+    local argument
+    for argument in "${@:3}"; do
+        [[ $argument != "$1" && $argument != "$1="* ]] || fail "$1 cannot be given, because this recipe sets it; $2"
+    done
+}
+
 # whole_or_fail NAME VALUE: fails unless VALUE is a whole number.
 whole_or_fail() {
     [[ $2 =~ ^[0-9]+$ ]] || fail "$1 must be a whole number, but is '$2'"
 }
 
-# fetch URL FILE: downloads a file and resumes an earlier download.
+# fetch URL FILE: downloads a file and resumes an earlier download. A terminal shows the progress.
 fetch() {
+    local progress=--silent
+    [ ! -t 2 ] || progress=--progress-bar
     if command -v curl > /dev/null; then
-        curl --fail --location --silent --show-error --continue-at - --output "$2" "$1"
+        curl --fail --location $progress --show-error --continue-at - --output "$2" "$1"
     elif command -v wget > /dev/null; then
         wget --no-verbose --continue --output-document="$2" "$1"
     else
@@ -205,5 +216,11 @@ own_environment() {
     echo "${*:2}" > "$1/made-from"
 }
 
+case ${1:-} in -h | --help)
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+    ;;
+esac
+refuse --save-dir "set RUN to another folder" "$@"
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

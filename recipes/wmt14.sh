@@ -11,7 +11,7 @@ STEPS="download unpack preprocess train evaluate"
 SITE=https://www.statmt.org
 
 usage() {
-    echo "usage: [DATA=folder] [RUN=folder] [GPUS=8] bash recipes/wmt14_en_$target.sh [base|big] [STEP...]" \
+    echo "usage: [DATA=folder] [RUN=folder] [GPUS=8] [SEED=1] bash recipes/wmt14_en_$target.sh [base|big] [STEP...]" \
         "[-- nmt train option...]" >&2
     echo "steps (all of them if none is named): $STEPS" >&2
     exit 1
@@ -131,16 +131,16 @@ step_preprocess() {
     local options=() corpus
     for corpus in "${corpora[@]}"; do options+=(--train "$text/$(basename "$corpus")"); done
     unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang "$target" "${options[@]}" \
-        --tokenizer moses --normalize-punctuation both \
+        --tokenizer moses --normalize-punctuation "${PUNCTUATION:-both}" \
         --valid "$text/valid" --test "$text/newstest2014" --test "$text/newstest2014-filtered" "${subwords[@]}" \
         --workers "${WORKERS:-$(getconf _NPROCESSORS_ONLN)}" --dest "$run_dir/data"
 }
 
 # The paper saves a checkpoint every 10 minutes. On its P100 GPUs that was every 1,500 updates of base and every 600 of
-# big. On faster GPUs, --save-updates 1500 or 600 gives the same number of updates between checkpoints.
+# big. On any GPU, the average covers the same number of updates.
 step_train() {
-    run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" --save-minutes 10 \
-        --keep-checkpoints 20 --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}
+    run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" \
+        --save-updates "$between" --keep-checkpoints 20 --seed "$seed" --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}
 }
 
 step_evaluate() {
@@ -150,8 +150,9 @@ step_evaluate() {
         run nmt generate "$model/average.safetensors" --input "$text/$set.en" --output "$model/$set.$target" \
             --beam 4 --alpha 0.6 --max-length-offset 50 --workers "${GPUS:-1}"
         run nmt score --reference "$text/$set.$target" --hypothesis "$model/$set.$target" --metric bleu \
-            --metric paper-bleu --target-lang "$target"
-    done
+            --metric paper-bleu --target-lang "$target" | sed "s/^/$set: /"
+    done | tee "$model/scores.txt"
+    say "The scores are in $model/scores.txt"
 }
 
 wmt14() {
@@ -161,15 +162,19 @@ wmt14() {
         case " $STEPS " in *" $1 "*) steps+=("$1") && shift ;; *) usage ;; esac
     done
     [ "${1:-}" != -- ] || shift
-    train_options=("$@")
+    train_options=("$@") seed=${SEED:-1}
+    whole_or_fail SEED "$seed"
+    refuse --seed "set SEED, as in SEED=2, for a run folder of its own" "$@"
+    refuse --save-minutes "give --save-updates" "$@"
     if [ $size = base ]; then
-        arch=transformer_base updates=100000 averaged=5
+        arch=transformer_base updates=100000 between=1500 averaged=5
     else
-        arch=$big updates=300000 averaged=20
+        arch=$big updates=300000 between=600 averaged=20
     fi
     data=$(path_or "${DATA:-}" runs/wmt14-corpora)
     run_dir=$(path_or "${RUN:-}" "runs/wmt14-en-$target")
     text=$run_dir/text model=$run_dir/$size
+    [ "$seed" = 1 ] || model=$model-seed$seed
     mkdir -p "$data" "$run_dir"
     set_up_environment
     # shellcheck disable=SC2086

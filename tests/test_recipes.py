@@ -25,6 +25,8 @@ import pytest
 from marian import write_model
 from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
+import nmt
+
 import grammar  # isort: skip # `stand_ins` has added its folder to the path
 import table1  # isort: skip
 import table3  # isort: skip
@@ -114,13 +116,19 @@ def test_wmt14(
     assert f"train: {train} pairs" in done.stderr
     assert f"valid: {valid} pairs" in done.stderr
     assert (tmp_path / "run" / "text" / "newstest2014.en").read_bytes() == corpus(6, 9)[0]
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["BLEU", "paper-BLEU"] * 2
-    assert all(("compounds:split" in line) == (target == "de") for line in lines if line.startswith("paper"))
+    assert re.findall(r"^(.+): (.*BLEU)", done.stdout, re.MULTILINE) == [
+        (name, metric) for name in ("newstest2014", "newstest2014-filtered") for metric in ("BLEU", "paper-BLEU")
+    ]
+    paper = re.findall("paper-BLEU.*", done.stdout)
+    assert all(("compounds:split" in line) == (target == "de") for line in paper)
+    assert (tmp_path / "run" / size / "scores.txt").read_text() == done.stdout
     assert len((tmp_path / "run" / size / f"newstest2014-filtered.{target}").read_text().splitlines()) == 4
     again = wmt14("preprocess", "train", "--", *options)
     assert "data exists already" in again.stderr
     assert "nothing to do" in again.stderr
+    wmt14("preprocess", "train", "--", *options, SEED="2")
+    model = next((tmp_path / "run" / f"{size}-seed2").glob("snapshot-*.safetensors"))
+    assert nmt.load_checkpoint(model).provenance["options"]["seed"] == 2
 
 
 def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -> None:
@@ -134,6 +142,41 @@ def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -
     pack(broken, {"commoncrawl.de-en.en": b"a\n"})
     assert missing in unpack("unpack").stderr
     assert "steps (all of them if none is named)" in unpack("trian").stderr
+
+
+@pytest.mark.parametrize("script, arguments, message", [
+    ("multi30k.sh", ["--save-dir=x"], "--save-dir cannot be given, because this recipe sets it; set RUN to another"),
+    ("wmt14_en_de.sh", ["--", "--seed", "2"], "--seed cannot be given, because this recipe sets it; set SEED, as in"),
+    ("wmt14_en_de.sh", ["--", "--save-minutes=5"], "--save-minutes cannot be given, because this recipe sets it; give"),
+])  # fmt: skip
+def test_options_that_a_recipe_sets_are_refused(
+    script: str, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    assert message in run_with(BIN, script, *arguments, RUN=tmp_path / "run", code=1).stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_of_a_recipe_is_its_first_comment() -> None:
+    for script in (*ROOT.glob("recipes/*.sh"), *ROOT.glob("recipes/measure/*.sh")):
+        if script.stem not in ("common", "wmt14"):
+            text = run_with(BIN, str(script.relative_to(ROOT / "recipes")), "--help").stdout
+            assert "bash recipes/" in text and script.read_text().startswith(
+                "#!/usr/bin/env bash\n# " + text.split("\n")[0]
+            )
+            assert "set -euo" not in text
+
+
+def test_a_download_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "curl").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "curl").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ours, terminal = os.openpty()
+    for errors, option in ((terminal, "--progress-bar"), (subprocess.DEVNULL, "--silent")):
+        fetch = ["bash", "-c", ". recipes/common.sh; fetch https://x.invalid/y y.part"]
+        done = subprocess.run(fetch, cwd=ROOT, env=os.environ | path, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert option in done.stdout and "https://x.invalid/y" in done.stdout
+    os.close(ours)
+    os.close(terminal)
 
 
 def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path: Path) -> None:
@@ -341,7 +384,7 @@ def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
     *samples, score = filter(None, done.stdout.splitlines())
     assert [line.split()[0] for line in samples] == ["source", "output", "reference"] * 5
     assert score.startswith("BLEU")
-    assert re.search(r"in total  [\d.]+ epochs, .*, \d:\d\d:\d\d at", done.stderr)
+    assert re.search(r"in total  [\d.]+ (seconds|minutes) without validation, [\d.]+ epochs, ", done.stderr)
     assert "error: the model is not good: it has 0 BLEU on the test set, and at least 90 are expected" in done.stderr
     for arguments in ([], ["--guided"]):
         found = quicker("alignments.sh", *arguments, RUN=run)

@@ -13,14 +13,26 @@ def average_checkpoints(
     output: Annotated[str, Option(help="File to write, whose name ends in .safetensors.")],
     last: Annotated[
         int | None,
-        Option(min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder; 5 by default."),
+        Option(
+            min=1,
+            max=1_000_000,
+            help="Newest checkpoints, snapshot-UPDATE.safetensors, to take from each run folder; 5 by default.",
+        ),
     ] = None,
     best: Annotated[
         int | None,
-        Option(min=1, max=1_000_000, help="Take this many of the best checkpoints instead (train --keep-best)."),
+        Option(
+            min=1,
+            max=1_000_000,
+            help="Take this many of the best checkpoints instead (best-UPDATE.safetensors of train --keep-best).",
+        ),
     ] = None,
 ) -> None:
-    """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files."""
+    """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files.
+
+    Several run folders, whose models must have the same sizes and vocabulary, give one average of all checkpoints that
+    are taken from them.
+    """
     from nmt import checkpoint, console
     from nmt.checkpoint_file import SUFFIX
     from nmt.files import output_file

@@ -40,7 +40,8 @@ def score(
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
 
-    --metric evalb scores trees or sequences of brackets against a treebank file, like EVALB with COLLINS.prm.
+    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with its
+    usual parameters for English, the file COLLINS.prm.
     """
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
@@ -105,8 +106,8 @@ def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig
         scores = compared_scores(systems, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
-            "compare paper-bleu only with scores from 2017 and before, because its tokenisation and compound splitting "
-            "raise the score; for any other comparison, cite sacreBLEU's BLEU with its signature"
+            "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and splits "
+            "compounds as those did; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
     names = [name_of(path) for path in hypothesis]
     if as_json:

@@ -87,7 +87,9 @@ class TranslationFiles(Config, panel="Input and output"):
         "text", "text, or jsonl: objects with source, and perhaps prefix and constraints."
     )
     output_format: Literal["text", "jsonl"] = option(
-        "text", "text, or jsonl, which adds source, scores, pieces and their log P."
+        "text",
+        "text: only the translations. jsonl: an object for each line, with the source, and with text, score, pieces "
+        "and their log P of each translation.",
     )
     prefixes: str | None = option(
         None, "File with the beginning of each line's translation, line by line. The model completes it."

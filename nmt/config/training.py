@@ -72,8 +72,9 @@ class BatchConfig(PlanConfig, RuntimeConfig, panel="Batches"):
 
     compile: bool = hardware_option(
         False,
-        "Compile the layers and the loss with torch.compile. It works only on a GPU in bf16, and not with "
-        "--attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
+        "Compile the layers and the loss with torch.compile, which is faster. It works only on a GPU in bf16, because "
+        "compiled layers use a kernel of attention that computes only there, and only if --d-k equals --d-v, without "
+        "--attention-window, --guided-alignment and additive attention.",
     )
 
 
@@ -124,12 +125,16 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         panel="Hardware",
     )
     rank_timeout: float = hardware_option(
-        600.0, "Seconds that a process waits for the others before the run fails.", above=0, at_most=1_000_000
+        600.0,
+        "Seconds that a process of a training on several GPUs waits for the others before the run fails.",
+        above=0,
+        at_most=1_000_000,
     )
     resume_changed: bool = run_option(
         False,
         "Resume although the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "
-        "changed. Training goes on with the run's weights at the beginning of a new epoch.",
+        "changed. Training goes on with the run's weights in a new epoch. The updates that are done count towards "
+        "--max-updates.",
     )
     seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
     label_smoothing: float = option(
@@ -139,19 +144,23 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         below=1,
     )
     criterion: str | None = option(
-        None, "Name of a loss in --user-module, to use in place of cross-entropy with --label-smoothing."
+        None,
+        "Name of a loss of yours, which the file of --user-module registers. It replaces the default: cross-entropy "
+        "with --label-smoothing.",
     )
     alignment_weight: float = option(
         0.05, "Weight of the alignment loss of --guided-alignment, relative to the translation loss.", at_least=0
     )
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = option(
-        (), "Part of the model whose weights do not change. May be given several times."
+        (),
+        "Part of the model whose weights stay as they are in --init-from. embeddings includes positions and the output "
+        "layer, which shares its weights with them. May be given several times.",
     )
     lora: int | None = option(
         None,
-        "LoRA (Hu et al. 2021): learn low-rank updates of the attention and feed-forward matrices, of this rank. All "
-        "weights of --init-from are frozen, in 16 bits. Embeddings of pieces that --init-from does not have are "
-        "learned, too.",
+        "LoRA (Hu et al. 2021), which needs less memory: learn a low-rank update of this rank for each attention and "
+        "feed-forward matrix. The weights of --init-from do not change, and are kept in memory as numbers of 16 bits. "
+        "Embeddings of pieces that --init-from does not have are learned, too.",
         at_least=1,
     )
     optimizer: Literal["adam", "muon"] = option(
@@ -161,8 +170,9 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = option(
         "paper",
-        "Learning rate after the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease "
-        "to 0 at --max-updates, or a constant.",
+        "Learning rate after the warm-up. paper and inverse-sqrt fall with update^-0.5, linear falls to 0 at "
+        "--max-updates, and constant stays. The peak is --lr, but that of paper follows from --d-model, "
+        "--warmup-updates and --lr-scale.",
     )
     lr: float | None = option(
         None,
@@ -205,17 +215,30 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     patience: int | None = validation_option(
         None, "Stop when no --valid-metric has improved in this many validations.", at_least=1
     )
-    min_delta: float = validation_option(0.0, "Improvements up to this size do not count for --patience.", at_least=0)
+    min_delta: float = validation_option(
+        0.0,
+        "Improvements up to this size do not count for --patience. The unit is that of the metric: points of BLEU or "
+        "chrF, or nats of nll.",
+        at_least=0,
+    )
     keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
-    save_minutes: float = checkpoints_option(10.0, "Write a checkpoint every N minutes of training.", above=0)
+    save_minutes: float = checkpoints_option(
+        10.0, "Write a checkpoint, the file snapshot-UPDATE.safetensors, every N minutes of training.", above=0
+    )
     save_updates: int | None = checkpoints_option(
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
     keep_checkpoints: int = checkpoints_option(
-        20, "Checkpoints to keep, at least as many as --average-last takes; older ones are removed.", at_least=1
+        20,
+        "Checkpoints (snapshot-UPDATE.safetensors) to keep, at least as many as --average-last takes; older ones are "
+        "removed.",
+        at_least=1,
     )
     average_last: int | None = checkpoints_option(
-        None, "After training, average this many of the last checkpoints into average.safetensors.", at_least=1
+        None,
+        "After training, average this many of the last checkpoints (snapshot-UPDATE.safetensors) into "
+        "average.safetensors.",
+        at_least=1,
     )
     log_updates: int = run_option(
         100,

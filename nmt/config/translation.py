@@ -35,11 +35,15 @@ class SearchConfig(Config, panel="Search"):
         at_least=1,
     )
     beam_groups: int = option(
-        1, "Diverse beam search: divide the beam into this many groups that avoid each other's pieces.", at_least=1
+        1,
+        "Diverse beam search: divide the beam into this many groups, of which each avoids the pieces of the groups "
+        "before it. --diversity says how strongly.",
+        at_least=1,
     )
     diversity: float = option(
         0.5,
-        "Penalty on a piece's log P for each hypothesis of an earlier group that chose it at the same position.",
+        "With --beam-groups: subtracted from a piece's log P for each hypothesis of an earlier group that has this "
+        "piece at the same position.",
         at_least=0,
         at_most=1000,
     )
@@ -139,13 +143,13 @@ class EngineConfig(Config, panel="Hardware"):
     )
     vocabulary_map: str | None = search_option(
         None,
-        "File of nmt vocabulary-map. A sentence is translated only with the target pieces that the file lists for its "
-        "source pieces, and their probabilities add up to 1.",
+        "File of nmt vocabulary-map, for speed. A sentence is translated only with the target pieces that the file "
+        "lists for its source pieces. The softmax is over these alone, so log P differs from that without a map.",
     )
     keep: tuple[str, ...] = search_option(
         (),
-        "Regular expression of words that stay as they are, besides addresses, placeholders, tags and emoji. May be "
-        "given several times.",
+        "Regular expression of words that stay as they are. Addresses, placeholders, tags and emoji always stay. May "
+        "be given several times.",
     )
 
     def check_phrases(self, search: SearchConfig, files: Mapping[str, str | None]) -> None:
@@ -190,7 +194,9 @@ class MetricConfig(Config, panel="Metrics"):
     """The options of the metrics."""
 
     metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
-        ("bleu",), "Metric; evalb is for trees. May be given several times."
+        ("bleu",),
+        "Metric. paper-bleu is BLEU as in the paper's Table 2: punctuation becomes ASCII on both sides, Moses "
+        "tokenises, and German compounds are split at hyphens. evalb scores trees. May be given several times.",
     )
     lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
     tokenize: str | None = option(

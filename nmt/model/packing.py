@@ -22,15 +22,18 @@ _TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
 
 
 def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
-    """Describes why a model cannot train on packed batches here; returns None if it can."""
+    """Describes why a model cannot train on packed batches here; returns None if it can.
+
+    The description says what "it", --compile, lacks, because only that option tells users of the obstacle.
+    """
     if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
-        return "packed batches need a GPU and bf16"
+        return "it needs a GPU and bf16"
     if config.attention == "additive" or config.attention_window is not None:
-        return "packed batches need dot-product attention without a window"
+        return "it needs dot-product attention without a window"
     if config.guided_alignment is not None:
-        return "packed batches do not compute the attention weights that --guided-alignment trains"
+        return "it does not compute the attention weights that --guided-alignment trains"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device, config.attention_dropout):
-        return f"the kernel for packed batches does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
+        return f"its attention does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
     return None
 
 

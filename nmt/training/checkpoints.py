@@ -167,6 +167,9 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
     if training.base:
         training.base.check(checkpoint.provenance["learned_from"]["sha256"], path)
+    update = checkpoint.training["counters"]["update"]
+    if changes and update >= config.max_updates:
+        raise NmtError(f"{refusal}, because its {update:,} updates are done and nothing is left to train")
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
     for option in options:

@@ -213,8 +213,8 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         disk = (kept + best + (config.average_last is not None)) * checkpoint + STATES_KEPT * training_state
         show_lines({
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
-            "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
-            f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
+            "in total": f"{console.duration(seconds * updates)} without validation, {updates / len(plan):,.1f} epochs, "
+            f"{updates * flops:.1e} FLOP at {flops / seconds / 1e12:.3g} TFLOP/s",
             "memory": memory_in_words(training),
             "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
             f"of {training_state:,.0f} MiB, {disk / 1024:,.1f} GiB in total with "

@@ -79,7 +79,7 @@ def test_training_in_bf16_packs_batches(trained: Path) -> None:
     gpu = torch.device("cuda")
     assert obstacle_to_packing(model, Runtime(gpu, torch.bfloat16)) is None
     for dtype in (torch.float32, torch.float16):
-        assert obstacle_to_packing(model, Runtime(gpu, dtype)) == "packed batches need a GPU and bf16"
+        assert obstacle_to_packing(model, Runtime(gpu, dtype)) == "it needs a GPU and bf16"
 
 
 @pytest.mark.parametrize("d_k", [8, 16, 32, 48, 64, 128])

@@ -208,7 +208,7 @@ def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(mo
 def test_training_on_packs_is_the_same(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--max-updates=2", "--dropout=0", "--valid-metric=nll", "--device-tokens=300"]
     log = train(trained / "data", tmp_path / "padded", *options, "--compile")
-    assert "--compile has no effect here: packed batches need a GPU and bf16" in log
+    assert "--compile has no effect here: it needs a GPU and bf16" in log
     monkeypatch.setattr("nmt.training.state.obstacle_to_packing", lambda *_: None)
     assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
     runs = [tmp_path / "packed", tmp_path / "padded"]
@@ -235,7 +235,7 @@ def test_a_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nmt.model.packed_attention", None)
     assert not kernel_works(2, 8, torch.device("cpu"))
     obstacle = obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
-    assert obstacle == "packed batches need a GPU and bf16"
+    assert obstacle == "it needs a GPU and bf16"
 
 
 @pytest.mark.usefixtures("kernel")

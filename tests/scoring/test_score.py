@@ -269,7 +269,8 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     ("--metric=meteor", "--metric must be one of bleu, chrf, chrf++, ter"),
     ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
     ("--bootstrap=1", "--bootstrap must be at least 2"),
-    ("--metric=paper-bleu", "--target-lang must be"),
+    ("--metric=paper-bleu", "paper-bleu needs --target-lang with the two letters of the language; add it, such as"),
+    ("--metric=paper-bleu --target-lang=deu", "with the two letters of the language, but is 'deu'"),
     ("--metric=chrf --tokenize=none", "--tokenize none changes only --metric bleu"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(tmp_path: Path, options: str, message: str) -> None:

@@ -96,8 +96,13 @@ def test_a_dry_run_says_how_long_an_update_takes(
 
     monkeypatch.setattr("nmt.training.train.timed_updates", timed)
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--device-tokens=500"
-    for seconds in (0.5, 60.0):
-        log = run(*command, "--dry-run").stderr
+    for seconds, updates, in_total in (
+        (0.5, 20, "2[0-9] seconds"),
+        (60.0, 40, "1.[0-9] hours"),
+        (60.0, 9000, "1[0-9] days"),
+    ):
+        log = run(*command, "--dry-run", f"--max-updates={updates}").stderr
+        assert re.search(f"  in total  {in_total} without validation, ", log), log
         (found,) = re.findall(r" update .* TFLOP, (.*) s\n", log)
         assert float(found) == pytest.approx(2 * seconds, rel=0.2)
 
@@ -298,6 +303,11 @@ def test_updates_without_numbers_are_skipped(trained: Path, tmp_path: Path, monk
 def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
     options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--valid-metric=nll", "--resume-changed"]
+    finished = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL
+    said = failed(*command, "--max-updates=40", "--seed=2", "--resume-changed")
+    assert said.endswith("choose another --save-dir, because its 40 updates are done and nothing is left to train")
+    assert finished == {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
     log = train(trained / "data", tmp_path / "run", *options)
     assert "changed option: --max-updates was 40 and is now 42" in log
     assert "warning: resuming although --dropout was 0.1 and is now 0.2" in log
