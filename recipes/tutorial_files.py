@@ -80,7 +80,7 @@ def write_model(folder: Path, text: Iterable[str]) -> None:
     transformers.logging.disable_progress_bar()
     folder.mkdir()
     with (folder / "sentencepiece.bpe.model").open("wb") as file:
-        options = {"model_type": "bpe", "vocab_size": 1000, "minloglevel": 2, "required_chars": "äöüßÄÖÜjJqQxyz"}
+        options = {"model_type": "bpe", "vocab_size": 1000, "minloglevel": 2, "character_coverage": 1.0}
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=file, **options)
     tokens = {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": ["eng_Latn", "fra_Latn", "nld_Latn"]}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
