@@ -182,9 +182,11 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
             f"check the text and the filters"
         )
     if unknown:
+        can_learn = codec.config.subword == "sentencepiece"
         console.warn(
             f"{unknown:,} of {sum(kept):,} training pairs have characters that {config.like or config.subword_model} "
-            f"does not know, so translations will lack them; nmt import --add-pieces adds them to a model"
+            f"does not know, so translations will lack them"
+            + ("; nmt import huggingface --add-pieces adds them to a model" if can_learn else "")
         )
     meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]

@@ -16,7 +16,7 @@ from nmt.checkpoint import Checkpoint, Computed
 from nmt.checkpoint_file import latest
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError
-from nmt.interop.additions import lines_of, new_language, with_new_pieces
+from nmt.interop.additions import lines_of, new_languages, with_new_pieces
 from nmt.interop.conversion import (
     ROWS,
     ForeignVocabulary,
@@ -108,20 +108,20 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
     recorded = settings.recorded("text") or {}
     in_folder = recorded.get("placement") or _placement(folder, options)
     placement = in_folder if selection.language_tokens == "auto" else selection.language_tokens
-    new_languages = [new_language(pair, tokens) for pair in selection.add_language]
-    means = {piece: [added[tokens[related]]] for _, piece, related in new_languages}
+    new_tokens = new_languages(selection.add_language, tokens, {*ids, *added})
+    means = {language.token: [added[language.origin]] for language in new_tokens}
     dropped = set[int]()
     if selection.languages:
         languages = [matching(code, list(tokens)) for code in selection.languages.split(",")]
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
-    tokens |= {code: piece for code, piece, _ in new_languages}
+    tokens |= {language.code: language.token for language in new_tokens}
     if selection.pieces_of:
         needed = needed_pieces(model, lines_of(selection.pieces_of))
         model = changed(model, kept=needed)
         needed |= {*added, *FIRST_PIECES}
         dropped |= {i for piece, i in ids.items() if piece not in needed}
     if selection.add_pieces:
-        model, new = with_new_pieces(model, selection)
+        model, new = with_new_pieces(model, selection, {*added, *tokens.values()})
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()

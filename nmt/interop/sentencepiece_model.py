@@ -1,10 +1,11 @@
 """Makes sentencepiece models: of the tokenizer.json of a BPE model, and of a larger model."""
 
 import base64
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def missing_characters(
 ) -> dict[str, list[str]]:
     """Returns the characters of lines that have no piece, the most frequent first, and the pieces that spell them now.
 
-    These are the piece of unknown characters, or bytes. Characters that occur once are left out.
+    These are the piece of unknown characters, or bytes. Control characters are left out, and those that occur once.
 
     Args:
         count: the most characters to return.
@@ -79,14 +80,17 @@ def missing_characters(
         return Counter(chain.from_iterable(str(processor.normalize(line)) for line in lines))
 
     counts, known = counts_of(lines), scores_of(processor).keys() | counts_of(unchanged).keys() | {" "}
-    missing = [character for character, n in counts.most_common() if n > 1 and character not in known]
+    frequent = (character for character, n in counts.most_common() if n > 1 and character not in known)
+    missing = (character for character in frequent if unicodedata.category(character) != "Cc")
     return {
         character: [piece for piece in processor.id_to_piece(processor.encode(character)) if piece != _SPACE]
-        for character in missing[:count]
+        for character in islice(missing, count)
     }
 
 
-def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str]) -> dict[str, list[str]]:
+def extended(
+    model: bytes, lines: Iterable[str], count: int, unchanged: Iterable[str], names: Iterable[str]
+) -> dict[str, list[str]]:
     """Returns new pieces, in the order of their merges, and the pieces of the model that each of them replaces.
 
     This continues byte-pair encoding (Sennrich et al. 2016) on the words of lines as the model segments them: the union
@@ -94,6 +98,7 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
 
     Args:
         unchanged: lines whose segmentation stays.
+        names: tokens that the model has besides; no piece gets such a name, or that of another piece.
     """
     processor = processor_of(model)
     scores = scores_of(processor)
@@ -110,7 +115,8 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
     def unions(word: Sequence[str]) -> list[str]:
         return [left + right for left, right in pairwise(word) if left in replaced and right in replaced]
 
-    forbidden = {union for word in words_of(unchanged) for union in unions(word)}
+    forbidden = {*names, *processor.id_to_piece(list(range(len(processor))))}
+    forbidden.update(union for word in words_of(unchanged) for union in unions(word))
     words = [(list(word), occurrences) for word, occurrences in words_of(lines).items()]
     counts, users = Counter[str](), defaultdict[str, set[int]](set)
     for i, (word, occurrences) in enumerate(words):
@@ -122,7 +128,7 @@ def extended(model: bytes, lines: Iterable[str], count: int, unchanged: Iterable
     new: dict[str, list[str]] = {}
     while heap and len(new) < count:
         negative, union = heappop(heap)
-        if -negative != counts[union] or union in scores:
+        if -negative != counts[union] or union in new:
             continue
         scores[union] = min(scores.values()) - 1 if not new else scores[next(reversed(new))] - 1
         for i in users[union]:

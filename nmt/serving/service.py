@@ -52,8 +52,9 @@ class ServedModel:
         config = self.codec.config
         public = public_codes(config.all_languages)
         if not config.trained:  # any direction
-            trained = [[public[each[side]] for each in self.last_trained] for side in (0, 1)]
-            source_langs, target_langs = (list(dict.fromkeys([*first, *public.values()])) for first in trained)
+            trained = [each for each in self.last_trained if public.keys() >= set(each)]
+            first = [[public[each[side]] for each in trained] for side in (0, 1)]
+            source_langs, target_langs = (list(dict.fromkeys([*langs, *public.values()])) for langs in first)
             return [schema.Directions(source_langs=source_langs, target_langs=target_langs, models=[self.name])]
         of_sources: dict[str, list[str]] = {}
         for source, target in config.trained:

@@ -15,7 +15,6 @@ from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, raw_names
 from nmt.files import writing
-from nmt.resources import usable_cores
 from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import Scores, Validation, stalled_in_words
@@ -110,7 +109,7 @@ class TrainingLog:
         threads, is_on_cpu = torch.get_num_threads(), self.training.runtime.device.type == "cpu"
         if self._is_warned or not is_on_cpu or threads == 1 or wall < _BUSY_SECONDS:
             return
-        if used < _FAIR_SHARE * threads * wall and os.getloadavg()[0] > usable_cores():
+        if used < _FAIR_SHARE * threads * wall and os.getloadavg()[0] > (os.cpu_count() or 1):
             self._is_warned = True
             console.warn(
                 f"other programs leave the {threads} threads of this training {used / threads / wall:.0%} of their "

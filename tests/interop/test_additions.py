@@ -1,5 +1,7 @@
 """Languages and pieces that are added to a model of several languages that was trained with this toolkit."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,23 +14,24 @@ from conftest import invented_pairs
 import nmt
 from nmt.text.codec import Direction, TextCodec, TextConfig
 from nmt.text.languages import MULTIPLE
-from nmt.text.subword import UNK, Subword
+from nmt.text.subword import Subword
 
 LANGUAGES, TOKENS = ("en", "de"), ("<2en>", "<2de>")
 OLD = [line for pair in invented_pairs(80, seed=1) for line in pair]
-# Letters, and one of them, that the old text does not have
-NEW = [f"ţ{line.upper()}ţ" for line, _ in invented_pairs(40, seed=2)] + ["Ԟ"]
+# The old text has none of these capitals and letters. Ԟ occurs once, and Ԙ in the text that is to stay. Names of tokens
+# and bytes are text.
+NEW = [f"ţ{line.upper()}ţԘ" for line, _ in invented_pairs(40, seed=2)] + ["Ԟ", *["<2fr> </s><0x41>\tx"] * 9]
 
 
-def codec(kind: Literal["bpe", "unigram"] = "bpe") -> TextCodec:
-    subword = Subword.train(OLD, kind, 330, languages=TOKENS)
+def codec(kind: Literal["bpe", "unigram"] = "bpe", tags: Sequence[str] = (), *, lowercase: bool = False) -> TextCodec:
+    subword = Subword.train(OLD, kind, 330, tags=tags, languages=TOKENS)
     text = TextConfig(
         source_lang=MULTIPLE,
         target_lang=MULTIPLE,
         source_tokenizer="none",
         target_tokenizer="none",
         normalize_punctuation="none",
-        lowercase=False,
+        lowercase=lowercase,
         subword=kind,
         joint_vocab=True,
         languages=LANGUAGES,
@@ -41,37 +44,40 @@ def codec(kind: Literal["bpe", "unigram"] = "bpe") -> TextCodec:
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """Returns a checkpoint of two languages with random weights, beside text of a new one and of the old ones."""
-    for name, lines in (("new", NEW), ("old", OLD)):
+    for name, lines in (("new", NEW), ("old", [*OLD, "Ԙ"])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    return saved(small_checkpoint(0, CONFIG, codec()), tmp_path / "old.safetensors")
+    checkpoint = small_checkpoint(0, replace(CONFIG, output_bias=True), codec())
+    torch.nn.init.normal_(checkpoint.weights["output_bias"])
+    return saved(checkpoint, tmp_path / "old.safetensors")
 
 
 def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.safetensors"
     options: list[Any] = ["--add-language=fr=en", "--add-pieces", tmp_path / "new", "--pieces=20"]
     said = run("import", "checkpoint", old, "--output", path, *options, "--unchanged", tmp_path / "old").stderr
-    assert f"{tmp_path / 'old'}: 100.00% of 160 lines have the same pieces as before" in said
+    assert f"{tmp_path / 'old'}: 100.00% of 161 lines have the same pieces as before" in said
     before, after = nmt.load_checkpoint(old), nmt.load_checkpoint(path)
     assert after.codec.config.languages == (*LANGUAGES, "fr")
     assert after.codec.config.directions == ("en de",)
-    assert after.codec.encode_source(OLD) == before.codec.encode_source(OLD)
+    assert after.codec.encode_source([*OLD, "Ԙ"]) == before.codec.encode_source([*OLD, "Ԙ"])
     assert after.codec.decode_target(after.codec.encode_target(NEW)) == NEW
     pieces = after.codec.target.vocabulary
     assert pieces[:330] == before.codec.target.vocabulary
-    assert len(pieces) == 351 and pieces[-1] == "<2fr>"
+    assert len(pieces) == 351 and pieces[330] == "<2fr>"
     assert after.provenance["added_pieces"] == pieces[330:]
-    assert "ţ" in pieces and "Ԟ" not in pieces and UNK not in after.codec.encode_target([pieces[-1]])[0]
+    assert "ţ" in pieces and not {"Ԟ", "Ԙ", "\t"} & set(pieces)
+    assert 330 not in after.codec.encode_target(["<2fr>"])[0]
     lengths = [sum(map(len, each.codec.encode_target(NEW))) for each in (before, after)]
     assert lengths[1] < lengths[0] - 200
     for name, weight in after.weights.items():
         assert torch.equal(weight[: len(before.weights[name])], before.weights[name])
-    rows = after.weights["target_embedding.weight"]
-    assert torch.equal(rows[-1], rows[before.codec.target.ids(["<2en>"])[0]])
-    for piece in pieces[330:-1]:
-        spelled = before.codec.target.encode([piece.replace("▁", " ").strip()])[0]
-        if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
-            (number,) = after.codec.target.ids([piece])
-            assert torch.allclose(rows[number], rows[spelled].mean(0), atol=1e-6)
+    for name in ("target_embedding.weight", "output_bias"):
+        rows = after.weights[name]
+        assert torch.equal(rows[330], rows[before.codec.target.ids(["<2en>"])[0]])
+        for number, piece in enumerate(pieces[331:], start=331):
+            spelled = before.codec.target.encode([piece.replace("▁", " ").strip()])[0]
+            if piece.startswith("▁"):  # others are segmented in another way at the beginning of a line
+                assert torch.allclose(rows[number], rows[spelled].mean(0), atol=1e-6)
 
     for name, lines in (("en", OLD[:20]), ("fr", NEW[:20])):
         (tmp_path / f"text.{name}").write_text("".join(f"{line}\n" for line in lines))
@@ -80,17 +86,34 @@ def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     save_dir = tmp_path / "run"
     run("train", tmp_path / "data", "--init-from", path, "--save-dir", save_dir, "--device=cpu", "--max-updates=1")
     tuned = nmt.load_checkpoint(save_dir / "best.safetensors").codec
+    again = tmp_path / "again.safetensors"
+    run("import", "checkpoint", path, "--output", again, "--add-language=it=fr")
+    assert nmt.load_checkpoint(again).provenance["added_pieces"] == [*pieces[330:], "<2it>"]
     assert tuned.config.trained == [Direction("en", "de"), Direction("en", "fr"), Direction("fr", "en")]
+
+
+def test_new_pieces_are_of_text_as_the_model_sees_it(tmp_path: Path) -> None:
+    path, text = tmp_path / "lower.safetensors", tmp_path / "new"
+    saved(small_checkpoint(0, CONFIG, codec(lowercase=True)), path)
+    text.write_text("".join(f"{line}\n" for line in NEW))
+    output = tmp_path / "more.safetensors"
+    run("import", "checkpoint", path, "--output", output, "--add-pieces", text, "--pieces=20")
+    pieces = nmt.load_checkpoint(output).provenance["added_pieces"]
+    assert len(pieces) == 20 and pieces == [piece.lower() for piece in pieces]
 
 
 def test_what_cannot_be_extended_is_refused(old: Path, tmp_path: Path) -> None:
     bilingual = saved(small_checkpoint(0), tmp_path / "pair.safetensors")
     unigram = saved(small_checkpoint(0, CONFIG, codec("unigram")), tmp_path / "unigram.safetensors")
+    tagged = saved(small_checkpoint(0, CONFIG, codec(tags=["<2fr>"])), tmp_path / "tagged.safetensors")
     cases: list[tuple[Path, list[str], str]] = [
         (old, [], "there is nothing to add; give --add-language or --add-pieces"),
         (bilingual, ["--add-language=fr=en"], "only; train a model of several"),
         (unigram, ["--add-language=fr=en"], "of the kind unigram, which cannot be extended"),
         (old, ["--add-language=fr=it"], "the model has no language 'it'"),
+        (old, ["--add-language=fr"], "names no related language; give one such as"),
+        (old, ["--add-language=fr=en", "--add-language=fr=de"], "does not name a new language"),
+        (tagged, ["--add-language=fr=en"], "needs the token <2fr>, but a piece of the model has this name"),
     ]
     for path, options, message in cases:
         assert message in failed("import", "checkpoint", path, "--output", tmp_path / "x.safetensors", *options)

@@ -96,7 +96,7 @@ def test_all_directions_are_listed_in_the_codes_of_each_protocol(server: Server)
 
 def test_the_directions_of_the_last_training_are_listed_first(tmp_path: Path) -> None:
     codec = multilingual_codec("both_sides", languages=("en", "nl", "de", "fr"))
-    checkpoint = replace(small_checkpoint(0, codec=codec), provenance={"directions": ["fr de", "de fr"]})
+    checkpoint = replace(small_checkpoint(0, codec=codec), provenance={"directions": ["und fr", "fr de", "de fr"]})
     path = saved(checkpoint, tmp_path / "tuned.safetensors")
     (directions,) = load_models([str(path)], [])["mul-mul"].directions
     assert directions.source_langs == ["fr", "de", "en", "nl"]
