@@ -99,11 +99,12 @@ def encode(
             edges = [0, *chain.from_iterable(kept), len(text)]
             others = "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
             if unit.prefix or unit.constraints or any(map(str.isalpha, others)):
-                keyed.append((Key(n, i), unit, sentence, kept))
+                copies = () if search.alignments else tuple(text[slice(*span)] for span in kept)
+                keyed.append((Key(n, i), unit, sentence, kept, copies))
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    all_ids = codec.encode_source([sentence.text for _, _, sentence, _ in keyed])
-    for (key, unit, sentence, kept), ids in zip(keyed, all_ids, strict=True):
+    all_ids = codec.encode_source([sentence.text for _, _, sentence, *_ in keyed])
+    for (key, unit, sentence, kept, copies), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         with naming(place):
             of_direction = codec.towards(unit.direction)
@@ -112,8 +113,7 @@ def encode(
         _check(parts, required, place, search)
         is_aligned = search.alignments or kept
         words = iter(codec.words("source", sentence.text, chain.from_iterable(parts)) if is_aligned else ())
-        direction, (_, text) = of_direction.direction, codec.config.split_tags(sentence.text)
-        copies = () if search.alignments else tuple(text[slice(*span)] for span in kept)
+        direction = of_direction.direction
         for n, part in enumerate(parts):
             of_part = list(islice(words, len(part)))
             of_key = key._replace(part=n)

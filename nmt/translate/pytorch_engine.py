@@ -298,6 +298,7 @@ class PyTorchEngine:
         decoded = iter(self.codec.decode_target([h.tokens for of_sentence in hypotheses for h in of_sentence]))
         translations: list[list[Translation]] = [[] for _ in sentences]
         pairs: list[SentencePair] = []
+        aligned: list[tuple[list[Translation], int]] = []  # the list that has the translation of each pair, and where
         for sentence, of_sentence, ranked in zip(sentences, hypotheses, translations, strict=True):
             if any(h.unmet for h in of_sentence):
                 console.warn(
@@ -309,16 +310,16 @@ class PyTorchEngine:
                 codec = self.codec.towards(sentence.direction)
                 text = codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
                 pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
-                ranked.append(Translation(text, h.score, pieces, values, h.unmet))
                 if sentence.is_aligned(text):
+                    aligned.append((ranked, len(ranked)))
                     target = [*codec.given, *h.tokens]
                     words = codec.words("target", text, target)
                     pairs.append(SentencePair(sentence.ids, sentence.words, target, words))
-        alignments = map(tuple, align(self.models, self.runtime, pairs) if pairs else ())
-        return [
-            [t._replace(alignment=next(alignments)) if sentence.is_aligned(t.text) else t for t in ranked]
-            for sentence, ranked in zip(sentences, translations, strict=True)
-        ]
+                ranked.append(Translation(text, h.score, pieces, values, h.unmet))
+        alignments = align(self.models, self.runtime, pairs) if pairs else []
+        for (ranked, i), alignment in zip(aligned, alignments, strict=True):
+            ranked[i] = ranked[i]._replace(alignment=tuple(alignment))
+        return translations
 
     @torch.no_grad()
     def score(self, pairs: Sequence[EncodedPair], *, alignments: bool = True) -> list[list[Score]]:

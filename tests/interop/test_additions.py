@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from checkpoints import CONFIG, saved, small_checkpoint
+from checkpoints import CONFIG, multilingual_codec, saved, small_checkpoint
 from commands import failed, run
 from conftest import invented_pairs
 
 import nmt
-from nmt.text.codec import Direction, TextCodec, TextConfig
-from nmt.text.languages import MULTIPLE
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import Subword
 
 LANGUAGES, TOKENS = ("en", "de"), ("<2en>", "<2de>")
@@ -25,19 +24,8 @@ NEW = [f"ţ{line.upper()}ţԘ" for line, _ in invented_pairs(40, seed=2)] + ["Ԟ
 
 def codec(kind: Literal["bpe", "unigram"] = "bpe", tags: Sequence[str] = (), *, lowercase: bool = False) -> TextCodec:
     subword = Subword.train(OLD, kind, 330, tags=tags, languages=TOKENS)
-    text = TextConfig(
-        source_lang=MULTIPLE,
-        target_lang=MULTIPLE,
-        source_tokenizer="none",
-        target_tokenizer="none",
-        normalize_punctuation="none",
-        lowercase=lowercase,
-        subword=kind,
-        joint_vocab=True,
-        languages=LANGUAGES,
-        language_pieces=TOKENS,
-        directions=("en de",),
-    )
+    text = multilingual_codec("target_on_source", ("en de",), LANGUAGES).config
+    text = replace(text, subword=kind, lowercase=lowercase)
     return TextCodec(text, subword, subword)
 
 
