@@ -13,7 +13,7 @@ from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
 from nmt.text.codec import TextConfig
-from nmt.training.records import METRICS, MetricsFile
+from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile
 
 # The most directions on a line; the JSON has all.
 _DIRECTIONS = 40
@@ -103,7 +103,7 @@ def _run_folder(path: Path, verify: bool) -> Description:
         "update": max((record["update"] for record in records), default=0),
         "outcome": records[-1].get("outcome", "not ended") if records else "not ended",
         "checkpoints": [file.name for file in stats],
-        "validation": {name: valid[name] for name in ("update", "nll", "bleu", "chrf") if name in valid} or None,
+        "validation": {name: valid[name] for name in ("update", "nll", *TRANSLATION_SCORES) if name in valid} or None,
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError, OptionError
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
+from nmt.text.moses import with_ascii_punctuation
 from nmt.text.words import is_blank
 
 if TYPE_CHECKING:
@@ -255,8 +256,9 @@ def _bleu(config: ScoreConfig) -> SacreScorer:
 def _paper_bleu(config: ScoreConfig) -> SacreScorer:
     """Computes BLEU in the same way as the paper's Table 2 and the papers that it compares with.
 
-    Unicode punctuation becomes ASCII, the text is tokenised with Moses, and German compounds are split at hyphens:
-    `rich-text` becomes `rich ##AT##-##AT## text`. The formula of multi-bleu.perl is sacreBLEU's without smoothing.
+    Typographic and full-width punctuation becomes ASCII, the text is tokenised with Moses, and German compounds are
+    split at hyphens: `rich-text` becomes `rich ##AT##-##AT## text`. The formula of multi-bleu.perl is sacreBLEU's
+    without smoothing.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -266,11 +268,14 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
         state = f", but is {lang!r}" if lang else "; add it, such as --target-lang de"
         raise NmtError(f"paper-bleu needs --target-lang with the two letters of the language{state}")
     metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
-    metric.tokenizer_signature = f"moses-{lang}|punct:ascii|compounds:{'split' if lang == 'de' else 'whole'}"
+    compounds = "split" if lang == "de" else "whole"
+    metric.tokenizer_signature = f"moses-{lang}|punct:ascii-quotes-dashes-dots-wide|compounds:{compounds}"
     normalizer, tokenizer = MosesPunctNormalizer(lang), MosesTokenizer(lang)
 
     def prepare(line: str) -> str:
-        tokens: str = tokenizer.tokenize(normalizer.replace_unicode_punct(line), return_str=True)
+        tokens: str = tokenizer.tokenize(
+            normalizer.replace_unicode_punct(with_ascii_punctuation(line)), return_str=True
+        )
         return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens) if lang == "de" else tokens
 
     return SacreScorer(metric, prepare=prepare, name="paper-BLEU")

@@ -131,7 +131,7 @@ step_preprocess() {
     local options=() corpus
     for corpus in "${corpora[@]}"; do options+=(--train "$text/$(basename "$corpus")"); done
     unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang "$target" "${options[@]}" \
-        --tokenizer moses --normalize-punctuation "${PUNCTUATION:-both}" \
+        --tokenizer moses --normalize-punctuation "${PUNCTUATION:-none}" \
         --valid "$text/valid" --test "$text/newstest2014" --test "$text/newstest2014-filtered" "${subwords[@]}" \
         --workers "${WORKERS:-$(getconf _NPROCESSORS_ONLN)}" --dest "$run_dir/data"
 }

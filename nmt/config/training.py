@@ -201,10 +201,11 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         None, "Largest norm of the gradient; a larger gradient is scaled down to it.", above=0
     )
     valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
-    valid_metric: tuple[Literal["bleu", "chrf", "nll"], ...] = validation_option(
+    valid_metric: tuple[Literal["bleu", "chrf", "paper-bleu", "nll"], ...] = validation_option(
         ("bleu",),
-        "Metric that decides which checkpoint is the best. nll, the loss, takes less time than bleu and chrf, which "
-        "need translations. May be given several times: the first one decides, and --patience watches all.",
+        "Metric that decides which checkpoint is the best. nll, the loss, takes less time than the others, which need "
+        "translations. paper-bleu is that of nmt score. May be given several times: the first one decides, and "
+        "--patience watches all.",
     )
     valid_lines: int | None = validation_option(
         None,

@@ -8,6 +8,7 @@ const CHARTS = [
     clips: true,
   },
   { id: "bleu", title: "BLEU of validation", series: ["valid"], fromZero: true, isScore: true },
+  { id: "paper_bleu", title: "paper-BLEU of validation", series: ["valid"], fromZero: true, isScore: true },
   { id: "chrf", title: "chrF of validation", series: ["valid"], fromZero: true, isScore: true },
   { id: "ppl", title: "Perplexity per piece", series: ["train", "valid"], clips: true, log: true },
   { id: "loss", title: "Training loss", unit: "nats per piece", series: ["train"], clips: true },

@@ -20,7 +20,7 @@ from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
 from nmt.pages.page import data_as_text, page
-from nmt.training.records import METRICS, MetricsFile, Scores, ranked, stalled_in_words
+from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile, Scores, ranked, stalled_in_words
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Run:
     def best(self) -> dict[str, Any] | None:
         """The record of the best validation, by the first --valid-metric; None if there is no validation."""
         records = {record["update"]: record for record in self.valid if record.get("nll") is not None}
-        scores = [Scores(update, r["nll"], r["bleu"], r.get("chrf")) for update, r in records.items()]
+        scores = [Scores(update, r["nll"], *map(r.get, TRANSLATION_SCORES)) for update, r in records.items()]
         best = ranked(scores, self._options["valid_metric"][0])[:1]
         return records[best[0].update] if best else None
 
@@ -193,7 +193,7 @@ def _shown(run: Run) -> dict[str, Any]:
             line = {name: sample.get(name) for name in ("direction", "source", "reference")}
             outputs = samples.setdefault(tuple(line.values()), line | {"outputs": []})["outputs"]
             outputs.append((record["update"], sample["output"]))
-    scores = "nll", "ppl", "bleu", "chrf"
+    scores = "nll", "ppl", *TRANSLATION_SCORES
     directions = dict.fromkeys(name for record in run.valid for name in record.get("directions", {}))
 
     def of_direction(name: str) -> list[dict[str, Any]]:
@@ -229,10 +229,10 @@ def _facts(run: Run) -> list[list[str]]:
     """Returns what the page shows first about a run: names, values and notes."""
     last = run.last
     facts = [["updates", f"{run.update:,}", f"of {run.most_updates:,}"]]
-    for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
+    for field, name in TRANSLATION_SCORES.items():
         if scored := [record for record in run.valid if record.get(field) is not None]:
             top = max(scored, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
-            facts.append([name, f"{top[field]:.2f}", f"at update {top['update']:,}"])
+            facts.append([f"best {name}", f"{top[field]:.2f}", f"at update {top['update']:,}"])
     latest = run.valid[-1] if run.valid else None
     for name, record in (("perplexity of the best checkpoint", run.best), ("last perplexity", latest)):
         if record and record["ppl"] is not None:

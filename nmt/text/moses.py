@@ -19,6 +19,17 @@ _TO_ASCII = [
         ("…", "..."),
     )
 ]
+
+
+def with_ascii_punctuation(line: str) -> str:
+    """Returns the line with ASCII punctuation in place of typographic quotes, apostrophes, dashes and dots."""
+    if line.isascii():
+        return line
+    for pattern, ascii_text in _TO_ASCII:
+        line = pattern.sub(ascii_text, line)
+    return line
+
+
 # Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them.
 _TYPOGRAPHIC = re.compile("[‘’‚‛“”„‟‹›«»´–—…]")
 # Punctuation around a word.
@@ -64,9 +75,8 @@ class Moses:
 
     def tokenize(self, line: str) -> str:
         """Returns the tokens of the line, separated by one space."""
-        if self._normalize and not line.isascii():
-            for pattern, ascii_text in _TO_ASCII:
-                line = pattern.sub(ascii_text, line)
+        if self._normalize:
+            line = with_ascii_punctuation(line)
         if self._escapes:
             return self._tokens(line)
         words = line.split() if self._normalize else [word for word in line.split(" ") if word]

@@ -17,7 +17,7 @@ from nmt.data.folder import DataFolder, raw_names
 from nmt.files import writing
 from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
-from nmt.training.records import Scores, Validation, stalled_in_words
+from nmt.training.records import TRANSLATION_SCORES, Scores, Validation, stalled_in_words
 from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, command_line, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
@@ -173,7 +173,7 @@ class TrainingLog:
 
 def _in_words(scores: Scores) -> str:
     """Returns the scores of a validation, such as `nll 1.500, ppl 4.48, BLEU 31.20`."""
-    named = (("BLEU", scores.bleu), ("chrF", scores.chrf))
+    named = [(name, getattr(scores, field)) for field, name in TRANSLATION_SCORES.items()]
     translated = [f"{name} {score:.2f}" for name, score in named if score is not None]
     return ", ".join([f"nll {scores.nll:.3f}", f"ppl {_short(scores.ppl)}", *translated])
 

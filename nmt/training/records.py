@@ -21,6 +21,9 @@ _NUMBERS = {
     "valid": ("train_seconds", "ppl", "bleu"),
 }
 
+# The fields of Scores that need translations, with the names that people read. --valid-metric has - for _.
+TRANSLATION_SCORES = {"bleu": "BLEU", "chrf": "chrF", "paper_bleu": "paper-BLEU"}
+
 _MAKE_ROOM = "free some space there or give another --save-dir"
 
 
@@ -85,13 +88,14 @@ class Scores:
     Attributes:
         update: the update after which it was done.
         nll: the mean negative log-likelihood of a target piece, in nats.
-        bleu, chrf: scores of the translations; None if they were not computed.
+        bleu, chrf, paper_bleu: scores of the translations; None if they were not computed.
     """
 
     update: int
     nll: float
     bleu: float | None = None
     chrf: float | None = None
+    paper_bleu: float | None = None
 
     @property
     def ppl(self) -> float:
@@ -100,7 +104,7 @@ class Scores:
 
     def quality(self, metric: str) -> tuple[float, float]:
         """Returns what is larger for a better validation: the score, and for equal scores the negative loss."""
-        score = {"nll": -self.nll, "bleu": self.bleu, "chrf": self.chrf}[metric]
+        score = -self.nll if metric == "nll" else getattr(self, metric.replace("-", "_"))
         if score is None or math.isnan(score):
             return -math.inf, -math.inf
         return score, -math.inf if math.isnan(self.nll) else -self.nll

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, check_memory
-from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
+from nmt.config import ModelConfig, ScoreConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
-from nmt.scoring import tokenizer_warning
+from nmt.scoring import METRICS, tokenizer_warning
 from nmt.training.checkpoints import resume
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
@@ -124,6 +124,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     targets = dict.fromkeys(direction.target for direction in data.directions("valid"))
     for warning in filter(None, map(tokenizer_warning, targets if "bleu" in config.valid_metric else ())):
         console.warn(warning)
+    for target in targets if "paper-bleu" in config.valid_metric else ():
+        METRICS["paper-bleu"](ScoreConfig(target_lang=target))  # fails here instead of after the first updates
     if device_type(config) == "cpu":
         needed = config.gpus * bytes_of_weights(data, model_config, config)
         check_memory(model_config, data.codec, needed / parameter_count(model_config, data.codec))

@@ -14,7 +14,7 @@ from nmt.errors import StoppedError
 from nmt.model.device import moved
 from nmt.scoring import corpus_scores
 from nmt.text.codec import Direction
-from nmt.training.records import Scores, Validation
+from nmt.training.records import TRANSLATION_SCORES, Scores, Validation
 from nmt.training.state import Training
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
@@ -60,7 +60,7 @@ def validate(training: Training) -> Validation:
         references, outputs = [line.reference for line, _ in pairs], [translation for _, translation in pairs]
         computed = corpus_scores(outputs, [references], metrics, config) if metrics else []
         of_metrics = dict(zip(metrics, computed, strict=True))
-        values = {metric: score.score for metric, score in of_metrics.items()}
+        values = {metric.replace("-", "_"): score.score for metric, score in of_metrics.items()}
         scores[str(direction)] = Scores(training.counters.update, nll, **values)
         signatures |= {of_metrics["bleu"].signature: None} if "bleu" in of_metrics else {}
         # A few translations for metrics.jsonl.
@@ -69,9 +69,9 @@ def validate(training: Training) -> Validation:
         for line, translation in pairs[::step]:
             sample = {"source": line.source, "reference": line.reference, "output": translation}
             samples.append(sample | of_direction)
-    bleu, chrf = (_mean([getattr(each, name) for each in scores.values()]) for name in ("bleu", "chrf"))
+    means = {name: _mean([getattr(each, name) for each in scores.values()]) for name in TRANSLATION_SCORES}
     nll = sum(each.nll for each in scores.values()) / len(scores)
-    mean = Scores(training.counters.update, nll, bleu, chrf)
+    mean = Scores(training.counters.update, nll, **means)
     return Validation(mean, ", ".join(signatures) or None, samples, scores if text.languages else {})
 
 

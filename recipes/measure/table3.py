@@ -115,6 +115,7 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
         "--keep-checkpoints": 1,
     } | {flag_name(name): value for name, _, value in changes}
     flags = [f"{name}={value}" for name, value in options.items()]
+    flags += ["--valid-metric=bleu", "--valid-metric=paper-bleu"]
     command = [
         sys.executable,
         "-m",
@@ -140,8 +141,9 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
 
 def as_markdown(table: list[dict[str, object]]) -> str:
     names = {
-        "change": "row", "updates": "updates", "ppl": "PPL", "bleu": "BLEU", "parameters": "parameters",
-        "paper_ppl": "paper: PPL", "paper_bleu": "BLEU", "paper_parameters": "parameters",
+        "change": "row", "updates": "updates", "ppl": "PPL", "paper_bleu": "paper-BLEU", "bleu": "sacreBLEU",
+        "parameters": "parameters", "published_ppl": "paper: PPL", "published_bleu": "BLEU",
+        "published_parameters": "parameters",
     }  # fmt: skip
     lines = ["| " + " | ".join(names.values()) + " |", "|---" * len(names) + "|"]
     lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in table]
@@ -182,12 +184,13 @@ def main() -> None:
             "name": row.name,
             "change": row.change,
             "ppl": round(found["ppl"], 2),
+            "paper_bleu": round(found["paper_bleu"], 2),
             "bleu": round(found["bleu"], 2),
             "parameters": f"{trained / 1e6:.2f}M",
             "updates": budget.updates_of(row),
-            "paper_ppl": row.ppl,
-            "paper_bleu": row.bleu,
-            "paper_parameters": f"{row.millions}M" if row.millions else "",
+            "published_ppl": row.ppl,
+            "published_bleu": row.bleu,
+            "published_parameters": f"{row.millions}M" if row.millions else "",
         }
         table = [by_name[row.name] for row in ROWS if row.name in by_name]
         # Written after every row, so that an interrupted run keeps its results.

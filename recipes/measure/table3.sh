@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The paper's Table 3: trains all rows, or the named ones, with the same number of updates. Prints perplexity and BLEU
-# on the validation set and the number of parameters, beside the paper's figures.
+# The paper's Table 3: trains all rows, or the named ones, with the same number of updates. Prints perplexity,
+# BLEU as the paper counts it, sacreBLEU's BLEU and the number of parameters, beside the paper's figures.
 #
 #   bash recipes/measure/table3.sh [--paper] [--updates N] [ROW...] [--OPTION=VALUE of nmt train...]
 #

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.scoring import compared_scores, corpus_scores, sentence_scores
+from nmt.text.moses import Moses
 
 HYPOTHESES = [
     "The cat sat on the mat.",
@@ -308,6 +310,36 @@ def test_paper_bleu_equals_a_score_computed_by_hand() -> None:
     assert whole.score == pytest.approx(100 * math.exp(1 - 8 / 7) * (5 / 6 * 3 / 5 * 2 / 4) ** 0.25, abs=1e-6)
     assert "compounds:split" in found.signature
     assert "compounds:whole" in whole.signature
+
+
+PUNCTUATED = {
+    "de": ["„Ja“, sagte sie – ohne ‚Wenn‘ —, ‘so’ ist’s…", "Die Rolle (1990–95) des «Faust»…", "Kurz: „Text-Editor“."],
+    "fr": ["« Oui », dit-elle – « l’ami »…", "Il a dit : « 1 000 € » !", "“Paris” —l’été— ‚ et ´ ci"],
+}
+
+
+@pytest.mark.parametrize("lang", PUNCTUATED)
+def test_paper_bleu_does_not_depend_on_the_punctuation_that_a_model_has_learnt(lang: str) -> None:
+    check_punctuation(lang, PUNCTUATED[lang])
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif("NEWSTEST" not in os.environ, reason="NEWSTEST names a folder with newstest2014.en-de.de.gz, …")
+@pytest.mark.parametrize("lang", PUNCTUATED)
+def test_paper_bleu_does_not_depend_on_the_punctuation_of_newstest2014(lang: str) -> None:
+    with gzip.open(Path(os.environ["NEWSTEST"]) / f"newstest2014.en-{lang}.{lang}.gz", "rt", newline="\n") as file:
+        check_punctuation(lang, [line.removesuffix("\n") for line in file])
+
+
+def check_punctuation(lang: str, reference: list[str]) -> None:
+    """Checks that what a perfect model writes scores 100, whichever --normalize-punctuation it was trained with."""
+    for normalize in (False, True):
+        moses = Moses(lang, normalize)
+        translations = [moses.detokenize(moses.tokenize(line)) for line in reference]
+        assert (translations == reference) == (not normalize)
+        for hypotheses, references in ((translations, reference), (reference, translations)):
+            scores = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang=lang))
+            assert scores[0].score == pytest.approx(100)
 
 
 @given(st.lists(st.tuples(*[st.lists(st.sampled_from("abcdef"), max_size=12)] * 2), min_size=1, max_size=6))

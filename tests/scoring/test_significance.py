@@ -109,7 +109,7 @@ def test_paper_bleu_is_compared_over_its_own_tokens(files: list[str]) -> None:
     for path, score in zip(systems, scores, strict=True):
         alone = json.loads(run("score", *options, "--hypothesis", path).stdout)["paper-bleu"]
         assert score["score"] == pytest.approx(alone["score"])
-        assert "|tok:moses-de|punct:ascii|compounds:split|" in score["signature"]
+        assert "|tok:moses-de|punct:ascii-quotes-dashes-dots-wide|compounds:split|" in score["signature"]
 
 
 def test_systems_that_hardly_differ_get_a_warning(files: list[str], tmp_path: Path) -> None:
