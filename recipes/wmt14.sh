@@ -140,7 +140,8 @@ step_preprocess() {
 # big. On any GPU, the average covers the same number of updates.
 step_train() {
     run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" \
-        --save-updates "$between" --keep-checkpoints 20 --seed "$seed" --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}
+        --save-updates "$between" --keep-checkpoints 20 --seed "$seed" --gpus "${GPUS:-1}" --device cuda \
+        ${train_options[@]+"${train_options[@]}"}
 }
 
 step_evaluate() {

@@ -11,8 +11,9 @@
 # translates and scores again, and writes the scores to scores.txt in the run folder of the model.
 #
 # DATA=folder holds the archives; missing ones are downloaded there. RUN=folder receives all other files. SEED=2 trains
-# another model on the same data, in base-seed2 beside base. GPUS=N trains on N GPUs (default 1). WORKERS=N preprocesses
-# with N processes (default: all cores). PUNCTUATION=both or source trains with ASCII punctuation on both sides or in the
+# another model on the same data, in base-seed2 beside base. GPUS=N trains on N GPUs (default 1); without a GPU, the recipe
+# stops before the training unless `-- --device cpu` is given. WORKERS=N preprocesses with N processes (default: all
+# cores). PUNCTUATION=both or source trains with ASCII punctuation on both sides or in the
 # source (default none: the punctuation of the text).
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"

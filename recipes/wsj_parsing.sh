@@ -2,7 +2,8 @@
 # Constituency parsing (paper §6.3, Table 4): from treebank files to EVALB's F1.
 #
 #   TREEBANK=folder bash recipes/wsj_parsing.sh [nmt train option...]
-#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # also semi-supervised
+#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # also self-training
+#   TREEBANK=folder SILVER=file bash recipes/wsj_parsing.sh [nmt train option...]    # also semi-supervised
 #
 # TREEBANK is a folder with the WSJ part of the Penn Treebank (LDC99T42) and has the sections 00 to 24 as subfolders.
 # Sections 02 to 21 are for training, 22 for validation, and 23 for the test. The treebank needs a licence and is not
@@ -14,8 +15,12 @@
 # result for a sentence is the best of 21 hypotheses that is a tree. With 3,501 training trees, F1 on 217 other trees was
 # 80.0 after 13,800 updates.
 #
-# UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it. A second model is then
-# trained on these parses and on the treebank, whose sentences are used WEIGHT times as often (default 10).
+# SILVER is a file of trees that another parser made, plain or .gz. (The paper used trees of BerkeleyParser and of a
+# corpus of high confidence.) A second model is trained on them and on the treebank, whose sentences are used WEIGHT times
+# as often (default 10). Without such trees, UNLABELLED is tokenised text with one sentence a line, plain or .gz, which the
+# first model parses. This is self-training, and not what the paper did.
+#
+# On the full treebank, the recipe asks for a GPU; `--device cpu` trains on the CPU all the same, which takes weeks.
 # RUN=folder receives all files. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -25,13 +30,16 @@ bank=$(path_or "${TREEBANK:-}" '')
     fail "TREEBANK is '$bank', which is not a folder; set it to a folder with WSJ files (LDC99T42 or NLTK's sample)"
 unlabelled=$(path_or "${UNLABELLED:-}" '')
 [ -z "$unlabelled" ] || [ -e "$unlabelled" ] || fail "UNLABELLED is $unlabelled, which does not exist; check the path"
+silver_trees=$(path_or "${SILVER:-}" '')
+[ -z "$silver_trees" ] || [ -e "$silver_trees" ] || fail "SILVER is $silver_trees, which does not exist; check the path"
+[ -z "$silver_trees" ] || [ -z "$unlabelled" ] || fail "SILVER and UNLABELLED are both set; leave out one of them"
 run_dir=$(path_or "${RUN:-}" runs/parsing)
 source_options=() sequence_options=()
 if [ -d "$bank/02" ]; then
     train=(--train "$bank/0[2-9]/*" --train "$bank/1[0-9]/*" --train "$bank/2[01]/*")
     valid=(--valid "$bank/22/*") test=(--test "$bank/23/*")
     arch=transformer_parsing vocab_size=16000 batch_tokens=25000 warmup=4000 updates=30000 save_updates=500 averaged=20
-    nbest=1 options=(--attention-dropout 0.1 "$@")
+    nbest=1 options=(--attention-dropout 0.1 --device cuda "$@")
 else
     if [ -e "$bank/wsj_0001.mrg" ]; then
         train=(--train "$bank/wsj_00*.mrg" --train "$bank/wsj_01[0-6]*.mrg")
@@ -78,15 +86,17 @@ unless_there "$run_dir/trees" nmt trees linearize "${train[@]}" "${valid[@]}" ${
     ${source_options[@]+"${source_options[@]}"} ${sequence_options[@]+"${sequence_options[@]}"} --dest "$run_dir/trees"
 learn "$run_dir/wsj" "$vocab_size" --train "$run_dir/trees/train"
 evaluate "$run_dir/wsj"
-[ -n "$unlabelled" ] || exit 0
+[ -n "$unlabelled$silver_trees" ] || exit 0
 
 silver=$run_dir/silver
 mkdir -p "$silver"
-unless_there "$silver/words" nmt trees words --like "$run_dir/trees" --input "$unlabelled" --output "$silver/words"
-unless_there "$silver/out" parse "$run_dir/wsj/model/average.safetensors" "$silver/words" "$silver/out"
-unless_there "$silver/trees.mrg" nmt trees restore --words "$unlabelled" --sequences "$silver/out" \
-    --output "$silver/trees.mrg"
-unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" \
+if [ -n "$unlabelled" ]; then
+    silver_trees=$silver/trees.mrg
+    unless_there "$silver/words" nmt trees words --like "$run_dir/trees" --input "$unlabelled" --output "$silver/words"
+    unless_there "$silver/out" parse "$run_dir/wsj/model/average.safetensors" "$silver/words" "$silver/out"
+    unless_there "$silver_trees" nmt trees restore --words "$unlabelled" --sequences "$silver/out" --output "$silver_trees"
+fi
+unless_there "$silver/trees" nmt trees linearize --train "$silver_trees" \
     --like "$run_dir/trees" ${sequence_options[@]+"${sequence_options[@]}"} --dest "$silver/trees"
 learn "$run_dir/semi" "${SEMI_VOCAB_SIZE:-$((2 * vocab_size))}" --train "$run_dir/trees/train" --weight "${WEIGHT:-10}" \
     --train "$silver/trees/train" --weight 1

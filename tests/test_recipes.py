@@ -192,6 +192,11 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
     silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
     assert "(. .)" in silver and ":-RRB-" in silver
+    paths = {"TREEBANK": tmp_path, "SILVER": tmp_path / "run" / "silver" / "trees.mrg", "RUN": tmp_path / "given"}
+    again = recipe("wsj_parsing.sh", *TINY, **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2")
+    assert "train: 22 pairs" in again.stderr and again.stdout.count("EVALB F1") == 4
+    both = recipe("wsj_parsing.sh", **paths, UNLABELLED=tmp_path / "unlabelled", code=1)
+    assert "SILVER and UNLABELLED are both set; leave out one of them" in both.stderr
 
 
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:

@@ -106,7 +106,10 @@ def precision_of(config: RuntimeConfig) -> str:
 def device_type(config: RuntimeConfig) -> str:
     """Returns `cuda` or `cpu`, the device that the options choose on this machine. Does not touch the device."""
     if config.device == "cuda" and not _gpus():
-        raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
+        raise NmtError(
+            "--device is cuda, but torch sees no GPU here; give --device cpu, or install the build "
+            "of torch for the GPU and its driver (docs/install.md#a-gpu)"
+        )
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
 
 

@@ -116,6 +116,9 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
     } | {flag_name(name): value for name, _, value in changes}
     flags = [f"{name}={value}" for name, value in options.items()]
     flags += ["--valid-metric=bleu", "--valid-metric=paper-bleu"]
+    flags += (
+        ["--device=cuda"] if budget.width == PAPER.width else []
+    )  # an option of the user comes later and has precedence
     command = [
         sys.executable,
         "-m",
