@@ -190,7 +190,8 @@ def _connect(runtime: Runtime, timeout: float) -> World:
     except (RuntimeError, ValueError) as error:
         raise NmtError(
             f"rank {os.environ['RANK']} could not join the others within {timeout:g} s "
-            f"({_first_line(error)}); check that all ranks are running and can reach each other"
+            f"({_first_line(error)}); check that all ranks are running and can reach each other, and name "
+            f"the network interface in GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME (docs/distributed.md)"
         ) from error
     return World(rank, size, control, dist.PrefixStore("nmt", store))
 
