@@ -4,7 +4,8 @@
 #
 #   GPUS=8 bash recipes/wmt14_en_fr.sh [base|big] [STEP...] [-- nmt train option...]
 #
-# Everything else is as in wmt14_en_de.sh.
+# Estimates: 60 GB of disk with the archives, 4 to 8 hours of a core to preprocess, and 3 GB of RAM for the word-pieces,
+# which are trained on 500,000 lines of each language. Everything else is as in wmt14_en_de.sh.
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 

@@ -260,7 +260,10 @@ class DataConfig(Config, panel="Corpus"):
         "nmt trees.",
     )
     subword_sample: int = subwords_option(
-        2_000_000, "Lines of each language in the sample that trains the subword model.", at_least=1
+        500_000,
+        "Lines of each language in the sample that trains the subword model. unigram and wordpiece take about 20 bytes "
+        "of RAM for each character of it, bpe 3.",
+        at_least=1,
     )
     subword_dropout: float = sampling_option(
         0.0, "BPE-dropout (Provilkov et al. 2020): probability of dropping a merge, such as 0.1.", at_least=0, below=1
