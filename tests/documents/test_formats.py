@@ -344,7 +344,9 @@ def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: st
     ("txt", "One dog\n\n two\n"), ("md", "# A dog\n\nruns\nfast\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n"),
 ])  # fmt: skip
 def test_a_line_may_end_in_cr_cr_lf(form: str, text: str) -> None:
+    passages = len(read(text, form).passages)
     text = text.replace("\n", "\r\r\n")
+    assert len(read(text, form).passages) == passages
     assert translations.copied(read(text, form)).decode() == text
     assert translated(text, form).replace("CODE", "code") == text.upper().replace("CODE", "code")
     assert ("code" in translated(text, form)) == (form == "md")
