@@ -65,9 +65,7 @@ class Document:
             passages = f"{counted(len(self.unreached), 'passage')} from line {min(self.unreached):,} {stay}"
             left.append(f"{passages}, because {self.obstacle}")
         if not (sentences or left or not data.strip()):
-            left.append(
-                "no text was recognised; if the file has text, check whether its name fits its format, and its encoding"
-            )
+            left.append("no text was recognised; if the file has text, check its encoding and whether its name fits it")
         return ", ".join(left)
 
 
