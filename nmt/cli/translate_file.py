@@ -55,12 +55,10 @@ def translate_file(
         table = Table(box=None, pad_edge=False)
         for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
             table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for path, _, document, sentences, failure, from_memory in reports:
-            skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
-            left = escape(console.visible(", ".join(skipped)))
+        for path, _, document, sentences, left, failure, from_memory in reports:
             numbers = [sentences, from_memory] if files.memory else [sentences]
             counts = (f"{number:,}" if document else "" for number in numbers)
-            table.add_row(escape(console.visible(path)), *counts, left)
+            table.add_row(escape(console.visible(path)), *counts, escape(console.visible(failure or left)))
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
     if count := sum(report.document is None for report in reports):
         raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")

@@ -11,6 +11,7 @@ from xml.parsers import expat
 
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Unit
 from nmt.errors import NmtError
+from nmt.text.markup_reading import BLOCKS
 
 _BLOCK_BYTES = 1 << 14
 _DEEPEST = 250  # more levels are no document, but an attack
@@ -21,6 +22,7 @@ _REFERENCE = re.compile("&#(?:x([0-9A-Fa-f]{1,20})|([0-9]{1,20}));")
 _LONGEST_REFERENCE = 24
 # Inline elements that contain codes of the document's own format.
 _CODES = {"bpt", "ept", "ph", "it", "ut"}
+_BREAK = re.compile(rf"</?(?:{'|'.join(BLOCKS)})(?![\w-])|[\n\t]|\\[nt]", re.IGNORECASE)  # codes that separate words
 # What attributes of finished units say: approved, m:confirmed, translate, state of XLIFF 1 and 2, and SDL's conf.
 _FINISHED = {None, "yes", "1", "2", "3", "translated", "signed-off", "final", "reviewed"}
 _FINISHED |= {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
@@ -36,11 +38,11 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     parser.buffer_text = True
     tree, units = TreeBuilder(), list[tuple[Element, dict[str, str]]]()
     root = tree.start("units", {})
-    around: dict[str, str] = {}  # the attributes of the elements `xliff` and `file`
+    around: list[dict[str, str]] = [{}]  # the attributes of the elements `xliff`, `file` and `group`
     depth = unit_depth = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, unit_depth, around
+        nonlocal depth, unit_depth
         depth += 1
         if depth > _DEEPEST:
             fail(f"elements are nested in more than {_DEEPEST} levels; export the file again")
@@ -50,16 +52,19 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
         elif name in _READERS:
             tree.start(name, attributes)
             unit_depth, parser.CharacterDataHandler = depth, tree.data
-        elif name in ("xliff", "file"):
-            around = around | attributes
+        elif name in _AROUND:
+            around.append(around[-1] | attributes)
 
     def end(name: str) -> None:
         nonlocal depth, unit_depth
+        name = name.rpartition(":")[2]
         if unit_depth:
-            element = tree.end(name.rpartition(":")[2])
+            element = tree.end(name)
             if depth == unit_depth:
-                units.append((element, around))
+                units.append((element, around[-1]))
                 unit_depth, parser.CharacterDataHandler = 0, None
+        elif name in _AROUND:
+            around.pop()
         depth -= 1
 
     def fail(reason: str) -> NoReturn:
@@ -131,7 +136,8 @@ def _content(element: Element | None, inline: str) -> str:
     if inline == "keep":
         return "".join(element.itertext())
     for child in element:
-        is_break = "lb" in (child.get("type"), child.get("ctype"))
+        code = (child.text or "") * (child.tag in _CODES)
+        is_break = "lb" in (child.get("type"), child.get("ctype")) or _BREAK.search(code)
         text += " " if is_break else "" if child.tag in _CODES else _content(child, inline)
         text += child.tail or ""
     return text
@@ -153,7 +159,8 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[U
         source, target, segmented = (segment.find(name) for name in ("source", "target", "seg-source"))
         marks = _segments(target)
         sources = _segments(segmented) if marks else {}
-        states = {unit.get("approved"), unit.get("m:confirmed"), unit.get("translate"), segment.get("state")}
+        states = {unit.get("approved"), unit.get("m:confirmed"), segment.get("state")}
+        states.add(unit.get("translate") or file.get("translate"))
         states |= set() if target is None else {target.get("state")}
         for mid, sentence in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
@@ -169,4 +176,5 @@ def _segments(element: Element | None) -> dict[str | None, Element]:
     return {mark.get("mid"): mark for mark in marks if mark.get("mtype") == "seg"}
 
 
+_AROUND = ("xliff", "file", "group")
 _READERS = {"tu": _tmx, "trans-unit": _xliff, "unit": _xliff}

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.codec import TextCodec
@@ -52,6 +53,20 @@ class Document:
     skipped: Mapping[str, int] = field(default_factory=dict)
     # Takes the matches of memories for each passage, before `write`; None if the format has no place for them.
     offer: Callable[[Sequence[Sequence[Match]]], None] | None = None
+    # The line where each text begins that the reader does not reach, counted from 1, and why it does not.
+    unreached: Sequence[int] = ()
+    obstacle: str = "the file is damaged or nested too deep there; correct it"
+
+    def left(self, sentences: int, data: bytes) -> str:
+        """Returns what stays as it is of a file with so many sentences: how many texts, from which line on, and why."""
+        left = [f"{count:,} {reason}" for reason, count in self.skipped.items()]
+        if self.unreached:
+            stay = "on stay as they are" if len(self.unreached) > 1 else "stays as it is"
+            passages = f"{counted(len(self.unreached), 'passage')} from line {min(self.unreached):,} {stay}"
+            left.append(f"{passages}, because {self.obstacle}")
+        if not (sentences or left or not data.strip()):
+            left.append("no text was recognised; if the file has text, check its encoding and whether its name fits it")
+        return ", ".join(left)
 
 
 class ReadOptions(NamedTuple):
@@ -68,7 +83,7 @@ class ReadOptions(NamedTuple):
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
     """Returns the lines of a text with their ends, and where each line begins."""
-    lines = re.findall(r"([^\r\n]*)(\r\n|\n|\r|\Z)", text)
+    lines = re.findall(r"([^\r\n]*)(\r{0,3}\n|\r|\Z)", text)  # CR CR LF, which some conversions leave, ends one line
     return lines, list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
 
 

@@ -189,8 +189,8 @@ class _TextPart:
                 inline, base = _without_base(self._inline(element))
                 content = Content(inline)
                 yield Slot(content.passages, partial(self._fill, element, content, base))
-            elif name in ("docPr", "cNvPr"):
-                yield from (_slot_of(element, attribute) for attribute in ("title", "descr"))
+            elif name in ("docPr", "cNvPr", "textpath"):  # a picture, or the text of a watermark
+                yield from (_slot_of(element, attribute) for attribute in ("title", "descr", "string"))
 
     def _is_code(self, style: Element | None) -> bool:
         name = "" if style is None else style.get(f"{self._word}val", "")

@@ -88,7 +88,12 @@ def _html(data: bytes, options: ReadOptions) -> Document:
         return (mark + text).encode(encoding, errors="xmlcharrefreplace")
 
     with_attributes(page, noted, options.source_lang)
-    return Document([Passage(page, "html", options.source_lang), *map(literal, values)], write)
+    start = page.rfind("<!--")
+    rest = page[start:] if start >= 0 else ""
+    is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^>]*>", "", rest[4:]))
+    unreached = [page.count("\n", 0, start) + 1] * is_open
+    passages = [Passage(page, "html", options.source_lang), *map(literal, values)]
+    return Document(passages, write, unreached=unreached, obstacle="a comment that begins there has no end; end it")
 
 
 def _encoding_of_page(data: bytes) -> str:
@@ -113,14 +118,15 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
-    places, chosen, left_out = list[tuple[int, int, str]](), dict[str, str](), 0
+    places, chosen, left_out, unreached = list[tuple[int, int, str]](), dict[str, str](), 0, list[int]()
     for start, stop, string, keys in _json_values(text):
-        # Half of a surrogate pair is no text.
-        if has_letters(string) and not re.search("[\ud800-\udfff\0]", string):
-            if _is_chosen(string, keys, options.keys):
-                places.append((start, stop, chosen.setdefault(string, string)))
-            else:
+        if has_letters(string):
+            if not _is_chosen(string, keys, options.keys):
                 left_out += 1
+            elif re.search("[\ud800-\udfff\0]", string):
+                unreached.append(text.count("\n", 0, start) + 1)
+            else:
+                places.append((start, stop, chosen.setdefault(string, string)))
     to_ascii = text.isascii() and "\\u" in text
 
     def write(translations: Sequence[str]) -> bytes:
@@ -134,7 +140,9 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         return encoded(spliced(text, changes), data)
 
     passages = [passage for string in chosen for passage in Message(string, options).passages]
-    return Document(passages, write, +Counter({"with keys that are left out": left_out}))
+    obstacle = "a string there has NUL or half of a surrogate pair; correct it"
+    skipped = +Counter({"with keys that are left out": left_out})
+    return Document(passages, write, skipped, unreached=unreached, obstacle=obstacle)
 
 
 def _json_values(text: str) -> Iterator[tuple[int, int, str, list[str]]]:
@@ -173,8 +181,11 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "md": "markdown",
     "markdown": "markdown",
     "mdx": "markdown",
+    "qmd": "markdown",
+    "rmd": "markdown",
     "html": _html,
     "htm": _html,
+    "xhtml": _html,
     "docx": "docx",
     "srt": "subtitles",
     "vtt": "subtitles",
@@ -182,6 +193,9 @@ _READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
     "pot": "po",
     "xlf": "xliff",
     "xliff": "xliff",
+    "sdlxliff": "xliff",
+    "mxliff": "xliff",
+    "mqxliff": "xliff",
     "json": _json,
     "arb": _json,
 }

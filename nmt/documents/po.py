@@ -5,6 +5,7 @@ Only translations, their flags, and fields of the header that are wrong are writ
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from gettext import c2py
 from typing import Literal, NamedTuple
 
@@ -69,12 +70,13 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
     text, encoding = _decoded(data, options.name)
     entries = _entries(text)
-    damages = [entry.fields[""].start for entry in entries if "" in entry.fields]
+    fields_of_damaged = (entry.fields for entry in entries if entry.fields and not entry.is_message)
+    starts = [(fields.get("") or next(iter(fields.values()))).start for fields in fields_of_damaged]
+    damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
     if not messages and damages:
-        line = text.count("\n", 0, damages[0]) + 1
         raise NmtError(
-            f"{options.name} is not a PO file (line {line:,} is damaged); correct it, such as with msgfmt --check"
+            f"{options.name} is not a PO file (line {damages[0]:,} is damaged); correct it, such as with msgfmt --check"
         )
     if not messages:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
@@ -97,8 +99,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
         except UnicodeEncodeError:
             return writer.written(header, new_fields | _TO_UTF_8).encode(errors="replace")
 
-    already, damaged = len(messages) - len(unfinished), len(damages)
-    return document_of(slots, written, +Counter({"translated already": already, "damaged": damaged}))
+    document = document_of(slots, written, +Counter({"translated already": len(messages) - len(unfinished)}))
+    return replace(
+        document, unreached=damages, obstacle="the file is damaged there; correct it, such as with msgfmt --check"
+    )
 
 
 def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape, unescape
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from typing import NamedTuple
 
 import regex
@@ -33,7 +33,9 @@ from nmt.text.words import is_blank
 _WIDTH = 42
 # The most texts that are translated together. Some files have no punctuation that ends sentences.
 _MOST_TEXTS = 6
-_TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d+:\d\d[,.]\d+")
+# Times, also as other programs leave them: without milliseconds, with spaces, or with another arrow or dash.
+_TIMES = re.compile(r"\s*-?\d+ ?:[\d:., ]*(?:[-–—][-–— ]*>|→)\s*-?\d+ ?:")
+_NO_CUE = re.compile(r"WEBVTT|NOTE(?!\S)|STYLE\s*$|REGION\s*$")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _TAG_OF_VTT = re.compile(r"(<(/?)([a-zA-Z]\w*+)?[^>]*(?:>|\Z)|\{\\[^{}]*\})")
 _SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
@@ -99,10 +101,13 @@ def read(data: bytes, options: ReadOptions) -> Document:
     is_vtt = file.startswith("WEBVTT")
     tag, html = (_TAG_OF_VTT, str) if is_vtt else (_TAG, partial(escape, quote=False))
     lines, starts = lines_of(file)
-    if not (is_vtt or is_blank(file) or any(_TIMES.match(line) for line, _ in lines)):
-        raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
     spans = [(start, start + len(line)) for start, (line, _) in zip(starts, lines, strict=False)]
-    cues = [[spans[i] for i in cue] for cue in _cues([line for line, _ in lines], is_vtt)]
+    rows = [line for line, _ in lines]
+    ends_at_blank = is_vtt and any(_cues(rows, ends_at_blank=True))  # unless a conversion doubled all line ends
+    cues = [[spans[i] for i in cue] for cue in _cues(rows, ends_at_blank)]
+    unreached = list(_unreached(rows, ends_at_blank))
+    if not (is_blank(file) or any(map(_TIMES.match, rows)) or (is_vtt and not unreached)):
+        raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
     texts = list(_texts(file, cues, tag))
     groups = _groups(texts)
 
@@ -123,18 +128,33 @@ def read(data: bytes, options: ReadOptions) -> Document:
         return encoded(spliced(file, changes), data, encoding)
 
     fragments = (_fragment([texts[i].line for i in group], tag, html) for group in groups)
-    return Document([passage for fragment in fragments for passage in fragment.passages], write)
+    passages = [passage for fragment in fragments for passage in fragment.passages]
+    obstacle = "no times stand directly above; correct the times and blank lines there"
+    return Document(passages, write, unreached=unreached, obstacle=obstacle)
 
 
-def _cues(lines: Sequence[str], is_vtt: bool) -> Iterator[list[int]]:
+def _unreached(lines: Sequence[str], ends_at_blank: bool) -> Iterator[int]:
+    """Yields where texts begin that are in no cue: the numbers of their first lines, counted from 1."""
+    first = next((i for i, line in enumerate(lines) if _TIMES.match(line)), len(lines))
+    for _, block in groupby(range(len(lines) if ends_at_blank else first), lambda i: not lines[i]):
+        start, *_ = rows = list(block)
+        text = "".join(lines[i] for i in rows)
+        is_cue = "\0" not in text and any(_TIMES.match(lines[i]) for i in rows)
+        if not (is_cue or _NO_CUE.match(lines[start])) and has_letters(text):
+            yield start + 1
+
+
+def _cues(lines: Sequence[str], ends_at_blank: bool) -> Iterator[list[int]]:
     """Yields the lines of text of each cue, without blank lines. In WebVTT, an empty line ends a cue."""
     times = [i for i, line in enumerate(lines) if _TIMES.match(line)]
-    for time, following in pairwise([*times, len(lines) + 1]):
-        ends = (i for i in range(time + 1, len(lines)) if i == following or (is_vtt and not lines[i]))
+    for number, (time, following) in enumerate(pairwise([*times, len(lines) + 1]), start=2):
+        ends = (i for i in range(time + 1, len(lines)) if i == following or (ends_at_blank and not lines[i]))
         last = next(ends, len(lines))
-        if last == following and lines[last - 1].strip().isdecimal():  # the number of the next cue
-            last -= 1
         shown = [i for i in range(time + 1, last) if not is_blank(lines[i])]
+        label = lines[shown[-1]].strip() if shown and last == following else ""
+        # Above the times of the next cue is its number. Some conversions leave blank lines between them.
+        if label == str(number) or (label.isdecimal() and shown[-1] == last - 1):
+            shown.pop()
         if shown and not any("\0" in lines[i] for i in shown):
             yield shown
 

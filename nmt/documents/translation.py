@@ -34,6 +34,7 @@ class Report(NamedTuple):
         output: the file that its translation is written to; `-` is standard output.
         document: None if the file cannot be translated.
         sentences: the number of sentences in its passages.
+        left: what of it stays as it is, and why.
         failure: why the file cannot be translated.
         from_memory: how many of the sentences a memory has.
     """
@@ -42,6 +43,7 @@ class Report(NamedTuple):
     output: str
     document: Document | None
     sentences: int = 0
+    left: str = ""
     failure: str = ""
     from_memory: int = 0
 
@@ -107,7 +109,8 @@ def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, co
     try:
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
         document = read_document(data, files.format or format_of(name), options)
-        return Report(path, output, document, sentences.add(document))
+        count = sentences.add(document)
+        return Report(path, output, document, count, document.left(count, data))
     except OSError as error:
         return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
     except Exception as error:

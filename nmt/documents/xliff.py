@@ -13,9 +13,9 @@ from html import escape, unescape
 from typing import Any, NamedTuple
 
 from nmt.documents.content import Content, Ends, Group, Leaf, LeafKind, Slot, document_of, flattened
-from nmt.documents.document import Document, ReadOptions, spliced
+from nmt.documents.document import Document, ReadOptions, has_letters, spliced
 from nmt.documents.messages import grouped, parts, with_categories
-from nmt.documents.trees import Element, XmlText, local_name, tag_with
+from nmt.documents.trees import Element, XmlText, etree, local_name, tag_with
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
@@ -42,22 +42,26 @@ _NEW = ("new", "needs-translation")
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the units in a file: of XLIFF 2, its segments."""
     file = XmlText(data, options.name)
-    root, version = local_name(file.root), file.root.get("version", "")
+    root, namespace = local_name(file.root), etree.QName(file.root).namespace or ""
+    version = file.root.get("version") or namespace.rpartition(":")[2]  # some programs leave out the version
     if root != "xliff" or version[:2] not in ("1.", "2."):
-        other = f"XLIFF {version}" if root == "xliff" and version else f"the element {root}"
+        other = f"XLIFF {version or 'without a version'}" if root == "xliff" else f"the element {root}"
         raise NmtError(f"{options.name} has {other:.100}, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0")
-    skipped, slots = Counter[str](), list[Slot]()
+    skipped, slots, unreached = Counter[str](), list[Slot](), list[int]()
     is_2 = version.startswith("2.")
     for unit in file.root.iter("{*}segment" if is_2 else "{*}trans-unit"):
         if reason := _reason_to_keep(unit, translate_all=options.all):
             skipped[reason] += 1
             continue
         slots.append(_slot(file, unit, options))
+        subs = unit.iterfind("{*}source//{*}sub")
+        unreached += [sub.sourceline for sub in subs if has_letters("".join(sub.itertext()))]
         holder = file.root if is_2 else next(unit.iterancestors("{*}file"), file.root)
         name = "trgLang" if is_2 else "target-language"
         if base_language(holder.get(name, "")) != base_language(options.target_lang):
             file.set(holder, {name: options.target_lang.replace("_", "-")})
-    return document_of(slots, file.changed, skipped)
+    obstacle = "text in the element sub stands in code; translate it by hand"
+    return replace(document_of(slots, file.changed, skipped), unreached=unreached, obstacle=obstacle)
 
 
 def _reason_to_keep(unit: Element, *, translate_all: bool) -> str | None:

@@ -48,6 +48,7 @@ class UploadedDocument:
         sentences: the number of different sentences.
         done: how many of them are translated.
         error: why the document cannot be translated.
+        left: what of it stays as it is, and why.
         characters: of all different sentences.
         started: when its translation began, on a clock without a date.
     """
@@ -58,6 +59,7 @@ class UploadedDocument:
     sentences: int = 0
     done: int = 0
     error: str | None = None
+    left: str = ""
     characters: int = 0
     started: float = 0.0
 
@@ -195,7 +197,7 @@ class DocumentStore:
 
         def read() -> Document:
             parsed = read_document(document.content, suffix_of(document.name), options)
-            sentences.add(parsed)
+            document.left = parsed.left(sentences.add(parsed), document.content)
             return parsed
 
         parsed = await self._in_thread(read)

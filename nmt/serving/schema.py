@@ -249,6 +249,7 @@ class DocumentStateAnswer(BaseModel):
     sentences: int = Field(description="The number of different sentences; 0 while the document waits.")
     done: int = Field(description="How many of them are translated.")
     error: str | None = Field(None, description="Why the document cannot be translated.")
+    left: str = Field("", description="What of the document stays as it is, with counts and reasons.")
 
 
 class CorrectionsAnswer(BaseModel):

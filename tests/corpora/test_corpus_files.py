@@ -100,6 +100,17 @@ def test_inline_elements_are_dropped_or_kept(tmp_path: Path) -> None:
     assert read(path, inline="keep")[0] == [("<b>Big red</b> {0}!one", "Groß e")]
 
 
+@pytest.mark.parametrize("code", [
+    "<ph>&lt;br/></ph>", "<ph>&lt;BR clear='all' /></ph>", "<it pos='end'>&lt;/p></it>", "<ph>&lt;/li>&lt;li></ph>",
+    "<ph>\\n</ph>", "<ph>&#9;</ph>", "<bpt i='1'>&lt;td></bpt>", "<ph type='lb'/>",
+])  # fmt: skip
+def test_a_code_that_separates_words_is_a_space(tmp_path: Path, code: str) -> None:
+    inside = ("<ph>&lt;b></ph>", "<hi>\n</hi>", "<ph>&lt;broken></ph>", "<ph>&lt;img alt='br'></ph>")
+    units = (unit(("en", f"A dog{each}runs"), ("de", "x")) for each in (code, *inside))
+    pairs = read(write(tmp_path / "m.tmx", tmx(*units)))[0]
+    assert [english for english, _ in pairs] == ["A dog runs", "A dogruns", "A dog runs", "A dogruns", "A dogruns"]
+
+
 @pytest.mark.parametrize("bad", ["&#x1F;", "&#31;", "\x1f", "\ufffe", "&#xD800;", "&#xFFFF;", "&#x110000;"])
 def test_a_forbidden_character_costs_its_unit(tmp_path: Path, bad: str) -> None:
     # Wherever a block of the file ends.
@@ -168,6 +179,13 @@ XLIFF_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" 
 <unit id="1"><segment state="final"><source>One <ph id="1"/>.</source><target>Eins <ph id="1"/>.</target></segment>
 <ignorable><source> </source></ignorable><segment state="initial"><source>Two</source><target>Zwei</target></segment>
 <segment><source>Three</source><target>Drei</target></segment></unit></file></xliff>"""
+
+
+def test_a_group_of_xliff_says_whether_its_units_are_translated(tmp_path: Path) -> None:
+    data = XLIFF.replace("<group>", '<group translate="no"><group/>').replace('<trans-unit id="2"', r"\g<0>")
+    data = data.replace(r"\g<0>", '</group><group><trans-unit id="2"').replace('id="8"', 'id="8" translate="no"')
+    pairs, left_out = read(write(tmp_path / "a.xlf", data.encode()))
+    assert (pairs, left_out["not translated or not approved"]) == ([("Two", "Zwei")], 5)
 
 
 @pytest.mark.parametrize("name, data, pairs, unfinished", [

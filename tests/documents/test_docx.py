@@ -344,6 +344,14 @@ def test_placeholders_in_alternative_texts_stay() -> None:
     assert attributes["descr"] == "A DOG OF {name} & CO.\nSEE https://x.org/a"
 
 
+def test_the_text_of_a_watermark_is_translated() -> None:
+    shape = (
+        '<w:r><w:pict><v:shape><v:textpath style="font-size:1pt" string="Draft of {name}"/></v:shape></w:pict></w:r>'
+    )
+    watermark = body(translated(of_body(paragraph(shape)))).find(".//{*}textpath")
+    assert dict(watermark.attrib) == {"style": "font-size:1pt", "string": "DRAFT OF {name}"}
+
+
 def other_parts() -> dict[str, tuple[str, bytes]]:
     text = paragraph(run("Text of it"))
     title = (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.formats import format_of, read_document
 from nmt.errors import NmtError
 
 OPTIONS = ReadOptions("the file", "en", "de")
@@ -338,6 +338,58 @@ def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: st
     """With quadratic time, each would take minutes."""
     for passage in read(f"{before}{repeated * 100_000}b", form).passages:
         passage.unit.content  # noqa: B018
+
+
+@pytest.mark.parametrize("form, text", [
+    ("txt", "One dog\n\n two\n"), ("md", "# A dog\n\nruns\nfast\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n"),
+])  # fmt: skip
+def test_a_line_may_end_in_cr_cr_lf(form: str, text: str) -> None:
+    passages = len(read(text, form).passages)
+    text = text.replace("\n", "\r\r\n")
+    assert len(read(text, form).passages) == passages
+    assert translations.copied(read(text, form)).decode() == text
+    assert translated(text, form).replace("CODE", "code") == text.upper().replace("CODE", "code")
+    assert ("code" in translated(text, form)) == (form == "md")
+
+
+@pytest.mark.parametrize("form, text, lines", [
+    ("html", "<p>a</p>\n<!-- b\n<p>c</p>", [2]), ("html", "<!-- a -->\n\n<!--- b --\n>c", [3]),
+    ("html", "<p>a</p><!-- b --><!-->c", []), ("html", "<script><!-- a\n</script>b", []), ("html", "a<!-- <br>", []),
+    ("json", '{"a": "b",\n"c": "\\ud83d d",\n"e": "\\u0000f"}', [2, 3]), ("json", '["\\ud83d\\ude00 a"]', []),
+])  # fmt: skip
+def test_text_that_is_not_reached_is_said_with_its_line(form: str, text: str, lines: list[int]) -> None:
+    document = read(text, form)
+    assert document.unreached == lines
+    count = f"{len(lines)} passages" if len(lines) > 1 else "1 passage"
+    assert document.left(1, text.encode()).startswith(f"{count} from line {lines[0]} " if lines else "")
+
+
+def test_what_stays_is_said_in_one_line() -> None:
+    document = Document([], lambda _: b"", {"translated already": 1_200}, unreached=[30, 1_204])
+    assert document.left(0, b"a") == (
+        "1,200 translated already, 2 passages from line 30 on stay as they are, because the file is damaged or nested "
+        "too deep there; correct it"
+    )
+
+
+@pytest.mark.parametrize("form, text", [
+    ("txt", "\ufeff \n"), ("txt", "- \n="), ("md", "```\ncode\n```\n"), ("html", "<pre>a</pre>"), ("json", "[1]"),
+    ("vtt", "WEBVTT\n\nNOTE a\n"), ("srt", "1\n00:00:01,000 --> 00:00:02,000\n\n"),
+    ("xlf", '<xliff version="1.2"><file source-language="en"/></xliff>'),
+])  # fmt: skip
+def test_a_file_without_text_is_no_failure(form: str, text: str) -> None:
+    document = read(text, form)
+    assert document.left(0, text.encode()).startswith("no text was recognised; if the file has text, check")
+    assert document.left(0, b" \n") == document.left(1, text.encode()) == ""
+
+
+@pytest.mark.parametrize("name, text", [
+    ("a.qmd", "# Dogs\n\n```{r}\ncode\n```\n"), ("a.Rmd", "# Dogs\n"), ("a.xhtml", "<p>Dogs</p>"),
+    *((f"a.{dialect}", '<xliff version="1.2"><file source-language="en"><body><trans-unit id="1"><source>Dogs</source>'
+       "</trans-unit></body></file></xliff>") for dialect in ("sdlxliff", "mxliff", "mqxliff")),
+])  # fmt: skip
+def test_other_names_of_formats(name: str, text: str) -> None:
+    assert "DOGS" in translated(text, format_of(name))
 
 
 def test_html_names_the_language_as_browsers_expect() -> None:

@@ -142,7 +142,8 @@ msgstr ""
 def test_only_translations_are_written(newline: str) -> None:
     data = (HEADER.replace("Plural-Forms", "Language: de\\nPlural-Forms") + UNUSUAL).replace("\n", newline).encode()
     read = document(data)
-    assert read.skipped == {"translated already": 1, "damaged": 1}
+    damaged_line = data[: data.index(b"unfinished")].count(b"\n") + 1
+    assert (read.skipped, read.unreached) == ({"translated already": 1}, [damaged_line])
     expected = (
         data.decode().replace("#, c-format", "#, fuzzy, c-format").replace("msgctxt", f"#, fuzzy{newline}msgctxt")
     )
@@ -362,6 +363,16 @@ def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
     with pytest.raises(NmtError) as caught:
         document(data)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("message, line", [
+    ('msgid "dog\nmsgstr ""\n', 4), ('msgid "dog"\n\n# c\n#~ msgid "x"\n', 4), ('msgid "a"\nmsgid "b"\nmsgstr ""\n', 5),
+    ('# c\nmsgid "dog"\nmsgstr[0] ""\nmsgstr[1] ""\n', 5), ('msgid "dog"\nmsgstr ""\nmsgstr ""\n', 6),
+])  # fmt: skip
+def test_a_message_that_cannot_be_read_is_said_with_its_line(message: str, line: int) -> None:
+    read = document(f'msgid "cat"\nmsgstr ""\n\n{message}'.encode())
+    assert (texts(read), read.skipped, read.unreached) == (["cat"], {}, [line])
+    assert read.left(1, b"").startswith(f"1 passage from line {line} stays as it is, because the file is damaged there")
 
 
 def test_the_name_of_another_file_is_no_po_file(tmp_path: Path) -> None:

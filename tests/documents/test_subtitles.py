@@ -68,6 +68,59 @@ def test_an_empty_line_ends_a_cue_of_webvtt() -> None:
     assert translated(read(source, "vtt")).decode() == source.replace("Hello", "HELLO")
 
 
+CUES = "1\n00:00:01,000 --> 00:00:02,000\nA dog runs.\n\n2\n00:00:03,000 --> 00:00:04,000\nIt is 42\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\r\r\n", "\r\r\r\n", "\n\n", "\r\n\r\n", "\r\r\n\n", "\n\r"])
+@pytest.mark.parametrize("form, head", [("srt", ""), ("vtt", "WEBVTT\n\n")])
+def test_line_ends_that_conversions_leave(form: str, head: str, end: str) -> None:
+    source = f"{head}{CUES}".replace("\n", end)
+    document = read(source, form)
+    assert (texts(document), document.unreached) == (["A dog runs.", "It is 42"], [])
+    assert copied(document).decode() == source
+    assert translated(document).decode() == source.replace("A dog runs.", "A DOG RUNS.").replace("It is", "IT IS")
+
+
+def test_a_number_above_a_blank_line_is_text_unless_it_is_that_of_the_next_cue() -> None:
+    for number, passage in {"2": "Room", "3": "Room 3", "1984": "Room 1984"}.items():
+        cues = CUES.replace("A dog runs.\n\n2\n", f"Room\n{number}\n\n").removesuffix("It is 42\n")
+        assert texts(read(cues)) == [passage]
+
+
+@pytest.mark.parametrize("times", [
+    "00:00:03 --> 00:00:04", "0:0:3,5 --> 0:0:4,0", "00:00:03,000 -> 00:00:04,000", "00:00:03,95 --> 00:00:04,0:",
+    "00: 00: 03,000 - -> 00: 00: 04,000", "00:00:03,000 –> 00:00:04,000", "00:00:03.000 → 00:00:04.000",
+    "-00:00:03,000 --> 00:00:04,000", "00:03 --> 00:04", "00:00:03:00 --> 00:00:04:00",
+])  # fmt: skip
+@pytest.mark.parametrize("form, head", [("srt", ""), ("vtt", "WEBVTT\n\n")])
+def test_times_that_other_programs_write(form: str, head: str, times: str) -> None:
+    document = read(head + CUES.replace("00:00:03,000 --> 00:00:04,000", times), form)
+    assert texts(document) == ["A dog runs.", "It is 42"]
+
+
+@pytest.mark.parametrize("form, source, passages, lines", [
+    ("srt", f"By A. Man\n\n{CUES}", ["A dog runs.", "It is 42"], [1]),
+    ("vtt", f"WEBVTT\n\n{CUES}\nA cat\n\n7\nat 5 --> 6\nA bird\n", ["A dog runs.", "It is 42"], [11, 13]),
+    ("vtt", f"WEBVTT\n\n{CUES}".replace("runs.", "runs.\n\nfast"), ["A dog runs.", "It is 42"], [7]),
+    ("vtt", f"WEBVTT\n\n{CUES}".replace("dog", "d\0g"), ["It is 42"], [3]),
+    ("vtt", f"WEBVTT - x\nKind: y\n\nNOTE a\nb\n\nSTYLE\n::cue {{}}\n\nREGION\nid:r\n\n{CUES}",
+     ["A dog runs.", "It is 42"], []),
+])  # fmt: skip
+def test_text_without_times_is_not_reached(form: str, source: str, passages: list[str], lines: list[int]) -> None:
+    document = read(source, form)
+    assert (texts(document), document.unreached) == (passages, lines)
+    assert translated(document).decode() == source.replace("A dog runs", "A DOG RUNS").replace("It is", "IT IS")
+
+
+@pytest.mark.parametrize("form, source", [
+    ("vtt", "WEBVTT\n\nA dog runs.\n"), ("vtt", "WEBVTT\n\n1\n00:01 until 00:02\nA dog\n"), ("vtt", "A dog runs."),
+    ("srt", "{1}{25}A dog runs."), ("srt", "1\n2\n"),
+])  # fmt: skip
+def test_a_file_without_times_is_refused(form: str, source: str) -> None:
+    with pytest.raises(NmtError, match=r"^x has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of sub"):
+        read(source, form)
+
+
 def test_voices_of_webvtt() -> None:
     document = read(VOICES, "vtt")
     assert texts(document) == ["Hi there.", "Hello <g0>you</g0>.", "What?", "No."]

@@ -104,6 +104,19 @@ def test_files_that_cannot_be_translated_do_not_stop_the_others(command: Words, 
     assert said.splitlines()[-1] == "error: 3 of 5 files cannot be translated; the table says why"
 
 
+def test_the_table_says_what_is_not_reached_and_where_no_text_is(command: Words, site: Path, tmp_path: Path) -> None:
+    cue = "00:01.000 --> 00:02.000\n"
+    (site / "notes.vtt").write_text("WEBVTT\n\nNOTE few words\n")
+    (site / "torn.vtt").write_text(f"WEBVTT\n\n{cue}Few words\n\nmore words\n\n7\n{cue}\nA dog\n\nA cat\n")
+    said = {line.split("  ")[0]: line for line in run(*command).stderr.splitlines()}
+    assert (
+        "3 passages from line 6 on stay as they are, because no times stand directly above" in said[f"{site}/torn.vtt"]
+    )
+    assert "no text was recognised; if the file has text, check" in said[f"{site}/notes.vtt"]
+    assert said[f"{site}/one.txt"].split() == [f"{site}/one.txt", "30"]
+    assert tree(tmp_path / "out")["notes.vtt"] == (site / "notes.vtt").read_bytes()
+
+
 @pytest.mark.parametrize("function", ["reader", "writer"])
 def test_a_bug_in_one_document_does_not_harm_the_others(
     command: Words, site: Path, tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch

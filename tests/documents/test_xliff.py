@@ -302,6 +302,33 @@ def test_segments_of_xliff_2_with_a_translation_stay(attributes: str, target: st
     assert (raw_targets(found) == ["DOG"] and b'state="translated"' in found) if is_translated else found == data
 
 
+@pytest.mark.parametrize("start", [
+    f'<xliff xmlns="{NAMESPACE}">', f'<xliff xmlns="{NAMESPACE[:-1]}1">', f'<xliff version="" xmlns="{NAMESPACE}">',
+    f'<x:xliff xmlns:x="{NAMESPACE}">', '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en">',
+    '<xliff xmlns:its="i" its:version="2.0" version="1.2">',
+])  # fmt: skip
+def test_the_namespace_may_say_the_version(start: str) -> None:
+    is_2, prefix = "2.0" in start and "its" not in start, "x:" if "<x:" in start else ""
+    kept, new = (f"<~source>{text}</~source>" for text in ("a", "dog"))
+    units = f'<~group translate="no"><~trans-unit id="1">{kept}</~trans-unit></~group><~trans-unit id="2">{new}'
+    file = f'<~file source-language="en" datatype="x" original="y"><~body>{units}</~trans-unit></~body></~file>'
+    file_2 = f'<file id="f"><unit id="u"><segment>{new}</segment></unit></file>'
+    data = (start + (file_2 if is_2 else file) + "</~xliff>").replace("~", prefix)
+    read = document(data.encode())
+    assert (texts(read), read.skipped) == (["dog"], {} if is_2 else {"not to be translated": 1})
+    assert f"target{' state=' if not is_2 else '>'}" in translated(read).decode()
+
+
+def test_text_in_code_is_not_reached() -> None:
+    code = '<ph id="{}">img alt=\n"<sub>{}</sub>"</ph>'
+    data = xliff(unit(f"A {code.format(1, 'cat')}") + unit(f"a {code.format(2, '7')}", "<target>ein</target>"))
+    read = document(data)
+    assert ([text.strip() for text in texts(read)], len(read.unreached)) == (["A"], 1)
+    line = data[: data.index(b"<sub>")].count(b"\n") + 1
+    assert read.left(1, data).endswith(f"1 passage from line {line} stays as it is, because text in the element sub "
+                                       "stands in code; translate it by hand")  # fmt: skip
+
+
 def test_units_of_xliff_2_that_are_not_to_be_translated_stay() -> None:
     inner = "<segment><source>{}</source></segment>"
     data = xliff_2(
@@ -373,6 +400,7 @@ def test_a_unit_without_words_gets_a_copy() -> None:
     (xliff(unit("dog"))[:-20], "x.xlf is not well-formed XML"),
     (xliff(unit("a&e;"), before='<!DOCTYPE xliff [<!ENTITY e "x">]>'), "x.xlf has a document type declaration"),
     (xliff("", version="3.0"), "x.xlf has XLIFF 3.0, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0"),
+    (b"<xliff><file/></xliff>", "x.xlf has XLIFF without a version, not XLIFF 1 or 2; convert it"),
     (b"<html/>", "x.xlf has the element html, not XLIFF 1 or 2; convert it to XLIFF 1.2 or 2.0"),
     (b"<a>" * 300 + b"</a>" * 300, "x.xlf is not well-formed XML"),
 ])  # fmt: skip

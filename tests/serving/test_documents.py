@@ -160,6 +160,11 @@ def test_languages_are_identified_and_may_need_two_models(server: Server) -> Non
     assert said == "b.html has markup, which needs a single model, but en-de and de-fr translate in turn"
 
 
+def test_the_state_says_what_stays_as_it_is(server: Server) -> None:
+    state = ended(server, upload(server, "a.vtt", b"WEBVTT\n\n00:01.000 --> 00:02.000\nwords\n\nA dog\n"))
+    assert state["state"] == "done" and state["left"].startswith("1 passage from line 6 stays as it is, because")
+
+
 def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
     assert failed(server, "a.txt", b"some \xff words").startswith("a.txt is not UTF-8 at byte 5; convert it")
     assert "c.srt" in failed(server, "c.srt", b"no subtitles")
