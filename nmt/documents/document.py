@@ -52,6 +52,8 @@ class Document:
     skipped: Mapping[str, int] = field(default_factory=dict)
     # Takes the matches of memories for each passage, before `write`; None if the format has no place for them.
     offer: Callable[[Sequence[Sequence[Match]]], None] | None = None
+    # The line where each text begins that the reader does not reach, counted from 1.
+    unreached: Sequence[int] = ()
 
 
 class ReadOptions(NamedTuple):
@@ -64,6 +66,7 @@ class ReadOptions(NamedTuple):
     protected: Protected = Protected()  # finds what stays as it is
     # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
+    form: str = ""  # the name of the format, where one reader knows several dialects
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
