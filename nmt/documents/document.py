@@ -79,6 +79,7 @@ class ReadOptions(NamedTuple):
     protected: Protected = Protected()  # finds what stays as it is
     # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
+    form: str = ""  # the name of the format, where one reader knows several dialects
 
 
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:

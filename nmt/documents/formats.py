@@ -224,5 +224,5 @@ def read_document(data: bytes, form: str, options: ReadOptions) -> Document:
     """Returns the document in a file of a format in `FORMATS`. Raises NmtError if the file is damaged."""
     reader = _READERS[form]
     read = import_module(f"nmt.documents.{reader}").read if isinstance(reader, str) else reader
-    document: Document = read(data, options)
+    document: Document = read(data, options._replace(form=form))
     return document

@@ -1,4 +1,4 @@
-"""Markdown: headings, paragraphs, list items, table cells, HTML blocks, alternative texts of images, and titles.
+"""Markdown: headings, paragraphs, list items, table cells, HTML blocks, alternative texts, captions, and titles.
 
 Only the text of these is replaced, so that the file keeps its own way of writing everything else. Code, math, URLs,
 front matter but its title and description, reference definitions, and the marks of extensions stay.
@@ -8,10 +8,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape, unescape
-from itertools import count
+from itertools import count, takewhile
 from textwrap import wrap
 from urllib.parse import unquote
 
@@ -27,13 +27,22 @@ from nmt.documents.document import (
     literal,
     spliced,
 )
-from nmt.documents.markdown_reading import SPECIAL, MarkdownReader
+from nmt.documents.markdown_reading import JSX, SPECIAL, MarkdownReader, seen_attributes
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
-# A value on one line that needs no knowledge of YAML or TOML to be read.
+# A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. The options of
+# directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(
-    r"""(?:title|description)[ \t]*[:=][ \t]+(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|\w(?:(?!: | #).)*?)[ \t]*"""
+    r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)[ \t]*[:=][ \t]+"""
+    r"""(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*$|(?P<block>[>|][+-]?[ \t]*\n)?"""
+    r"""(?P<lines>(?(block)(?P=begin)[ \t]+\S.*|\w(?:(?!: | \#).)*$)"""
+    r"""(?:\n(?:(?P=begin)[ \t]+(?(block).+|\S(?:(?!: | \#).)*$)|(?(block)[ \t]*$|(?!))))*))""",
+    re.MULTILINE,
 )
+_FRONT_NAMES = re.compile("title|description")
+_OPTION = re.compile(r"[ \t>]*(?:(?:#|//|%%|--)\||:[\w-]+:)")
+_OPTION_NAMES = re.compile(r"\W*(?:title|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))")
+_IMPORT = re.compile(r"\s*import[ \t]+(?:[\w{*].*\sfrom[ \t]+)?['\"]")  # the beginning of MDX in a file of another name
 _PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 # What Markdown has in an HTML block besides tags: code, and the ends of links and images
@@ -46,6 +55,7 @@ _TASK = re.compile(r"\[[ xX]\]\s+|")
 _WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
+_TAG = re.compile(rf"(?<!`)<[a-zA-Z](?![^<>]*\btranslate\b){JSX}>")
 _FRAGMENT = re.compile(r"""(?:\]\(<?|\]:[ \t]*<?|href=["'])#([^\s)>"']+)""")
 
 
@@ -53,7 +63,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of Markdown."""
     text = decoded(data, options)
     lines, starts = lines_of(text)
-    all_blocks = list(_blocks("\n".join(line for line, _ in lines), options))
+    source = "\n".join(line for line, _ in lines)
+    front = _FRONT_MATTER.match(source)
+    matter = front[0] if front else ""
+    reader = MarkdownReader(options.protected, options.form == "mdx" or bool(_IMPORT.match(source, len(matter))))
+    all_blocks = list(_blocks(reader, source, matter))
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
 
     def write(translations: Sequence[str]) -> bytes:
@@ -61,31 +75,58 @@ def read(data: bytes, options: ReadOptions) -> Document:
         return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
     skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
-    return Document([passage for block in blocks for passage in block.content.passages], write, skipped)
+    contents = [(block, block.content) for block in blocks]
+    passages = [passage for _, content in contents for passage in content.passages]
+    unreached = reader.unreached + [block.first + 1 for block in all_blocks if block not in blocks]
+    unreached += [block.first + 1 for block, content in contents if isinstance(content, _Html) and content.is_unreached]
+    return Document(passages, write, skipped, unreached=sorted(unreached))
 
 
-def _blocks(source: str, options: ReadOptions) -> Iterator["_Block"]:
-    reader = MarkdownReader(options.protected)
-    front = _FRONT_MATTER.match(source)
-    matter = source[: front.end()] if front else ""
-    for row, line in enumerate(matter.split("\n")):
-        value = _VALUE.fullmatch(line)
-        if value and has_letters(value["value"]) and not _NO_TEXT.fullmatch(value["value"]):
-            yield _Block(reader, [value["value"]], row, "value", {})
+def _blocks(reader: MarkdownReader, source: str, matter: str) -> Iterator["_Block"]:
+    yield from _values(reader, matter, 0, _FRONT_NAMES)
     anchors = {unquote(fragment).lower(): fragment for fragment in _FRAGMENT.findall(source)}
-    parent, cells, slugs = "", dict[int, int](), Counter[str]()
+    parent, cells, slugs, lines = "", dict[int, int](), Counter[str](), source.split("\n")
     for token in reader.blocks("\n" * matter.count("\n") + source[len(matter) :]):
         kind = parent if token.type == "inline" else token.type
+        if token.map and token.type in ("mark", "fence"):
+            yield from _texts_of_mark(reader, lines[slice(*token.map)], token.map[0], token.type == "fence")
         if token.map and token.type in ("inline", "html_block") and has_letters(token.content):
             rows = token.content.removesuffix("\n").split("\n")
             rows = rows if kind == "html_block" else [row.lstrip(" \t") for row in rows]
-            block = _Block(reader, rows, token.map[0], kind, cells)
-            if kind == "heading_open" and anchors:
+            ends = {token.map[0]: token.meta["column"]} if kind == "mark" else cells
+            block = _Block(reader, rows, token.map[0], kind, ends)
+            if kind in ("heading_open", "underlined") and anchors:
                 slug = _slug(reader.text(token.content))
                 block.anchor = _anchor(slug, slugs[slug], anchors)
                 slugs[slug] += 1
             yield block
-        parent = token.type
+        parent = "underlined" if token.type == "heading_open" and token.markup in "=-" else token.type
+
+
+def _values(reader: MarkdownReader, text: str, first: int, names: re.Pattern[str]) -> Iterator["_Block"]:
+    """Yields the values with these names in front matter or in options, each paragraph by itself."""
+    for value in _VALUE.finditer(text):
+        group = "quoted" if value["quoted"] else "lines"
+        for paragraph in re.finditer(r"(?:.*\S.*\n?)+", value[group]):
+            rows = [row.removeprefix(value["begin"]).strip() for row in paragraph[0].rstrip("\n").split("\n")]
+            is_text = has_letters(" ".join(rows)) and not _NO_TEXT.fullmatch(rows[0])
+            if is_text and names.fullmatch(value["begin"] + value["name"]):
+                row = text.count("\n", 0, value.start(group) + paragraph.start())
+                yield _Block(reader, rows, first + row, "scalar" if value["block"] else "value", {})
+
+
+def _texts_of_mark(reader: MarkdownReader, lines: list[str], first: int, is_fence: bool) -> Iterator["_Block"]:
+    """Yields the attributes and options of a mark, or of a cell of code, that readers see."""
+    if is_fence:
+        is_cell = re.search(r"(?:`{3}|~{3})[ \t]*\{", lines[0])
+        options = takewhile(_OPTION.match, lines[1:])
+        lines = [lines[0].replace("label", "LABEL"), *options] if is_cell else [""]
+    text = "\n".join(lines)
+    for (start, _), raw in seen_attributes(text).items():
+        row, column = first + text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1
+        yield _Block(reader, raw.split("\n"), row, "attribute", {row: column})
+    if is_fence or "::" in lines[0]:
+        yield from _values(reader, text, first, _OPTION_NAMES)
 
 
 def _anchor(slug: str, copy: int, anchors: dict[str, str]) -> str:
@@ -107,8 +148,10 @@ class _Block:
     reader: MarkdownReader
     source: list[str]  # its lines without what they begin with
     first: int  # the number of its first line, from 0
-    kind: str  # the token around it, html_block, or value, of front matter
-    cells: dict[int, int]  # the end of the last cell that was located in each line
+    kind: (
+        str  # the token around it, html_block, underlined (a heading), attribute, value, or scalar (of YAML, in lines)
+    )
+    ends: dict[int, int]  # the end of what was located before in each line
     anchor: str = ""  # by what links in the file name a heading
     start: int = 0  # where its content is in the file, once it was located
     stop: int = 0
@@ -125,20 +168,23 @@ class _Block:
         text = "\n".join(self.source)
         if self.kind == "html_block":
             return _Html(text)
-        return _Value(text) if self.kind == "value" else _Content(self.reader, text)
+        if self.kind in ("value", "scalar", "attribute"):
+            return _Value(" ".join(self.source) if self.kind == "value" else text, self.kind)
+        return _Content(self.reader, text)
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
         for row, source in enumerate(self.source, self.first):
             written = source.replace("|", "\\|") if self.is_cell else source
             line, _ = lines[row]
-            column = line.find(written, self.cells.get(row, 0)) if self.is_cell else line.rfind(written)
+            is_in_order = self.is_cell or self.kind in ("mark", "attribute")
+            column = line.find(written, self.ends.get(row, 0)) if is_in_order else line.rfind(written)
             if column < 0:
                 return False
             self.prefixes.append(line[:column])
             self.stop = starts[row] + column + len(written)
             if self.is_cell:
-                self.cells[row] = column + len(written)
+                self.ends[row] = column + len(written)
         self.start = starts[self.first] + len(self.prefixes[0])
         self.line_end = lines[self.first][1]
         return True
@@ -149,7 +195,9 @@ class _Block:
         lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
         if self.is_cell:
             return "\n".join(lines).replace("|", "\\|")
-        if self.kind in ("paragraph_open", "heading_open") and lines is not self.source:
+        if self.kind in ("value", "scalar") and len(self.source) > 1 and lines is not self.source:
+            lines = wrap(text, max(map(len, self.source)), break_long_words=False, break_on_hyphens=False)
+        if self.kind in ("paragraph_open", "underlined") and lines is not self.source:
             wrapped = [new for line in lines for new in self._wrapped(line)] if self.kind == "paragraph_open" else lines
             forms = (wrapped, [_escaped(line) for line in lines])
             lines = next((form for form in forms if self.reader.is_paragraph(form)), self.source)
@@ -180,12 +228,17 @@ def _escaped(line: str) -> str:
 
 
 class _Value:
-    """A value of front matter."""
+    """A value of front matter, an option, or an attribute."""
 
-    def __init__(self, source: str) -> None:
-        self._source, self._quote = source, source[0] if source[0] in "\"'" else ""
-        self._text = source[1:-1].replace("''", "'") if self._quote == "'" else source
-        if self._quote == '"':
+    def __init__(self, source: str, kind: str = "attribute") -> None:
+        self._source, self._kind = source, kind
+        self._quote = source[0] if source[0] in "\"'" and kind != "scalar" else ""
+        self._text = " ".join(source.split("\n")) if kind == "scalar" else source
+        if kind == "attribute":
+            self._text = re.sub(r"""\\(["'])""", r"\1", unescape(source[1:-1]))
+        elif self._quote == "'":
+            self._text = source[1:-1].replace("''", "'")
+        elif self._quote:
             try:
                 self._text = json.loads(source)
             except ValueError:  # an escape of YAML alone
@@ -197,7 +250,12 @@ class _Value:
         text = unescape(next(translations)) if self._text else ""
         if text in ("", self._text):
             return self._source
-        is_plain = self._quote == "'" and "'" not in text
+        if self._kind == "attribute":
+            quote = '"' if "'" in text and '"' not in text else self._quote
+            escapes = (f"\\{quote}", "&quot;", "&#39;")  # of the program that reads it, if the source has one of them
+            escaped = next((each for each in escapes if each in self._source), "”" if quote == '"' else "’")
+            return f"{quote}{text.replace(quote, escaped)}{quote}"
+        is_plain = self._kind == "scalar" or (self._quote == "'" and "'" not in text)
         is_plain |= not self._quote and bool(_PLAIN.fullmatch(text)) and not _NO_TEXT.fullmatch(text)
         return f"{self._quote}{text}{self._quote}" if is_plain else json.dumps(text, ensure_ascii=False)
 
@@ -215,12 +273,21 @@ class _Html:
             for i, raw in enumerate(_IN_HTML.split(source))
         ]
         self._source, self._fragment = source, Fragment(paired(content))
-        self.passages = [] if is_code else self._fragment.passages
+        self._values = {raw: _Value(raw) for tag in _TAG.findall(source) for raw in seen_attributes(tag).values()}
+        attributes = [passage for value in self._values.values() for passage in value.passages]
+        self.passages = [] if is_code else [*self._fragment.passages, *attributes]
+        # Expressions are not read, and so the text beside them is not found.
+        self.is_unreached = bool(is_code and "={" in is_code[0] and has_letters(re.sub(rf"<{JSX}>", "", source)))
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the block with the next translation."""
         content = flattened(self._fragment.translated(translations)) if self.passages else [self._source]
-        return "".join(inline if isinstance(inline, str) else inline.item for inline in content)
+        text = "".join(inline if isinstance(inline, str) else inline.item for inline in content)
+        new = {raw: value.written(translations) for raw, value in self._values.items() if self.passages}
+        return _TAG.sub(
+            lambda tag: spliced(tag[0], {span: new.get(raw, raw) for span, raw in seen_attributes(tag[0]).items()}),
+            text,
+        )
 
 
 class _Content:
@@ -229,15 +296,19 @@ class _Content:
     def __init__(self, reader: MarkdownReader, source: str) -> None:
         self.source, self._reader = source, reader
         self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
-        self._images: dict[str, _Content] = {}  # alternative texts, by image
+        # The alternative text of an image, and attributes that readers see, by where they are in markup
+        self._texts: dict[str, dict[tuple[int, int], _Content | _Value]] = {}
         self._shortcuts: dict[str, str] = {}  # links and images that are found by their text, and their short forms
         task = _TASK.match(source)
         self._task = task[0] if task else ""
         self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
         content = list[Inline]()
         for piece in reader.pieces(source[len(self._task) :]):
+            texts: dict[tuple[int, int], _Content | _Value] = {}
             if piece.kind == "image" and piece.shown:
-                self._images[piece.whole] = _Content(reader, piece.shown)
+                texts[2, 2 + len(piece.shown)] = _Content(reader, piece.shown)
+            texts |= {span: _Value(raw) for span, raw in piece.attributes.items()}
+            self._texts |= {piece.whole: texts} if texts else {}
             if piece.kind == "kept":
                 self._kept.add(piece.raw)
             if piece.label is not None:
@@ -254,6 +325,11 @@ class _Content:
                     content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
                 case _:
                     content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind in ("leaf", "kept") else ""))
+        for i, (before, leaf, after) in enumerate(zip(content, content[1:], content[2:], strict=False)):
+            match before, leaf, after:  # of the spaces inside and outside, one would be lost
+                case str(), Leaf(kind="close"), str() if before.endswith(" ") and after.startswith(" "):
+                    words = before.rstrip(" ")
+                    content[i : i + 2] = words, replace(leaf, item=before[len(words) :] + leaf.item)
         self._content = Content(paired(content))
 
     def _reference(self, character: str, raw: str) -> str:
@@ -266,8 +342,9 @@ class _Content:
 
     @property
     def passages(self) -> list[Passage]:
-        """What is translated: the content, and then the images."""
-        return self._content.passages + [passage for image in self._images.values() for passage in image.passages]
+        """What is translated: the content, and then the alternative texts of images and the attributes."""
+        texts = [text for texts in self._texts.values() for text in texts.values()]
+        return self._content.passages + [passage for text in texts for passage in text.passages]
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the content with the next translations.
@@ -275,10 +352,11 @@ class _Content:
         If its markup would be another one, all special characters are escaped.
         """
         content = list(flattened(self._content.translated(translations), lambda start: start.item[0] in "[<"))
-        images = {
-            raw: f"![{image.written(translations)}{raw[2 + len(image.source) :]}" for raw, image in self._images.items()
+        changed = {
+            raw: spliced(raw, {span: text.written(translations) for span, text in texts.items()})
+            for raw, texts in self._texts.items()
         }
-        markup = [images.get(leaf.item, leaf.item) for leaf in content if isinstance(leaf, Leaf)]
+        markup = [changed.get(leaf.item, leaf.item) for leaf in content if isinstance(leaf, Leaf)]
 
         def raw_of(is_cautious: bool, html: re.Match[str]) -> str:
             character = unescape(html[0])
@@ -286,11 +364,12 @@ class _Content:
             raw = self._references.get(html[0], f"\\{character}" if is_special else character)
             return f"\\{raw}" if is_cautious and is_special and raw == character else raw
 
-        kinds, expected = ("text", "char", "kept"), [raw for raw in markup if raw not in self._kept]
+        kept = {changed.get(raw, raw) for raw in self._kept}
+        kinds, expected = ("text", "char", "kept"), [raw.strip(" ") for raw in markup if raw not in kept]
         for is_cautious in (False, True):
             spelt, rest = partial(_WRITTEN.sub, partial(raw_of, is_cautious)), iter(markup)
             text = "".join(spelt(inline) if isinstance(inline, str) else next(rest) for inline in content)
-            if expected == [piece.whole for piece in self._reader.pieces(text) if piece.kind not in kinds]:
+            if expected == [piece.whole.strip(" ") for piece in self._reader.pieces(text) if piece.kind not in kinds]:
                 break
         for full, short in self._shortcuts.items():
             text = re.sub(full, short, text)

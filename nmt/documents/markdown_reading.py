@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import regex as re
 
 from nmt.documents.content import is_untranslated
+from nmt.documents.document import has_letters
 from nmt.errors import importing
 from nmt.text.protected import Protected, Span
 
@@ -25,14 +26,23 @@ _TAG = re.compile(r"""<(/?)([a-zA-Z][\w.-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
 # An expression of JSX, and the attributes of a tag, with expressions.
 _EXPRESSION = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _CODE = rf"(?=\{{[^{{}}\n]*(?:[|&?=>]\s|[\w.]\()){_EXPRESSION}"
-_JSX = rf"""(?:[^<>{{}}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|{_EXPRESSION})*+"""
+JSX = rf"""(?:[^<>{{}}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|{_EXPRESSION})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
-_ATTRIBUTES = rf"\{{:?[ \t]*(?:[\w-]+[ \t]+)*+{_ATTRIBUTE}(?:[ \t]+(?:{_ATTRIBUTE}|[\w-]+))*+[ \t]*\}}"
+_ATTRIBUTES = rf"\{{:?\s*(?:[\w-]+\s+)*+{_ATTRIBUTE}(?:\s+(?:{_ATTRIBUTE}|[\w-]+))*+\s*\}}"
+# The markup at the end of a piece that may have attributes, and an attribute that readers see.
+_WITH_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTES}|\{{[{{%][\s\S]*[}}%]\}}|</?[a-zA-Z][\w.:-]*{JSX}>)\Z")
+_SEEN = re.compile(
+    r"""(?<=[\s{(,])(?:title|label|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))[ \t]*=[ \t]*"""
+    r"""(?P<value>"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+')""",
+    re.DOTALL,
+)
+_NO_WORDS = re.compile(r"""(?:\W|\S*\w[./\\_]\w\S*|\{[{%].*?[%}]\})*+""", re.DOTALL)  # such as the name of a file
 # What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
 _KEPT = re.compile(
-    rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){_JSX}>"
+    rf"\[\^[^\[\]\s]+\]|{_ATTRIBUTES}|\{{/\*(?:(?!\{{/\*).)*?\*/\}}|</?[A-Z][\w.]*(?=[^<>]*=\{{){JSX}>"
     r"|(?<![\\$\w])(?:\$(?=[^\s$])(?P<a>[^$`\n]*)(?<![\s\\])\$(?![\w$])|\$\$(?P<b>[^$`]+)\$\$)"
     rf"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)|{_CODE}"
+    r"|\{\{(?:(?!\{\{|\}\})[\s\S])+\}\}+|\{%(?:(?!\{%|%\})[\s\S])+%\}"
     # Embedded files and links of Obsidian, citations, comments, keys, references to blocks, and commands of TeX
     r"|!?\[\[[^\[\]\n]+\]\]|\[-?@[^\[\]\n]+\](?![\[(])|%%[^%\n]+%%|\+\+\w[\w+-]*\+\+|(?<=\s)\^[\w-]+$|\\[a-zA-Z]{2,}\*?(?=\{)",
     re.MULTILINE,
@@ -43,7 +53,8 @@ SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
 _PARSED = re.compile(r"[`*_~&\[]|<[a-zA-Z/!?]|.*(?:`|\]\()", re.DOTALL)
 # Lines that are marks of extensions, and the titles in them. The text that belongs to a mark may be indented.
 _MARK = re.compile(
-    r":{2,}[ \t]*(?:\{[^{}]*\}|[\w./-]+)?[ \t\[]*(?P<a>[^\[\]{}]*).*|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
+    r""":{2,}[ \t]*+(?:\{[^{}]*\}|[\w./-]++)?[ \t\[]*+(?P<a>(?![\w-]*=["']|\S*[./]\w+[ \t]*$)[^\[\]{}]*|).*"""
+    r"|\[![\w-]+\][+-]?[ \t]*(?P<b>.*)"
     r"|/{3,}(?:[ \t]*(?:html\b.*|[\w-]+(?:[ \t]*\|[ \t]*(?P<c>.*))?))?|\*\[[^\]]+\]:[ \t]*(?P<d>.*)"
     r"|(?P<indents>(?:!{3}|\?{3}\+?)[ \t]+[\w -]*?(?:[ \t]\"(?P<e>.*)\")?|={3}[!+]?[ \t]+\"(?P<f>.*)\")[ \t]*"
     r"|(?:\{::?[^{}]*\}|\{%(?:(?!%\}).)*%\}|\{\{[<%](?:(?!\}\}).)*\}\}|\[\[?_?(?i:toc)_?\]?\]|-+8<-+.*)[ \t]*"
@@ -51,19 +62,24 @@ _MARK = re.compile(
     r"|#[a-z][\w-]*[ \t]*|\([\w:.-]+\)=[ \t]*|\+{3}(?:[ \t].*)?|<<<[ \t]*\S.*|</?>[ \t]*|@tab(?::\w+)?[ \t]+(?P<g>.*)"
 )
 _OPTION = re.compile(r"[ \t]*:[\w-]+:(?!\S)")  # of a directive of MyST, directly below its mark
-# Several lines that stay: math, comments and code of MDX, and tags of components. None reaches over another beginning,
-# so that the time is linear.
+# Several lines that stay: math, comments and code of MDX, and marks, which may have attributes that readers see. None
+# reaches over another beginning, so that the time is linear.
 _REGION = re.compile(
     r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$(?:[ \t]*(?:\{\#[^{}\n]*\}|\([\w:.-]+\)))?"
     r"|\\\[(?=[ \t]*\n|.*[=^_{}<>+])(?:(?!\\\[)[\s\S])*?\\\]"
     rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
-    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?:</?[A-Z][\w.]*(?=[\s/>]){_JSX}>[ \t]*)+|{_CODE}"
+    rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?P<mark>(?:</?[A-Z][\w.]*(?=[\s/>]){JSX}>[ \t]*)+)|{_CODE}"
     r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|verbatim|code\w*|mermaid|math|katex)\b"
     r"(?:(?!(?P=begin)(?P=tag))[\s\S])*?\{[%{][-<%]?[ \t]*(?:end|/[ \t]*)(?P=tag)[^{}\n]*\}+"
-    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
+    r"|\{\{[ -]*/\*(?:(?!\{\{)[\s\S])*?\*/[ -]*\}\}|\{\#\s(?:(?!\{\#)[\s\S])*?\#\}"
+    r"|(?P<mark>\{\{[<%](?:(?!\{\{|\}\})[\s\S])*\}\}|\{%(?:(?!\{%|%\})[\s\S])*%\}"
+    r"|:{2,}[ \t]*[\w-]*\{[^{}\n]*\n(?:[^{}\n]|\n(?![ \t]*\n))*\}"
+    r"|:{2,}[{\w].*\n[ \t]*---\n(?:.*\n){0,50}?[ \t]*---)|\+[-=:+]{3,}\+(?:\n[ \t]*[+|].*)+)[ \t]*(?=\n|\Z)"
     r"|(?:import[ \t]+(?:.*\sfrom[ \t]+)?['\"]|import[ \t]*\{"
     r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )
+# The beginning of HTML that ends at a blank line
+_ELEMENT = re.compile(r"\s*</?(?!(?:script|pre|style|textarea)\b)[a-z]", re.IGNORECASE)
 # What the text behind it is indented to: a definition, and a footnote.
 _ITEM = re.compile(r"[:~][ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 
@@ -84,22 +100,36 @@ class Piece(NamedTuple):
     label: str | None = None
 
     @property
+    def attributes(self) -> dict[Span, str]:
+        """The attributes in `whole` that readers see."""
+        markup = None if self.kind == "text" else _WITH_ATTRIBUTES.search(self.whole)
+        return seen_attributes(self.whole, markup.start()) if markup else {}
+
+    @property
     def whole(self) -> str:
         """The markup with the label of a link or image, which stays if its text is translated."""
         return self.raw if self.label is None else f"{self.raw.removesuffix('[]')}[{self.label}]"
 
 
+def seen_attributes(markup: str, start: int = 0) -> dict[Span, str]:
+    """Returns the values of attributes that readers see, such as captions, in quotes, by where they are."""
+    values = {match.span("value"): match["value"] for match in _SEEN.finditer(markup, start)}
+    return {span: value for span, value in values.items() if has_letters(value) and not _NO_WORDS.fullmatch(value)}
+
+
 class MarkdownReader:
     """Reads a file: first its blocks, and then their inline content."""
 
-    def __init__(self, protected: Protected) -> None:
-        self._parser, self._protected = _parser(), protected
+    def __init__(self, protected: Protected, is_mdx: bool) -> None:
+        self._parser, self._protected = _parser(is_mdx), protected
         self._definitions = dict[str, Any]()  # of references
+        self.unreached = list[int]()  # lines that are nested too deep, from 1
 
     def blocks(self, source: str) -> "list[Token]":
         """Returns the tokens of the blocks in a file, and notes its reference definitions."""
         tokens: list[Token] = []
         self._parser.block.parse(source, self._parser, self._definitions, tokens)
+        self.unreached = self._definitions.pop("unreached", [])
         return tokens
 
     def text(self, content: str) -> str:
@@ -219,11 +249,50 @@ def _piece(token: "Token", raw: str, label: str) -> Piece:
     return Piece("open" if token.nesting > 0 else "close", raw, token.tag)
 
 
-def _parser() -> "MarkdownIt":
+def _parser(is_mdx: bool) -> "MarkdownIt":
     """Returns a parser whose inline tokens have the span in the text that they are from as `meta["span"]`."""
     with importing("markdown_it", "Markdown", "markdown-it-py"):
         from markdown_it import MarkdownIt
-        from markdown_it.rules_block import reference
+        from markdown_it.rules_block import fence, html_block, lheading, paragraph, reference
+
+    def blocks(state: Any, line: int, last: int) -> None:
+        if state.level < parser.options.maxNesting:
+            tokenize(state, line, last)
+            return
+        # The parser would leave out everything up to the end of the file.
+        while line < last and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+            if has_letters(state.src[state.bMarks[line] : state.eMarks[line]]):
+                state.env.setdefault("unreached", []).append(line + 1)
+            line += 1
+        state.line = line
+
+    def at_any_indent(rule: Any) -> Any:
+        """Returns a rule of blocks that are no code although they are indented."""
+
+        def run(state: Any, line: int, last: int, silent: bool) -> bool:
+            indent, state.blkIndent = state.blkIndent, max(state.blkIndent, state.sCount[line])
+            is_block: bool = rule(state, line, last, silent)
+            state.blkIndent = indent
+            return is_block
+
+        return run
+
+    def html(state: Any, line: int, last: int, silent: bool) -> bool:
+        """Reads HTML up to a fence, because code in it is no text."""
+        if not html_block(state, line, last, silent):
+            return False
+        tokens, end = len(state.tokens), state.line
+        is_element = not silent and _ELEMENT.match(state.tokens[-1].content)
+        for row in range(line + 1, end if is_element else 0):
+            is_fence = at_any_indent(fence)(state, row, last, False)
+            last_line = state.src[state.bMarks[state.line - 1] : state.eMarks[state.line - 1]].strip("> \t")
+            if is_fence and state.line > row + 1 and re.fullmatch("`{3,}|~{3,}", last_line):
+                token = state.tokens[tokens - 1]
+                token.map, token.content = [line, row], state.getLines(line, row, state.blkIndent, True)
+                break
+            del state.tokens[tokens:]
+            state.line = end
+        return True
 
     def definition(state: Any, line: int, last: int, silent: bool) -> bool:
         is_footnote = state.src.startswith("[^", state.bMarks[line] + state.tShift[line])
@@ -234,6 +303,13 @@ def _parser() -> "MarkdownIt":
     inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("table", "mark", _mark, inside)
     parser.block.ruler.before("table", "item", _item, inside)
+    parser.block.ruler.at("html_block", html, {"alt": ["paragraph", "reference", "blockquote"]})
+    tokenize = parser.block.tokenize
+    parser.block.tokenize = blocks  # type: ignore[method-assign,assignment] # rules call it for what is nested
+    if is_mdx:
+        parser.disable("code")
+        parser.block.ruler.at("paragraph", at_any_indent(paragraph))
+        parser.block.ruler.at("lheading", at_any_indent(lheading))
     parser.inline.ruler2.disable("fragments_join")
     for rule in parser.inline.ruler.__rules__:
         if rule.enabled:
@@ -251,18 +327,21 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
     if silent or not (region or mark):
         return bool(region or mark)
     state.line = line + 1
+    # A mark does not raise the level, which has a limit.
+    token = state.push("mark" if mark or region["mark"] else "code", "", 0)
     if region:
         while state.line < last and state.bMarks[state.line] < region.end():
             state.line += 1
     elif mark:
-        title = next(filter(None, (mark[name] for name in "abcdefg")), "").strip()
-        state.push("title_open", "", 1)
-        token = state.push("inline", "", 0)
-        token.content, token.map, token.children = title, [line, line + 1], []
+        begin, end = max(map(mark.span, "abcdefg"))
+        inline = state.push("inline", "", 0)
+        inline.content, inline.map, inline.children = text[begin:end].strip(), [line, line + 1], []
+        inline.meta["column"] = start + begin - state.src.rfind("\n", 0, start) - 1
         while text.startswith(":::") and _OPTION.match(state.src, state.bMarks[state.line], state.eMarks[last - 1]):
             state.line += 1
-        if mark["indents"]:
-            _read_indented(state, line + 1, last, state.sCount[line] + 4)
+    token.map = [line, state.line]
+    if mark and mark["indents"]:
+        _read_indented(state, line + 1, last, state.sCount[line] + 4)
     return True
 
 

@@ -129,7 +129,7 @@ here */}
 
 ‹Text› <Bar a={x > 1}>‹inner›</Bar> ‹end› {/* comment */}
 
-<Card title='x'>
+<Card title='‹x›'>
   ‹Text›
 </Card>
 """,
@@ -164,7 +164,7 @@ here */}
     "    ‹Second paragraph.›\n",
     "YAML": "---\ntitle: ‹My title›\ndescription: \"‹Some› \\\"‹text›\\\"\"\nother: stays\nx:\n"
     "  title: stays\n---\n‹Text›\n",
-    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n  folded\n---\n\n---\n"
+    "YAML that stays": "---\ntitle: a 'x' # comment\ndescription: >\n---\n\n---\n"
     "‹title: no front matter›\n---\n",
     "TOML": "+++\ntitle = '‹It is›'\ndescription = \"‹a›\"\ndate = 2024-01-01\ndraft = true\n+++\n‹Text›\n",
     "templates": "{% tab a %}\n‹Text› {{ name }} ‹x›\n{% endtab %}\n{{< note >}}\n‹Hi›\n{{< /note >}}\n"
@@ -178,7 +178,7 @@ here */}
     "components of Nuxt": (
         "::callout\n#title\n‹My title›\n\n#default\n‹Text it›\n::\n\n::video{controls loop src=\"a b\"}\n::\n\n"
         ":video{controls src=\"a b\"}\n\n"
-        "::u-button{to=\"/x\" block}\n‹Go there›\n::\n\n::card\n---\ntitle: stays here\n---\n‹text›\n::\n\n"
+        "::u-button{to=\"/x\" block}\n‹Go there›\n::\n\n::card\n---\ntitle: ‹My text›\n---\n‹text›\n::\n\n"
         "‹A› :badge[‹New one›]{type=\"x\" outline} ‹and› :icon[‹more›] ‹here›\n"
     ),
     "MyST": (
