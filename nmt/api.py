@@ -172,12 +172,13 @@ def score(
         The score of each `metric` by its name, with its signature.
 
     Raises:
-        TypeError: a list of lines is a single string.
+        TypeError: a list of lines is a single string, or a line is no string.
         OptionError: an option has a wrong value.
         NmtError: there is nothing to score, or a list of references has another length.
     """
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise TypeError("score takes lists of lines; put a single one in brackets")
-    lists: Any = [references] if all(isinstance(reference, str) for reference in references) else references
+    is_one_list = not len(references) or any(each is None or isinstance(each, str) for each in references)
+    lists: Any = [references] if is_one_list else references
     config = ScoreConfig(**options)
     return dict(zip(config.metric, corpus_scores(hypotheses, lists, config.metric, config), strict=True))

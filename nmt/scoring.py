@@ -160,6 +160,10 @@ def _scorers(
     systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> list[SacreScorer]:
     """Returns the scorer of each metric, after a check of the text of each system."""
+    for lines in (*systems, *references):
+        for index, line in enumerate(lines):
+            if not isinstance(line, str):
+                raise TypeError(f"line {index + 1} to score is {line!r:.40}, but must be a string; give text for it")
     for hypotheses in systems:
         if not hypotheses or not references:
             raise NmtError("there is nothing to score: give at least one translation and its reference")
@@ -212,7 +216,9 @@ def compared_scores(
         for scores, system, result in zip(by_system, systems, outcomes, strict=True):
             score = _score(scorer, system, references, None)
             confidence = Confidence.around(result.mean, result.ci)
+            # sacreBLEU counts only larger differences, but by chance, any difference is at least as large as none.
             p_value = None if result.p_value is None else float(result.p_value)
+            p_value = 1.0 if p_value is not None and score.score == by_system[0][-1].score else p_value
             scores.append(replace(score, signature=str(signature), confidence=confidence, p_value=p_value))
     return by_system
 

@@ -76,7 +76,7 @@ elif [ -n "$general" ]; then
 fi
 [ -z "$general" ] || training+=(--train "$run_dir/old")
 text=("${languages[@]}")
-[ -z "${DIRECTION:-}" ] || text=(--languages "$source,$target" --directions "$DIRECTION")
+[ -z "${DIRECTION:-}" ] || text=(--languages "$source,$target" --directions "$source-$target")
 unless_there "$run_dir/data" nmt preprocess "${text[@]}" "${training[@]}" --valid "$run_dir/new-valid" --like "$model" \
     --dest "$run_dir/data"
 tuned=$run_dir/run/best.safetensors averaged=$run_dir/averaged.safetensors adapted=$run_dir/adapted.safetensors

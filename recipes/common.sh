@@ -148,13 +148,9 @@ path_or() {
 # choose_direction MODEL: sets `source`, `target` and `languages`, the options of commands, to the languages of a
 # checkpoint, or to DIRECTION.
 choose_direction() {
-    local direction=${DIRECTION:-}
-    [ "$direction" ] || direction=$(nmt info "$1" --json | python -c '
-import json, sys
-text = json.load(sys.stdin)["text"]
-print("" if text.get("languages") else text["source_lang"] + "-" + text["target_lang"])')
-    [[ $direction == *?-?* ]] || fail "$1 has several languages; set DIRECTION, for example to eng_Latn-fra_Latn"
-    source=${direction%%-*} target=${direction#*-}
+    local direction
+    direction=$(python recipes/direction.py "$1" ${DIRECTION:+"$DIRECTION"}) || exit 1
+    read -r source target <<< "$direction"
     languages=(--source-lang "$source" --target-lang "$target")
 }
 
@@ -166,9 +162,24 @@ plain_text() {
     printf -v "$1" %s "$prefix"
 }
 
-# file_of PREFIX LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
+# The ends of compressed files that commands read, in the order in which they look for them.
+COMPRESSED='gz xz bz2 zst'
+
+# file_of PREFIX LANGUAGE: prints the path of the plain file, or if only a compressed one exists, the path of that.
 file_of() {
-    if [ -e "$1.$2" ]; then echo "$1.$2"; else echo "$1.$2.gz"; fi
+    local end
+    for end in '' $COMPRESSED; do
+        if [ -e "$1.$2${end:+.$end}" ]; then
+            echo "$1.$2${end:+.$end}"
+            return
+        fi
+    done
+    echo "$1.$2"
+}
+
+# text_of PREFIX LANGUAGE: prints the lines of the file that file_of finds. Needs the environment.
+text_of() {
+    python recipes/lines.py "$(file_of "$1" "$2")"
 }
 
 # Prints what the environment depends on. The output is saved only after the installation, so that an interrupted

@@ -38,7 +38,7 @@ write_text() { # its arguments are for the record of unless_there
     mkdir -p "$run_dir/text.part"
     for split in train val test_2016_flickr; do
         for language in en de; do
-            gzip -cdf "$(file_of "$corpus/$split.lc.norm.tok" "$language")" > "$run_dir/text.part/$split.$language"
+            text_of "$corpus/$split.lc.norm.tok" "$language" > "$run_dir/text.part/$split.$language"
         done
     done
     # Both directions are one corpus. Its source side has both languages.

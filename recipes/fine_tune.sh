@@ -4,7 +4,7 @@
 #   TRAIN=prefix VALID=prefix TEST=prefix bash recipes/fine_tune.sh MODEL SOURCE TARGET [nmt train option...]
 #
 # MODEL is a folder in the format of Hugging Face, or a checkpoint file. SOURCE and TARGET are its languages, such as en
-# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, or corpus.en.gz and corpus.de.gz.
+# and de, and the suffixes of the text: TRAIN=corpus means corpus.en and corpus.de, also compressed.
 # TRAIN, VALID and TEST may also be corpus files, such as memory.tmx.
 # 1. A folder is imported as a checkpoint.
 # 2. The text is encoded with the vocabulary of the model.
@@ -32,7 +32,7 @@ set_up_environment
 for name in train valid test; do
     plain_text "$name" "$source" "$target"
     for language in "$source" "$target"; do
-        [ -e "${!name}.$language" ] || [ -e "${!name}.$language.gz" ] ||
+        [ -e "$(file_of "${!name}" "$language")" ] ||
             fail "${!name}.$language does not exist, and neither does ${!name}.$language.gz; check TRAIN, VALID and TEST"
     done
 done

@@ -72,6 +72,13 @@ def main() -> None:
             f"{wanted} are to be held out; set HELD_OUT to a lower number"
         )
     rest = sorted(set(range(len(lines))) - set(held_out) - similar)
+    if not rest:
+        sys.exit(
+            f"error: none of the {len(lines)} pairs of {options.corpus} is left for training: {len(held_out)} are held "
+            f"out and {len(similar)} are similar to these; add text, or set HELD_OUT to a lower number"
+        )
+    if not limit:
+        sys.exit(f"error: {options.like} has no lines, and {options.output} may not have more; add text to it")
     training = rest[:: -(-len(rest) // limit)] if len(rest) > limit else rest
     parts = {"": training}
     for position, name in enumerate(sets):

@@ -1,13 +1,13 @@
 """Prints terms and their translations, as a glossary for `nmt generate --glossary`, from aligned text.
 
-    python recipes/terms.py SOURCE TARGET LINKS
+    python recipes/terms.py SOURCE TARGET [LINKS]
 
-LINKS is the output of `nmt rescore --alignments`. A term is a phrase of at most four words that at least three lines
-have. It neither begins nor ends with one of the hundred most frequent words, a number or a single letter. Its
-translation is the target phrase whose words are linked to its words and to no others (Och and Ney 2004, Computational
-Linguistics 30(4)). Printed are the terms that at least four of five lines translate in the same way, unless a longer
-term always contains them; the most frequent come first. A comment says how many lines have the term, and how many of
-these have the translation.
+LINKS is the output of `nmt rescore --alignments`. Without it, the program only checks that there are spaces between the
+words. A term is a phrase of at most four words that at least three lines have. It neither begins nor ends with one of
+the hundred most frequent words, a number or a single letter. Its translation is the target phrase whose words are
+linked to its words and to no others (Och and Ney 2004, Computational Linguistics 30(4)). Printed are the terms that at
+least four of five lines translate in the same way, unless a longer term always contains them; the most frequent come
+first. A comment says how many lines have the term, and how many of these have the translation.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
+from nmt.text.languages import UNSPACED_SCRIPT
 
 LONGEST = 4  # words
 LEAST_LINES = 3
@@ -84,17 +85,34 @@ def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) 
     return sorted((each for each in glossary if (each[0], each[2]) not in within), key=lambda each: -each[2])
 
 
+def check_words(path: str, lines: Sequence[str]) -> None:
+    """Raises NmtError if most lines of a file have no spaces between words."""
+    unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
+    if unspaced > len(lines) / 2:
+        raise NmtError(
+            f"{unspaced} of {len(lines)} lines of {path} are in a script without spaces between words, so that their "
+            f"words cannot be aligned; write the glossary of this language by hand"
+        )
+
+
 def main() -> None:
     """Prints the glossary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("source", "target", "links"):
+    for name in ("source", "target"):
         parser.add_argument(name)
+    parser.add_argument("links", nargs="?")
     options = parser.parse_args()
+    paths = list(filter(None, (options.source, options.target, options.links)))
     try:
-        rows = list(read_rows(options.source, options.target, options.links))
+        sides = list(zip(*read_rows(*paths), strict=True))
+        for path, lines in zip(paths[:2], sides, strict=False):
+            check_words(path, lines)
+        glossary = terms(*sides) if options.links else []
+        if options.links and not glossary:
+            raise NmtError(f"no phrase of {options.source} is a term; give more text, or write the glossary by hand")
     except NmtError as error:
         sys.exit(f"error: {error}")
-    for term, translation, lines, times in terms(*zip(*rows, strict=True)):
+    for term, translation, lines, times in glossary:
         print(f"# {times} of {lines} lines\n{term}\t{translation}")
 
 

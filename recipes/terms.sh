@@ -20,6 +20,7 @@ mkdir -p "$run_dir"
 choose_direction "$model"
 pairs=$run_dir/memory
 unless_there "$pairs.$source" nmt clean "${languages[@]}" "${memories[@]}" --dest "$pairs" >&2
+python recipes/terms.py "$pairs.$source" "$pairs.$target"
 unless_there "$run_dir/links" nmt rescore "$model" "${languages[@]}" --source "$pairs.$source" --target "$pairs.$target" \
     --alignments --output "$run_dir/links" >&2
 python recipes/terms.py "$pairs.$source" "$pairs.$target" "$run_dir/links"

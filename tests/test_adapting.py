@@ -1,10 +1,16 @@
 """adapt.sh tunes a model to earlier translations, and scores it on text that is not similar to what it was tuned on."""
 
+import sys
 from pathlib import Path
 
+import pytest
 from stand_ins import LONGER, Recipe
 
+from nmt.errors import NmtError
+from nmt.text.codec import TextConfig
+
 import adapted  # isort: skip # `stand_ins` has added its folder to the path
+import direction  # isort: skip
 import hold_out  # isort: skip
 
 
@@ -43,6 +49,54 @@ def test_text_that_is_similar_to_held_out_text_is_left_out() -> None:
     repeated = hold_out.held_out_pairs([*others, *numbers], "en", 2)
     assert repeated == ([2, 1], set())
     assert hold_out.held_out_pairs(others, "en", 0) == ([], set())
+
+
+@pytest.mark.parametrize("lines, options, message", [
+    (["The red lamp hangs here."] * 2, ["--held-out=1", "--no-test"], "1 are held out and 1 are similar to these; add"),
+    (["The minister sleeps.", "Nobody saw a lamp."], ["--held-out=1"], "none of the 2 pairs of {corpus} is left for"),
+    ([], ["--held-out=0"], "none of the 0 pairs of {corpus} is left for training"),
+    (["The minister sleeps."], ["--held-out=0", "--like={empty}"], "{empty} has no lines, and {new} may not have more"),
+    (["The minister sleeps."], ["--held-out=1"], "only 1 of 1 pairs of {corpus} differ from all others"),
+])  # fmt: skip
+def test_a_split_without_training_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], options: list[str], message: str
+) -> None:
+    paths = {name: str(tmp_path / name) for name in ("corpus", "new", "empty")}
+    for path in (*(f"{paths['corpus']}.{lang}" for lang in ("pt-BR", "en")), paths["empty"]):
+        Path(path).write_text("".join(f"{line}\n" for line in (lines if path != paths["empty"] else [])))
+    options = [option.format(**paths) for option in options]
+    monkeypatch.setattr(sys, "argv", ["hold_out.py", paths["corpus"], paths["new"], "pt-BR", "en", *options])
+    with pytest.raises(SystemExit, match=message.format(**paths)):
+        hold_out.main()
+    assert not list(tmp_path.glob("new*"))
+
+
+@pytest.mark.parametrize("languages, name, expected", [
+    (["pt-BR", "en", "fr"], "pt-BR-en", ("pt-BR", "en")),
+    (["pt-BR", "en", "fr"], "en-pt-BR", ("en", "pt-BR")),
+    (["pt-BR", "zh-Hant-TW"], "zh-Hant-TW-pt-BR", ("zh-Hant-TW", "pt-BR")),
+    (["pt-BR", "en", "br"], "pt-BR-en", ("pt-BR", "en")),  # not to Breton
+    (["por_Latn", "eng_Latn"], "pt-BR-en", ("pt-BR", "en")),
+    (["eng_Latn", "fra_Latn"], "eng_Latn-fra_Latn", ("eng_Latn", "fra_Latn")),
+    (["en", "fr"], "fr-en", ("fr", "en")),
+    (["pt", "en", "br"], "pt-br-en", "DIRECTION pt-br-en means pt to br-en or pt-br to en; name two of"),
+    (["en", "fr"], "en-de", "DIRECTION en-de means no two languages of the model; name two of en, fr"),
+    (["en", "fr"], "en", "DIRECTION en means no two languages of the model"),
+    (["en", "fr"], "en-", "DIRECTION en- means no two languages of the model"),
+])  # fmt: skip
+def test_a_direction_is_cut_between_two_languages_of_the_model(
+    languages: list[str], name: str, expected: tuple[str, str] | str
+) -> None:
+    text = TextConfig(
+        source_lang="mul", target_lang="mul", source_tokenizer="none", target_tokenizer="none",
+        normalize_punctuation="none", lowercase=False, subword="unigram", joint_vocab=True,
+        languages=tuple(languages), language_pieces=tuple(languages),
+    )  # fmt: skip
+    if isinstance(expected, tuple):
+        assert direction.languages_of(name, text) == expected
+    else:
+        with pytest.raises(NmtError, match=expected):
+            direction.languages_of(name, text)
 
 
 def test_the_model_that_gains_most_is_taken_unless_it_forgets_too_much() -> None:

@@ -26,6 +26,7 @@ from marian import write_model
 from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
 import nmt
+from nmt.text.corpus import COMPRESSED, parallel_paths
 
 import grammar  # isort: skip # `stand_ins` has added its folder to the path
 import table1  # isort: skip
@@ -288,7 +289,9 @@ def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Reci
         texts = {"en": english, "de": backwards, "fr": english.upper()}
         for lang, text in texts.items():
             if name == "dev" or lang in name:
-                (tmp_path / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+                end = {"en": ".zst", "de": ".xz", "fr": ".bz2"}[lang]
+                with COMPRESSED[end](tmp_path / f"{name}.{lang}{end}", "wb") as file:
+                    file.write(text)
     settings = {"VALID": tmp_path / "dev", "RUN": tmp_path / "run", "VOCAB_SIZE": "400"}
     done = quicker("multilingual.sh", "--hours", "0.01", str(tmp_path / "train"), "--", "--seed=2", **settings)
     shown = [line.split()[:3] for line in done.stdout.splitlines()]
@@ -299,10 +302,47 @@ def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Reci
         *(["mean", kind, "BLEU"] for kind in ("trained", "unseen")),
     ]
     assert (tmp_path / "run" / "scores").read_text() == done.stdout
-    assert (tmp_path / "run" / "test.fr").read_bytes().splitlines() == texts["fr"].splitlines()[1::2]
+    reference = tmp_path / "run" / "out" / "en-fr.reference"
+    assert reference.read_bytes().splitlines() == texts["fr"].splitlines()[1::2]
+    given = settings | {"VALID": tmp_path / "run" / "valid", "TEST": tmp_path / "dev"}
+    done = quicker("multilingual.sh", "--hours", "0.01", str(tmp_path / "train"), "--", "--seed=2", **given)
+    assert [
+        line.split()[:3] for line in done.stdout.splitlines()
+    ] == shown and "average.safetensors exists already" in done.stderr
+    assert reference.read_bytes() == texts["fr"]
     assert "VALID is not set; usage" in quicker("multilingual.sh", "train", code=1).stderr
     assert "PREFIX is missing; usage" in quicker("multilingual.sh", "--hours", "1", code=1, **settings).stderr
     assert "--hours must be a number" in quicker("multilingual.sh", "train", "--hours", code=1, **settings).stderr
+
+
+def test_what_could_not_be_scored_is_not_trained(quicker: Recipe, tmp_path: Path) -> None:
+    for name in ("train.en", "train.de", "dev.en", "dev.de", "test.en", "test.de.zip", "one.en.gz"):
+        (tmp_path / name).touch()
+    settings = {"VALID": tmp_path / "dev", "TEST": tmp_path / "test", "RUN": tmp_path / "run"}
+    for prefix, sets, message in (
+        ("train", {}, "test has no files in two of the languages de,en, so nothing could be scored"),
+        ("train", {"TEST": tmp_path / "none"}, "none has no files in two of the languages de,en"),
+        ("one", {}, "one end in en; name at least two in LANGUAGES"),
+        ("train", {"TEST": "", "VALID": tmp_path / "none"}, "no file begins with"),
+    ):
+        done = quicker("multilingual.sh", str(tmp_path / prefix), code=1, **settings | sets)
+        assert message in done.stderr and "nmt " not in done.stderr
+
+
+def test_recipes_find_the_files_that_commands_find(tmp_path: Path) -> None:
+    def file_of(prefix: str) -> str:
+        script = ['. recipes/common.sh; echo $COMPRESSED; file_of "$0" pt-BR', str(tmp_path / prefix)]
+        done = subprocess.run(["bash", "-euc", *script], cwd=ROOT, capture_output=True, text=True, check=True)
+        ends, path = done.stdout.splitlines()
+        assert [f".{end}" for end in ends.split()] == list(COMPRESSED)
+        return path
+
+    for ends in itertools.combinations(["", *COMPRESSED], 2):
+        for end in ends:
+            (tmp_path / f"{''.join(ends)}.pt-BR{end}").touch()
+        prefix = str(tmp_path / "".join(ends))
+        assert file_of("".join(ends)) == str(parallel_paths(prefix, "pt-BR", "pt-BR")[0])
+    assert file_of("none") == str(tmp_path / "none.pt-BR")
 
 
 def law(language: str, terms: tuple[str, str], *sections: str) -> str:

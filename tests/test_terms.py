@@ -44,3 +44,26 @@ def test_the_output_is_a_glossary(
     monkeypatch.setattr(sys, "argv", ["terms.py", *map(str, files)])
     terms.main()
     assert capsys.readouterr().out == "# 3 of 3 lines\nred lamp\trote Lampe\n"
+
+
+@pytest.mark.parametrize("source, target, message", [
+    ("a red lamp", "赤いランプ", "3 of 3 lines of {target} are in a script without spaces between words"),
+    ("红灯", "a red lamp", "3 of 3 lines of {source} are in a script without spaces between words"),
+    ("a red lamp", "โคมไฟสีแดง", "3 of 3 lines of {target} are in a script without spaces between words"),
+    ("1 2 3", "1 2 3", "no phrase of {source} is a term; give more text"),
+    ("빨간 램프", "eine rote Lampe", ""),
+])  # fmt: skip
+def test_an_empty_glossary_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, message: str
+) -> None:
+    paths = {name: tmp_path / name for name in ("source", "target", "links")}
+    for path, line in zip(paths.values(), (source, target, "0-1 1-2"), strict=True):
+        path.write_text(f"{line}\n" * 3, encoding="utf-8")
+    monkeypatch.setattr(terms, "FREQUENT_WORDS", 0)
+    for files in (list(paths), ["source", "target"]):
+        monkeypatch.setattr(sys, "argv", ["terms.py", *(str(paths[name]) for name in files)])
+        if message and ("script" in message or "links" in files):
+            with pytest.raises(SystemExit, match=message.format(**paths)):
+                terms.main()
+        else:
+            terms.main()

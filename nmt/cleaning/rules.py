@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmt.cleaning.measures import Measures, length_ratio, measure
+from nmt.cleaning.quantities import unequal_quantities
 from nmt.config import CleanConfig
 from nmt.config.options import flag_name
 from nmt.data.arrays import hashed
@@ -73,6 +74,7 @@ class Pairs:
 
     Attributes:
         sides: the lines of each language.
+        composed: these lines in Unicode's form NFC, which the rules read.
         languages: the languages of the sides, without region or script.
         measures: the measures of each language.
         alive: which pairs no rule has dropped yet; bool, [L].
@@ -80,6 +82,7 @@ class Pairs:
 
     def __init__(self, sides: Sequence[Lines], config: CleanConfig, identifier: Identifier | None) -> None:
         self.sides, self._languages, self._identifier = sides, config.languages, identifier
+        self.composed = [[unicodedata.normalize("NFC", line) for line in lines] for lines in sides]
         self.languages = list(map(base_language, config.languages))
         self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
         self.alive = np.ones(len(sides[0]), bool)
@@ -96,14 +99,14 @@ class Pairs:
         """
         values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
-            values[index] = max(map(of_line, (lines[index] for lines in self.sides), self.languages))
+            values[index] = max(map(of_line, (lines[index] for lines in self.composed), self.languages))
         return values
 
     def in_other_language(self) -> np.ndarray:
         """Returns the probability of the most likely language, or 0 if each side has its own; [L]."""
         assert self._identifier
         probabilities = np.zeros(len(self.alive))
-        for lines, measures, lang in zip(self.sides, self.measures, self._languages, strict=True):
+        for lines, measures, lang in zip(self.composed, self.measures, self._languages, strict=True):
             for index in np.flatnonzero(self.alive & (measures.letters >= _SURE_LETTERS)):
                 ((label, probability),) = self._identifier.likeliest(lines[index], 1)
                 probabilities[index] = max(probabilities[index], 0.0 if label == label_of(lang) else probability)
@@ -158,19 +161,24 @@ def _has_markup(line: str, _: str) -> bool:
 def _numbers(pairs: Pairs) -> np.ndarray:
     """Returns whether each line of a pair has a number that the other one lacks; [L].
 
-    Numbers end at every character that is no digit. 91 and 1991 count as the same number, and so do the hours of 14:00
-    and 2:00 p.m.
+    If one has a word such as million, numbers are compared by value first. Those that are left end at every character
+    that is no digit. 91 and 1991 count as the same number, and so do the hours of 14:00 and 2:00 p.m., and Thai years.
     """
     differ = np.logical_and.reduce([pairs.alive, *(side.digits > 0 for side in pairs.measures)])
     for index in np.flatnonzero(differ):
-        lines = [side[index] for side in pairs.sides]
-        first, second = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in lines)
+        lines = [side[index] for side in pairs.composed]
+        sides = unequal_quantities(lines, pairs.languages)
+        if all(any(quantity["unit"] for quantity in side) for side in sides):
+            continue
+        texts = (" ".join(quantity[0] for quantity in side) for side in sides)
+        first, second = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", text)) for text in texts)
         missing, added = first - second, second - first
         has_time = missing and added and all(map(_TIME.search, lines))
+        apart = has_time and 12, "th" in pairs.languages and 543  # hours, and years of the Buddhist calendar
         equal = {
             (n, m)
             for n, m in product(missing, added)
-            if n.endswith(m) or m.endswith(n) or (has_time and max(int(n), int(m)) <= 24 and abs(int(n) - int(m)) == 12)
+            if n.endswith(m) or m.endswith(n) or abs(int(n) - int(m)) == apart[max(int(n), int(m)) > 24]
         }
         differ[index] = missing.keys() > {n for n, _ in equal} and added.keys() > {m for _, m in equal}
     return differ

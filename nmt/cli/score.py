@@ -179,14 +179,14 @@ def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
 
 
 def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None:
-    """Warns about systems that hardly differ from the first one.
+    """Warns about systems that hardly differ from the first one. The p-value of an equal one is right.
 
     sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ, many
     resamples are equal, and the p-value is too small.
     """
     for path, system in zip(paths[1:], systems[1:], strict=True):
         changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
-        if changed < 10:
+        if 0 < changed < 10:
             console.warn(
                 f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"

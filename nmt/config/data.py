@@ -87,8 +87,8 @@ class CleanConfig(Config, panel="Rules"):
     )
     max_ratio: float = option(
         2.0,
-        "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese, Japanese and "
-        "Korean characters count twice. 0 for no limit.",
+        "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese characters "
+        "count three times, Korean ones twice, and Japanese kana 1.5 times. 0 for no limit.",
         at_least=0,
     )
     min_letters: float = share_option(

@@ -148,6 +148,94 @@ def test_a_doubled_word_is_grammar_in_some_languages(lang: str, line: str) -> No
     assert reason(clean, SENTENCE[: len(line)], tripled) == "repetition"
 
 
+@pytest.mark.parametrize("lang, line", [
+    ("zh", "委员会星期一举行会议，未经表决通过了报告。"),
+    ("zh", "委员会周一开会，未经表决即通过报告。"),
+    ("zh_TW", "委員會於星期一開會，未經表決通過報告。"),
+    ("yue", "委員會禮拜一開會，冇投票就通過咗報告。"),
+    ("ja", "委員会は月曜日に会合し、投票なしで報告書を採択した。"),
+    ("ja", "委員会は月曜に開会、無投票で報告書を採択。"),
+    ("ja", "いいんかいはげつようびにあつまって、とうひょうなしでほうこくをみとめたのでした。"),
+    ("ko", "위원회는 월요일에 만나 투표 없이 보고서를 채택했다."),
+    ("th", "คณะกรรมการประชุมเมื่อวันจันทร์และรับรองรายงานโดยไม่มีการลงคะแนน"),
+    ("hi", "समिति की बैठक सोमवार को हुई और बिना मतदान के रिपोर्ट स्वीकार की गई।"),
+])  # fmt: skip
+def test_sound_pairs_in_other_scripts_are_about_equally_long(lang: str, line: str) -> None:
+    clean = cleaner("en", lang, max_ratio=1.5, max_other_language=1.0, encoding="keep")
+    assert reason(clean, SENTENCE, line) == "kept"
+    assert reason(clean, SENTENCE, unicodedata.normalize("NFD", line)) == "kept"
+    assert reason(cleaner("en", lang, max_other_language=1.0), SENTENCE, line[:6]) == "max_ratio"
+
+
+@pytest.mark.parametrize("lang, line", [
+    ("ko", "위원회는 월요일에 만나 투표 없이 보고서를 채택했다."),
+    ("ko", "그는 어제 학교에서 친구와 함께 오래된 책을 읽고 있었다."),
+    ("vi", "Ủy ban đã họp vào thứ Hai và thông qua báo cáo mà không cần bỏ phiếu."),
+    ("ja", "コーヒーを飲みながら、ベランダでガーデニングの本を読んでいました。"),
+    ("fr", PHRASE),
+])  # fmt: skip
+def test_decomposed_text_is_judged_like_composed_text(lang: str, line: str) -> None:
+    clean, decomposed = cleaner("en", lang), unicodedata.normalize("NFD", line)
+    pairs, reasons, histograms = clean([[SENTENCE], [line]])
+    other, other_reasons, other_histograms = clean([[SENTENCE], [decomposed]])
+    assert reasons == other_reasons == [-1] and histograms == other_histograms
+    assert pairs.hashes == other.hashes and other.sides[1] == [decomposed]
+    assert reason(clean, SENTENCE, decomposed + " " + decomposed) == reason(clean, SENTENCE, line + " " + line)
+
+
+@pytest.mark.parametrize("languages, source, target", [
+    ("en-zh", "It has 10,000 people and 2 cars.", "它有1万人和2辆车。"),
+    ("en-zh", "It has 10,000 people.", "它有10000人。"),
+    ("en-zh", "It cost 120 million yuan.", "它花费1.2亿元。"),
+    ("en-zh", "It cost 350,000 yuan.", "它花费35万元。"),
+    ("en-zh", "More than 200,000 people came in 2003.", "2003年有20多万人来。"),
+    ("en-zh", "It cost 35 million yuan.", "它花费3千5百万元。"),
+    ("en-zh_TW", "It cost 5 million yuan.", "它花費500萬元。"),
+    ("en-ja", "It cost 120 million yen.", "１億2000万円かかった。"),
+    ("en-ja", "It cost 35,000 yen.", "3万5000円かかった。"),
+    ("en-ja", "It cost 1.5 trillion yen.", "1兆5000億円かかった。"),
+    ("en-ko", "It cost 35,000 won on 2 days.", "2일 동안 3만 5000원이 들었다."),
+    ("en-ko", "It cost 1.2 billion won.", unicodedata.normalize("NFD", "12억 원이 들었다.")),
+    ("en-hi", "It cost 12,500,000 rupees.", "इसकी कीमत 1.25 करोड़ रुपये थी।"),
+    ("en-hi", "It cost 500,000 rupees.", "इसकी कीमत 5 लाख रुपये थी।"),
+    ("en-hi", "It cost 12.5 million rupees.", "इसकी कीमत १ कर\u094b\u095c २५ लाख रुपये थी।"),
+    ("en-de", "It cost 1.5 billion euros.", "Es kostete 1500 Millionen Euro."),
+    ("en-de", "It cost 1.5 billion euros.", "Es kostete 1,5 Mrd. Euro."),
+    ("en-de", "It cost 1,234 million euros.", "Es kostete 1,234 Milliarden Euro."),
+    ("en-fr", "It cost $2.2 billion.", "Cela a coûté 2 200 000 000 $."),
+    ("en-fr", "Within 6 months and 500 nautical miles.", "Dans les six mois et 500 milles marins."),
+    ("en-es", "It cost 1.5 billion euros.", "Costó 1.500 millones de euros."),
+    ("en-es", "It cost 2.5 trillion euros.", "Costó 2500 mil millones de euros."),
+    ("en-pt", "It cost 12 thousand euros.", "Custou 12.000 euros."),
+    ("pt-es", "Custou 1,5 bilhão de euros.", "Costó 1500 millones de euros."),
+    ("en-it", "It cost 12,000 euros.", "È costato 12mila euro."),
+    ("en-ru", "It has 1,500,000 people.", "Там 1,5 миллиона человек."),
+    ("ru-de", "Там 20 тысяч человек.", "Dort sind 20.000 Menschen."),
+    ("ja-ko", "1億2000万円かかった。", "120,000,000엔이 들었다."),
+    ("en-th", "It began in 1970, in May.", "เริ่มขึ้นเมื่อเดือนพฤษภาคม พ.ศ. 2513"),
+    ("en-de", "IT COST 1.5 BILLION EUROS.", "ES KOSTETE 1500 MİLLIONEN EURO; 1500 MILLIONEN."),
+    ("en-tr", "They drove 5 miles.", "5 MİL gittiler, 5 mil."),
+    ("en-fi", "It cost 5 million euros.", "Se maksoi 5 miljoonaa euroa."),  # a word that is not known
+])  # fmt: skip
+def test_numbers_are_compared_by_value(languages: str, source: str, target: str) -> None:
+    clean = cleaner(*languages.split("-"), **NOTHING | {"numbers": True})
+    assert reason(clean, source, target) == "kept"
+
+
+@pytest.mark.parametrize("languages, source, target", [
+    ("en-zh", "It has 10,000 people.", "它有2万人。"),
+    ("en-zh", "It cost 120 million yuan.", "它花费12亿元。"),
+    ("en-ja", "It cost 350,000 yen in 2003.", "2003年に36万円かかった。"),
+    ("en-hi", "It cost 500,000 rupees.", "इसकी कीमत 5 करोड़ 1 रुपये थी।"),
+    ("en-de", "It cost 5 million euros.", "Es kostete 5 Milliarden Euro."),
+    ("en-de", "It cost 1.5 billion euros.", "Es kostete 15 Milliarden Euro."),
+    ("en-th", "It began in 1970.", "เริ่มขึ้นเมื่อ พ.ศ. 2514"),
+    ("en-de", "It began in 1970.", "Es begann im Jahr 2513."),
+])  # fmt: skip
+def test_other_values_are_other_numbers(languages: str, source: str, target: str) -> None:
+    assert reason(cleaner(*languages.split("-"), **NOTHING | {"numbers": True}), source, target) == "numbers"
+
+
 def test_an_unknown_language_is_refused_where_it_would_be_identified() -> None:
     with pytest.raises(NmtError, match="the language xx cannot be identified; give --max-other-language 1"):
         cleaner("en", "xx")
@@ -224,7 +312,7 @@ LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categori
 @given(LINES)
 def test_characters_are_counted(lines: list[str]) -> None:
     found = measure(lines, "en")
-    for n, line in enumerate(lines):
+    for n, line in enumerate(unicodedata.normalize("NFC", line) for line in lines):
         categories = Counter(map(unicodedata.category, line))
         letters = [unicodedata.normalize("NFKC", c)[0] for c in line if unicodedata.category(c)[0] in "LM"]
         names = [unicodedata.name(c, "?") for c in letters]
@@ -262,7 +350,7 @@ def test_lines_share_a_hash_if_their_letters_and_digits_are_the_same(lines: list
 
     lines = [*lines, *(f" {line.upper().lower()}!" for line in lines), "a1", "A-1", "1a", "½ a", "¼ a", "Ⅱ", "ⅱ"]
     found = measure(lines, "en").hash
-    keys = [said(line) for line in lines]
+    keys = [said(unicodedata.normalize("NFC", line)) for line in lines]
     assert len(set(found.tolist())) == len(set(keys))
     assert len(set(zip(found.tolist(), keys, strict=True))) == len(set(keys))
     assert all((number == 0) == (key == "") for number, key in zip(found.tolist(), keys, strict=True))

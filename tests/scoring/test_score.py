@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import failed, run
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF, TER
 
+import nmt
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.scoring import compared_scores, corpus_scores, sentence_scores
@@ -48,6 +50,23 @@ def write(path: Path, lines: list[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ the library function
+
+
+@pytest.mark.parametrize("hypotheses, references, wrong", [
+    ([None], ["None"], "line 1 to score is None"),
+    (["a", None], ["a", "b"], "line 2 to score is None"),
+    (["a", "b"], ["a", None], "line 2 to score is None"),
+    (["a"], [None], "line 1 to score is None"),
+    ([None], [["None"], ["b"]], "line 1 to score is None"),
+    (["b'a'"], [b"a"], "line 1 to score is 97"),
+    ([1], ["1"], "line 1 to score is 1, but must be a string"),
+    ([["a"]], ["a"], r"line 1 to score is \['a'\]"),
+    (["a"], [["a"], "b"], r"line 1 to score is \['a'\]"),
+    ([float("nan")], ["nan"], "line 1 to score is nan"),
+])  # fmt: skip
+def test_only_text_is_scored(hypotheses: list[Any], references: list[Any], wrong: str) -> None:
+    with pytest.raises(TypeError, match=wrong):
+        nmt.score(hypotheses, references)
 
 
 @pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]], ids=["one reference", "two references"])

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import forks
 import pytest
 from commands import failed, run
 
+NAMES = ["bleu", "ter"]
 WORDS = ["the", "a", "man", "woman", "dog", "house", "tree", "sees", "builds", "likes", "green", "old", "in", "near"]
 
 
@@ -72,6 +74,27 @@ def test_only_a_clear_difference_has_a_small_p_value(files: list[str], test: str
     _, second, third = compared([reference, first, as_bad, reference], "bleu", "--paired", test)
     assert second["p_value"] > 0.1
     assert third["p_value"] < 0.01
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "ar"])
+@pytest.mark.parametrize("changes, options", [
+    ((str, str), []),
+    ((str.upper, str.lower), ["--lowercase"]),
+    ((lambda line: line + " Zebra.", lambda line: line + " Yucca."), []),
+    ((str.upper, str.lower), ["--metric", "ter", "--lowercase"]),
+])  # fmt: skip
+def test_equal_systems_differ_by_chance(
+    files: list[str], tmp_path: Path, changes: list[Callable[[str], str]], options: list[str], test: str
+) -> None:
+    reference, first, _ = files
+    equal = [tmp_path / name for name in ("equal", "again")]
+    for path, change in zip(equal, changes, strict=True):
+        path.write_text("".join(f"{change(line)}\n" for line in Path(first).read_text().splitlines()))
+    hypotheses = [f"--hypothesis={path}" for path in (*equal, reference)]
+    done = run("score", "--reference", reference, *hypotheses, "--paired", test, "--json", *options)
+    scores = [score for row in json.loads(done.stdout)["hypotheses"] for name, score in row.items() if name in NAMES]
+    assert [score["p_value"] for score in scores[:2]] == [None, 1] and scores[2]["p_value"] < 0.01
+    assert done.stderr == ""
 
 
 def test_the_table_has_a_row_for_each_system(files: list[str]) -> None:
