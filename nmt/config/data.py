@@ -43,7 +43,7 @@ class CorpusConfig(Config, panel="Corpus files"):
         None,
         "In tables and JSON lines: the columns of source, target and perhaps a score, by numbers from 1, by names in "
         "the first line, or by fields, such as 2,3,1 or en,de,score. By default, columns with the names of the "
-        "languages, or the only two.",
+        "languages or sides, or the only two of a table.",
     )
     least_score: float | None = option(None, "Leave out lines with a lower score in the column of --columns.")
     inline: Literal["drop", "keep"] = option(

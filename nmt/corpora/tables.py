@@ -200,11 +200,9 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
 
 
 def _kind(name: str, languages: Sequence[str], *, is_field: bool, is_whole: bool = False) -> str:
-    """Returns what the name of a column says: the code of a language that is asked for, or one of _KINDS.
+    """Returns what a name says: the code of a language that is asked for, or one of _KINDS.
 
-    Args:
-        is_field: whether it is a name for sure. The first line of a table may be text.
-        is_whole: whether a name with other words than those of a language is not the name of one.
+    The first line of a table may be text, a field is not. With `is_whole`, no other words count in names of languages.
     """
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("# "))
     words = set(re.findall(r"[^\W_]+", name.lower()))
@@ -222,7 +220,7 @@ def _kind(name: str, languages: Sequence[str], *, is_field: bool, is_whole: bool
 
 
 def _is_header(names: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Returns whether the first line of a table is no text, although its names do not say what the columns are."""
-    are_names = len({name.lower() for name in names}) > 1
-    are_names &= all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
-    return are_names or not {"text", "other", ""}.issuperset(kinds)
+    """Returns whether the first line of a table cannot be text, although it does not say the sides."""
+    are_names = all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
+    are_different = len({name.lower() for name in names}) > 1
+    return (are_names and are_different) or not {"text", "other", ""}.issuperset(kinds)

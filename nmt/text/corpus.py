@@ -72,10 +72,7 @@ def decoded_lines(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[
 
 
 def table_lines(file: IO[bytes], name: str) -> tuple[Iterator[str], bool]:
-    """Returns the lines of a table, also with the line breaks of old Macs, and whether it is in UTF-16.
-
-    Spreadsheets write UTF-16, and put quotes around cells.
-    """
+    """Returns the lines of a table, and whether it is in UTF-16, in which spreadsheets put quotes around cells."""
     start = next(iter(file), b"")
     raw: Iterable[bytes] = chain([start], file)
     if encoding := utf_16_of(start):
@@ -85,7 +82,7 @@ def table_lines(file: IO[bytes], name: str) -> tuple[Iterator[str], bool]:
             raise NmtError(f"{name} is damaged: it is not UTF-16 at byte {error.start:,}; save it again") from error
     lines = decoded_lines(raw, name)
     first = list(islice(lines, 2))
-    if len(first) == 1:
+    if len(first) == 1:  # perhaps with the line breaks of old Macs
         first = first[0].removesuffix("\r").split("\r")
     return chain(first, lines), bool(encoding)
 

@@ -200,10 +200,9 @@ def english_name(lang: str) -> str:
 
 @lru_cache(10_000)
 def code_named(name: str, codes: Sequence[str] = ()) -> str:
-    """Returns the code in a name: de in Deutsch, ja in Japanese (Japan), en in English [en]; "" if none is known.
+    """Returns the code of a name such as de, Deutsch, Japanese (Japan) or English [en]; "" if it is not known.
 
-    Args:
-        codes: further known ones.
+    The `codes` are known, too.
     """
     if _CODE.fullmatch(name):
         return name if base_language(name) in {*_codes().values(), *map(base_language, codes)} else ""

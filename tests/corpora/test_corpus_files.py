@@ -251,13 +251,13 @@ NAMED = [
     ("fr", "Français,Englisch"), ("zh-TW", "Traditional Chinese,English"), ("zh", "中文（简体）,英文"),
     ("hi", "हिन्दी,अंग्रेज़ी"), ("uk", "Translation: Ukrainian,Source"), ("pt", "Portuguese (Brazil),English (US)"),
     ("nb", "norwegian bokmål,ENGLISH"), ("ger", "Deutsch,eng_Latn"), ("tyv", "tyv_Cyrl,x"), ("ja", "tgt,src text"),
-    ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"),
+    ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"), ("pt-BR", "pt-BR,palavras"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("language, header", NAMED)
 def test_names_of_columns_decide(tmp_path: Path, language: str, header: str) -> None:
-    source = "en-US" if language == "en-GB" else "en"
+    source = {"en-GB": "en-US", "pt-BR": "pt"}.get(language, "en")
     for name, separator in (("t.csv", ","), ("t.tsv", "\t")):
         row = ["b", "A", *["x"] * (header.count(",") - 1)]
         lines = (header.replace(",", separator), separator.join(row))
