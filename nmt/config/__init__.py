@@ -16,7 +16,7 @@ from nmt.config.data import (
 )
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
-from nmt.config.options import flag_name
+from nmt.config.options import flag_name, names_in
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TimeConfig, TrainConfig
 from nmt.config.translation import DirectionConfig, EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import combinations, permutations
 from typing import Literal
 
-from nmt.config.options import Config, flag_name, option, processes_option
+from nmt.config.options import Config, flag_name, names_in, option, processes_option
 from nmt.errors import NmtError
 
 Tokenizer = Literal["moses", "none"]
@@ -43,7 +43,7 @@ class CorpusConfig(Config, panel="Corpus files"):
         None,
         "In tables and JSON lines: the columns of source, target and perhaps a score, by numbers from 1, by names in "
         "the first line, or by fields, such as 2,3,1 or en,de,score. By default, columns with the names of the "
-        "languages, or the only two.",
+        "languages or sides, or the only two of a table.",
     )
     least_score: float | None = option(None, "Leave out lines with a lower score in the column of --columns.")
     inline: Literal["drop", "keep"] = option(
@@ -53,7 +53,7 @@ class CorpusConfig(Config, panel="Corpus files"):
     )
 
     def _check(self) -> None:
-        named = self.columns.split(",") if self.columns else []
+        named = names_in(self.columns) if self.columns else []
         if named and (not 2 <= len(named) <= 3 or len(set(named)) < len(named) or not all(named) or "0" in named):
             raise NmtError(
                 f"--columns must be two or three different columns, such as 1,2,3, but is {self.columns!r:.80}"
@@ -363,7 +363,7 @@ class DataConfig(Config, panel="Corpus"):
             return
         if self.source_lang is not None or self.target_lang is not None:
             raise NmtError("--languages does not go with --source-lang and --target-lang; give one or the other")
-        codes = self.languages.split(",")
+        codes = names_in(self.languages)
         if len(set(codes)) < max(2, len(codes)) or not all(re.fullmatch(r"[\w-]{1,30}", code) for code in codes):
             raise NmtError(f"--languages must be different languages, such as en,de,fr, but is {self.languages!r:.80}")
         if self.tokenizer != "none" or not self.joint_vocab:
@@ -384,12 +384,12 @@ class DataConfig(Config, panel="Corpus"):
         """
         if self.languages is None:
             return [(str(self.source_lang), str(self.target_lang))]
-        codes = self.languages.split(",")
+        codes = names_in(self.languages)
         if self.directions is None:
             forward = combinations(codes, 2)
             return [pair for a, b in forward for pair in [(a, b), (b, a)][: 1 + self.both_ways]]
         pairs = {f"{source}-{target}": (source, target) for source, target in permutations(codes, 2)}
-        named = list(dict.fromkeys(self.directions.split(",")))
+        named = list(dict.fromkeys(names_in(self.directions)))
         if unknown := [name for name in named if name not in pairs]:
             raise NmtError(f"--directions has {unknown[0]!r:.60}; name two of --languages, such as {min(pairs)}")
         return [pairs[name] for name in named]

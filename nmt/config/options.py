@@ -75,6 +75,11 @@ def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
+def names_in(value: str) -> list[str]:
+    """Returns the names in an option that separates them with commas, perhaps with spaces beside them."""
+    return [name.strip() for name in value.split(",")]
+
+
 class Config:
     """The base class of all configurations. It checks the fields and converts them to and from plain data."""
 

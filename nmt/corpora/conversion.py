@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 from nmt import console
 from nmt.cache import cached_folder
 from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
-from nmt.corpora.reading import is_known, read_directions, reasons
+from nmt.corpora.reading import VERSION, is_known, read_directions, reasons
 from nmt.corpora.units import Direction
 from nmt.errors import NmtError
 from nmt.files import digest_of
@@ -20,7 +20,6 @@ from nmt.text.corpus import COMPRESSED, has_side
 
 _Config = TypeVar("_Config", CleanConfig, DataConfig)
 _SUMMARY = "summary.txt"
-_VERSION = 2  # of what is made from a file; a new one makes it again
 
 
 def with_plain_text(
@@ -83,7 +82,7 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
         summary = f"{console.counted(count, 'pair')} of {languages}{reasons(left_out)}"
         (folder / _SUMMARY).write_text(summary, encoding="utf-8")
 
-    key = [_VERSION, file.name, digest_of(path), pairs, config.to_dict()]
+    key = [VERSION, file.name, digest_of(path), pairs, config.to_dict()]
     folder = cached_folder("corpora", key, write)
     summary = (folder / _SUMMARY).read_text(encoding="utf-8")
     console.info(f"{path}: {summary}; the text is in {folder / name}.*")

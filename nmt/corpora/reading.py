@@ -10,7 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from nmt.config import CorpusConfig
-from nmt.corpora.tables import read_csv, read_json_lines, read_tsv
+from nmt.corpora.tables import read_json, read_table
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Direction, Unit, choose
 from nmt.corpora.xml import read_xml
 from nmt.documents.po import finished
@@ -26,12 +26,13 @@ def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
     yield from ((("", language), pair) for pair in pairs)
 
 
+VERSION = 3  # of the pairs that are read from a file; a new one reads it again
 # What reads the units of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
-    **dict.fromkeys([".tsv", ".txt"], read_tsv),
-    ".csv": read_csv,
-    **dict.fromkeys([".jsonl", ".json"], read_json_lines),
+    **dict.fromkeys([".tsv", ".txt"], partial(read_table, separators="\t")),
+    ".csv": read_table,
+    **dict.fromkeys([".jsonl", ".json"], read_json),
     ".po": _read_po,
 }
 _ADVICE = {

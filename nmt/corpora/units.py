@@ -49,7 +49,7 @@ def _sides(direction: Direction, codes: tuple[str, ...]) -> tuple[int, int]:
     fitting = [[codes.index(code) for code in likeliest(lang, codes)] for lang in direction]
     unknown = [i for i, code in enumerate(codes) if not code]
     chosen: dict[int, int] = {}
-    # Of pt and pt-BR, the one that fewer texts may be in chooses first.
-    for side in sorted((0, 1), key=lambda side: len(fitting[side]) or len(codes)):
+    # Of pt and pt-BR, the one that fewer texts may be in chooses first, or the one that a text names.
+    for side in sorted((0, 1), key=lambda side: (len(fitting[side]) or len(codes), direction[side] not in codes)):
         chosen[side] = next((i for i in [*fitting[side], *unknown] if i not in chosen.values()), -1)
     return chosen[0], chosen[1]

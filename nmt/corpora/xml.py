@@ -11,6 +11,7 @@ from xml.parsers import expat
 
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Unit
 from nmt.errors import NmtError
+from nmt.text.corpus import utf_16_of
 from nmt.text.markup_reading import BLOCKS
 
 _BLOCK_BYTES = 1 << 14
@@ -98,11 +99,7 @@ def _decoded(file: IO[bytes]) -> Iterator[str]:
     """Yields a file in parts, and an empty one at its end. FORBIDDEN stands for characters that XML does not allow."""
     block = file.read(_BLOCK_BYTES)
     declared = _DECLARED.match(block)
-    encoding = declared[1].decode() if declared else "utf-8"
-    if block.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
-        encoding = "utf-16"
-    elif b"\0" in block[:2]:
-        encoding = "utf-16-le" if block[0] else "utf-16-be"
+    encoding = utf_16_of(block) or (declared[1].decode() if declared else "utf-8")
     "".encode(encoding)  # raises LookupError if its characters are no text
     blocks = chain([block], iter(partial(file.read, _BLOCK_BYTES), b""))
     rest = ""

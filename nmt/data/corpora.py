@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nmt import console
-from nmt.config import DataConfig
+from nmt.config import DataConfig, names_in
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.jobs.pool import in_order
@@ -233,7 +233,7 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed."""
-    languages = tuple(config.languages.split(",")) if config.languages else ()
+    languages = tuple(names_in(config.languages)) if config.languages else ()
     langs = (MULTIPLE, MULTIPLE) if languages else config.pairs[0]
     for lang in languages or langs:
         if config.lower_capitals and has_dotless_i(lang):

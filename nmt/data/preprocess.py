@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt import __version__, console
-from nmt.config import DataConfig, flag_name
+from nmt.config import DataConfig, flag_name, names_in
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
@@ -31,6 +31,7 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Resu
 from nmt.signals import held
 from nmt.text.codec import Direction, Side, TextCodec, TextConfig
 from nmt.text.corpus import is_regular
+from nmt.text.languages import listed
 from nmt.text.subword import UNK
 from nmt.text.words import parse_pharaoh
 
@@ -134,6 +135,8 @@ def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpu
     if config.alignments and len(train) != len(config.train):
         raise NmtError("--alignments needs one direction for each --train; name it with --directions")
     trained = [" ".join(corpus.direction) for corpus in train]
+    if unused := set(names_in(config.languages or "")).difference(*config.pairs):
+        console.warn(f"no direction has {listed(unused)}; take it out of --languages, or name its --directions")
     if config.like and not text.directions:
         return text  # the model was trained on others, but it is not known which
     return replace(text, directions=tuple(dict.fromkeys([*text.directions, *trained])))

@@ -14,7 +14,7 @@ import torch
 from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed
 from nmt.checkpoint_file import latest
-from nmt.config import SelectionConfig
+from nmt.config import SelectionConfig, names_in
 from nmt.errors import NmtError
 from nmt.interop.additions import lines_of, new_languages, with_new_pieces
 from nmt.interop.conversion import (
@@ -112,7 +112,7 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
     means = {language.token: [added[language.origin]] for language in new_tokens}
     dropped = set[int]()
     if selection.languages:
-        languages = [matching(code, list(tokens)) for code in selection.languages.split(",")]
+        languages = [matching(code, list(tokens)) for code in names_in(selection.languages)]
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
     tokens |= {language.code: language.token for language in new_tokens}
     if selection.pieces_of:

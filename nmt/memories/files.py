@@ -8,7 +8,7 @@ from pathlib import Path
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
-from nmt.corpora.reading import kind_of, read_pairs, reasons
+from nmt.corpora.reading import VERSION, kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
 from nmt.files import STDIO, digest_of, digest_of_json, refuse_inputs
 from nmt.memories.memory import Memory
@@ -33,7 +33,8 @@ def open_memories(
     languages = config.source_lang, config.target_lang
     for path in paths:
         refuse_inputs(output, _files(path, languages), f"--output {output}")
-    return tuple(open_memory(path, languages) for path in paths)
+    asked = [code or lang for code, lang in zip(direction or languages, languages, strict=True)]
+    return tuple(open_memory(path, languages, asked) for path in paths)
 
 
 def _files(path: str, languages: tuple[str, str]) -> Sequence[str | Path]:
@@ -41,21 +42,23 @@ def _files(path: str, languages: tuple[str, str]) -> Sequence[str | Path]:
     return parallel_paths(path, *languages) if is_prefix else [path]
 
 
-def open_memory(path: str, languages: tuple[str, str]) -> Memory:
+def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()) -> Memory:
     """Returns the memory in a corpus file or the PREFIX of two, whose index is built the first time.
 
     Args:
         languages: of source and target.
+        asked: what the user calls them, such as de-AT for de. Of a text in several variants, this one is used.
     """
+    is_prefix = all(has_side(path, language) for language in languages)
+    source_lang, target_lang = languages if is_prefix or not asked else asked
     with importing("rapidfuzz", "--memory", extra="memory"):
         import rapidfuzz  # noqa: F401
 
     def pairs() -> Iterator[tuple[str, str]]:
         left_out = Counter[str]()
-        corpus = read_pairs(path, *languages, CorpusConfig(), left_out)
+        corpus = read_pairs(path, source_lang, target_lang, CorpusConfig(), left_out)
         first = list(islice(corpus, 1000))
         console.info(f"building the index of {path}, which later commands use")
-        source_lang, target_lang = languages
         sources, targets = zip(*first, strict=True)
         if look_swapped(sources, targets, source_lang, target_lang):
             console.warn(
@@ -66,5 +69,7 @@ def open_memory(path: str, languages: tuple[str, str]) -> Memory:
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 
-    digest = digest_of_json([kind_of(path), *(digest_of(str(file)) for file in _files(path, languages))])
+    digest = digest_of_json(
+        [VERSION, kind_of(path), source_lang, target_lang, *(digest_of(str(file)) for file in _files(path, languages))]
+    )
     return Memory.of(pairs, digest, languages)

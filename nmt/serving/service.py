@@ -204,7 +204,7 @@ class Service:
         self.memories: dict[str, tuple[Memory, ...]] = {}
         for name, path in (_named(value, "--memory", "FILE") for value in config.memory):
             name, *pair = name.split(":")
-            memory = open_memory(path, self._languages_of_memory(path, pair))
+            memory = open_memory(path, self._languages_of_memory(path, pair), pair)
             self.memories[name] = (*self.memories.get(name, ()), memory)
 
     def _languages_of_memory(self, path: str, pair: Sequence[str]) -> tuple[str, str]:

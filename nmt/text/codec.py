@@ -253,8 +253,10 @@ class TextCodec:
     def _towards(self, direction: Direction) -> Self:
         if not self.config.languages:
             return self
-        if self.config.directions and direction.source != UNKNOWN and direction not in self.config.trained:
-            console.warn(f"the model was not trained on the direction {direction}; its translations may be poor")
+        trained, (source, target) = self.config.trained, direction
+        if trained and not any(each.target == target and source in (UNKNOWN, each.source) for each in trained):
+            missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {direction}"
+            console.warn(f"the model was not trained {missing}; its translations may be poor")
         return self.within(direction)
 
     def within(self, direction: Direction) -> Self:

@@ -9,9 +9,10 @@ import stat
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import zip_longest
+from io import BytesIO
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -47,7 +48,7 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
         yield from decoded_lines(file, name_of(path))
 
 
-def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
+def decoded_lines(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Yields the remaining lines of an open file. The next line has the number `first`."""
     for line_number, raw in enumerate(file, start=first):
         if line_number == 1:
@@ -68,6 +69,29 @@ def decoded_lines(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
                 f"convert the file from its encoding, such as with iconv -f {likely} -t UTF-8"
             ) from error
         yield line
+
+
+def table_lines(file: IO[bytes], name: str) -> tuple[Iterator[str], bool]:
+    """Returns the lines of a table, and whether it is in UTF-16, in which spreadsheets put quotes around cells."""
+    start = next(iter(file), b"")
+    raw: Iterable[bytes] = chain([start], file)
+    if encoding := utf_16_of(start):
+        try:
+            raw = BytesIO(b"".join(raw).decode(encoding).encode())
+        except UnicodeDecodeError as error:
+            raise NmtError(f"{name} is damaged: it is not UTF-16 at byte {error.start:,}; save it again") from error
+    lines = decoded_lines(raw, name)
+    first = list(islice(lines, 2))
+    if len(first) == 1:  # perhaps with the line breaks of old Macs
+        first = first[0].removesuffix("\r").split("\r")
+    return chain(first, lines), bool(encoding)
+
+
+def utf_16_of(start: bytes) -> str:
+    """Returns the kind of UTF-16 that a file with this start is in, or an empty text."""
+    if start.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
+        return "utf-16"
+    return ("utf-16-le" if start[0] else "utf-16-be") if b"\0" in start[:2] else ""
 
 
 @contextmanager

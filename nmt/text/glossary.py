@@ -1,5 +1,6 @@
 """Glossaries: terms of the source language, and how they are translated."""
 
+import csv
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from nmt.errors import NmtError
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import name_of, opened, table_lines
 from nmt.text.words import is_blank
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
@@ -29,10 +30,13 @@ class Glossary:
     def read(cls, path: str | Path) -> Self:
         """Returns the glossary in a file. A line has a term and its forms, separated by tabs."""
         terms: dict[str, tuple[str, ...]] = {}
-        for number, line in enumerate(read_lines(path), start=1):
+        with opened(path) as file:
+            lines, has_quotes = table_lines(file, name_of(path))
+            numbered = list(enumerate(lines, start=1))
+        for number, line in numbered:
             if is_blank(line) or line.startswith("#"):
                 continue
-            source, *target = line.split("\t")
+            source, *target = next(csv.reader([line], delimiter="\t")) if has_quotes else line.split("\t")
             term, forms = " ".join(source.split()), tuple(filter(None, map(str.strip, target)))
             if not term or not forms:
                 raise NmtError(

@@ -1,8 +1,10 @@
 """Languages: their codes, scripts, common words and names, and the identification of the language of a text."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache, lru_cache
 
 from nmt.errors import NmtError, importing
 
@@ -12,18 +14,24 @@ CHINESE = {"zh", "yue", "wuu", "lzh"}
 WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
 UNSPACED_SCRIPT = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-# Codes of three letters (ISO 639-3, as in zho_Hans or deu_Latn) of all languages that have names or scripts here.
+# Codes of three letters (ISO 639-2 and 639-3, as in zho_Hans, deu_Latn or ger) of the languages of ISO 639-1, and
+# codes that have been replaced.
 _THREE_TO_TWO_LETTERS = (
-    "afr:af aka:ak amh:am ara:ar arb:ar asm:as ayr:ay aze:az azj:az bak:ba bel:be bul:bg bam:bm ben:bn bod:bo bos:bs "
-    "cat:ca ces:cs cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo spa:es est:et ekk:et eus:eu ewe:ee fas:fa pes:fa "
-    "fuv:ff fin:fi fij:fj fao:fo fra:fr gle:ga gla:gd glg:gl grn:gn guj:gu hau:ha heb:he hin:hi hrv:hr hat:ht hun:hu "
-    "hye:hy ind:id ibo:ig isl:is ita:it jpn:ja jav:jv kat:ka kon:kg kik:ki kaz:kk khm:km kan:kn kor:ko knc:kr kas:ks "
-    "kmr:ku kir:ky ltz:lb lug:lg lim:li lin:ln lao:lo lat:la lit:lt lav:lv lvs:lv mlg:mg plt:mg mri:mi mkd:mk mal:ml "
-    "mon:mn khk:mn mar:mr msa:ms zsm:ms mlt:mt mya:my nob:nb nep:ne npi:ne nld:nl nno:nn nor:no nya:ny oci:oc orm:om "
-    "gaz:om ori:or ory:or pan:pa pol:pl pus:ps pbt:ps por:pt quy:qu run:rn ron:ro rus:ru kin:rw san:sa srd:sc snd:sd "
-    "sag:sg sin:si slk:sk slv:sl smo:sm sna:sn som:so sqi:sq als:sq srp:sr ssw:ss sot:st sun:su swe:sv swa:sw swh:sw "
-    "tam:ta tel:te tgk:tg tha:th tir:ti tuk:tk tgl:tl fil:tl tsn:tn tur:tr tso:ts tat:tt twi:tw uig:ug ukr:uk urd:ur "
-    "uzb:uz uzn:uz vie:vi wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh cmn:zh zul:zu iw:he in:id ji:yi"
+    "aar:aa abk:ab ave:ae afr:af aka:ak amh:am arg:an ara:ar arb:ar asm:as ava:av aym:ay ayr:ay aze:az azj:az bak:ba "
+    "bel:be bul:bg bih:bh bis:bi bam:bm ben:bn bod:bo tib:bo bre:br bos:bs cat:ca che:ce cha:ch cos:co cre:cr ces:cs "
+    "cze:cs chu:cu chv:cv cym:cy wel:cy dan:da deu:de ger:de div:dv dzo:dz ewe:ee ell:el gre:el eng:en epo:eo spa:es "
+    "ekk:et est:et baq:eu eus:eu fas:fa per:fa pes:fa ful:ff fuv:ff fin:fi fij:fj fao:fo fra:fr fre:fr fry:fy gle:ga "
+    "gla:gd glg:gl grn:gn guj:gu glv:gv hau:ha heb:he hin:hi hmo:ho hrv:hr scr:hr hat:ht hun:hu arm:hy hye:hy her:hz "
+    "ina:ia ind:id ile:ie ibo:ig iii:ii ipk:ik ido:io ice:is isl:is ita:it iku:iu jpn:ja jav:jv geo:ka kat:ka kon:kg "
+    "kik:ki kua:kj kaz:kk kal:kl khm:km kan:kn kor:ko kau:kr knc:kr kas:ks kmr:ku kur:ku kom:kv cor:kw kir:ky lat:la "
+    "ltz:lb lug:lg lim:li lin:ln lao:lo lit:lt lub:lu lav:lv lvs:lv mlg:mg plt:mg mah:mh mao:mi mri:mi mac:mk mkd:mk "
+    "mal:ml khk:mn mon:mn mar:mr may:ms msa:ms zlm:ms zsm:ms mlt:mt bur:my mya:my nau:na nob:nb nde:nd nep:ne npi:ne "
+    "ndo:ng dut:nl nld:nl nno:nn nor:no nbl:nr nav:nv nya:ny oci:oc oji:oj gaz:om orm:om ori:or ory:or oss:os pan:pa "
+    "pli:pi pol:pl pbt:ps pus:ps por:pt que:qu quy:qu roh:rm run:rn ron:ro rum:ro rus:ru kin:rw san:sa srd:sc snd:sd "
+    "sme:se sag:sg sin:si slk:sk slo:sk slv:sl smo:sm sna:sn som:so alb:sq als:sq sqi:sq scc:sr srp:sr ssw:ss sot:st "
+    "sun:su swe:sv swa:sw swh:sw tam:ta tel:te tgk:tg tha:th tir:ti tuk:tk fil:tl tgl:tl tsn:tn ton:to tur:tr tso:ts "
+    "tat:tt twi:tw tah:ty uig:ug ukr:uk urd:ur uzb:uz uzn:uz ven:ve vie:vi vol:vo wln:wa wol:wo xho:xh ydd:yi yid:yi "
+    "yor:yo zha:za chi:zh cmn:zh zho:zh zul:zu iw:he in:id ji:yi jw:jv ns:nso"
 )
 _TWO_LETTERS = dict(code.split(":") for code in _THREE_TO_TWO_LETTERS.split())
 # What a code without a script means, where a model may have the language in several; for all others, Latin.
@@ -157,7 +165,7 @@ kr:Kanuri|kr-arab:Kanuri (Arabic)|ks:Kashmiri|ks-deva:Kashmiri (Devanagari)|ku:K
 lb:Luxembourgish|lg:Ganda|li:Limburgish|lij:Ligurian|lmo:Lombard|ln:Lingala|lo:Lao|lt:Lithuanian|ltg:Latgalian
 lua:Luba-Lulua|luo:Luo|lus:Mizo|lv:Latvian|mag:Magahi|mai:Maithili|mg:Malagasy|mi:Māori|min:Minangkabau|mk:Macedonian
 ml:Malayalam|mn:Mongolian|mni:Manipuri|mos:Mossi|mr:Marathi|ms:Malay|mt:Maltese|my:Burmese|nb:Norwegian Bokmål|ne:Nepali
-nl:Dutch|nn:Norwegian Nynorsk|no:Norwegian|ns:Northern Sotho|nso:Northern Sotho|nus:Nuer|ny:Nyanja|oc:Occitan|om:Oromo
+nl:Dutch|nn:Norwegian Nynorsk|no:Norwegian|nso:Northern Sotho|nus:Nuer|ny:Nyanja|oc:Occitan|om:Oromo
 or:Odia|pa:Punjabi|pag:Pangasinan|pap:Papiamento|pl:Polish|prs:Dari|ps:Pashto|pt:Portuguese|qu:Quechua|rn:Rundi
 ro:Romanian|ru:Russian|rw:Kinyarwanda|sa:Sanskrit|sat:Santali|sc:Sardinian|scn:Sicilian|sd:Sindhi|sg:Sango|shn:Shan
 si:Sinhala|sk:Slovak|sl:Slovenian|sm:Samoan|sn:Shona|so:Somali|sq:Albanian|sr:Serbian|ss:Swati|st:Southern Sotho
@@ -166,7 +174,20 @@ th:Thai|ti:Tigrinya|tk:Turkmen|tl:Tagalog|tn:Tswana|tpi:Tok Pisin|tr:Turkish|ts:
 tzm:Central Atlas Tamazight|ug:Uyghur|uk:Ukrainian|umb:Umbundu|ur:Urdu|uz:Uzbek|vec:Venetian|vi:Vietnamese|war:Waray
 wo:Wolof|xh:Xhosa|yi:Yiddish|yo:Yoruba|yue:Cantonese|zh:Chinese|zh-hant:Chinese (Traditional)|zu:Zulu
 """
+# Names of languages in themselves, and other names in English.
+_OTHER_NAMES = """
+ar:العربية|be:беларуская|bg:български|bn:Bangla|bn:বাংলা|bs:bosanski|ca:català|cs:čeština|cy:Cymraeg|da:dansk
+de:Deutsch|el:Ελληνικά|es:español|et:eesti|eu:euskara|fa:Farsi|fa:فارسی|fi:suomi|fr:français|ga:Gaeilge|gl:galego
+gu:ગુજરાતી|he:עברית|hi:हिन्दी|hr:hrvatski|hu:magyar|hy:հայերեն|id:Bahasa Indonesia|is:íslenska|it:italiano|ja:日本語
+ka:ქართული|kk:қазақша|km:ខ្មែរ|kn:ಕನ್ನಡ|ko:한국어|lo:ລາວ|lt:lietuvių|lv:latviešu|mk:македонски|ml:മലയാളം|mn:монгол
+mr:मराठी|ms:Bahasa Melayu|my:မြန်မာ|nb:Bokmål|ne:नेपाली|nl:Nederlands|nn:Nynorsk|no:norsk|pa:ਪੰਜਾਬੀ|pl:polski
+pt:português|pt-br:Portuguese (Brazil)|ro:română|ru:русский|si:සිංහල|sk:slovenčina|sl:slovenščina|sq:shqip|sr:српски
+sv:svenska|sw:Kiswahili|ta:தமிழ்|te:తెలుగు|th:ไทย|tl:Filipino|tr:Türkçe|uk:українська|ur:اردو|uz:o‘zbek|vi:Tiếng Việt
+zh:中文|zh:Mandarin|zh-hans:Chinese (Simplified)|zh-hans:简体中文|zh-hans:中文（简体）|zh-hant:繁體中文
+zh-hant:中文（繁體）
+"""
 _ENGLISH_NAMES = dict(name.split(":") for name in re.findall("[^|\n]+", _NAMES))
+_CODE = re.compile(r"[A-Za-z]{2,3}([-_]([A-Z][a-z]{3}|latn|cyrl|arab|hans|hant))?([-_]([A-Za-z]{2}|\d{3}))?")
 # What the identification calls languages, and languages that it cannot tell apart.
 _LABELS = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr", "sh": "sr", "yue": "zh"}
 
@@ -175,6 +196,30 @@ def english_name(lang: str) -> str:
     """Returns the English name of a language, or its code if the name is not known."""
     language, script, *_ = _subtags(lang)
     return _ENGLISH_NAMES.get(f"{language}-{script}") or _ENGLISH_NAMES.get(language, lang)
+
+
+@lru_cache(10_000)
+def code_named(name: str, codes: Sequence[str] = ()) -> str:
+    """Returns the code of a name such as de, Deutsch, Japanese (Japan) or English [en]; "" if it is not known.
+
+    The `codes` are known, too.
+    """
+    if _CODE.fullmatch(name):
+        return name if base_language(name) in {*_codes().values(), *map(base_language, codes)} else ""
+    outside, inside, *_ = *re.split(r"\s*[()\[\]（）]\s*", name), ""
+    code = _codes().get(_words(name)) or _codes().get(_words(outside), "")
+    return inside if code and base_language(inside) == base_language(code) else code
+
+
+@cache
+def _codes() -> dict[frozenset[str], str]:
+    """Returns the codes of languages by the words of their names."""
+    names = [pair.split(":") for pair in re.findall("[^|\n]+", _OTHER_NAMES + _NAMES)]
+    return {_words(name): code for code, name in names} | {frozenset([code]): code for code in _TWO_LETTERS.values()}
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\s()\[\]（）,-]+", unicodedata.normalize("NFC", name).casefold()))
 
 
 def label_of(lang: str) -> str:

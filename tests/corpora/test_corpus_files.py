@@ -57,6 +57,7 @@ HELLO = unit(("EN-gb", "Hello"), ("de_AT", "Hallo"))
     (["pt-BR", "pt-PT"], ("pt", "pt-BR"), [1, 0]),
     (["zh-TW", "zh-CN", "en"], ("zh-Hant", "en"), [0, 2]),
     (["eng", "deu"], ("en", "de"), [0, 1]),
+    (["GER", "ENG"], ("en", "de"), [1, 0]),
 ])  # fmt: skip
 def test_variants_of_languages_are_found_by_their_codes(
     tmp_path: Path, codes: list[str], direction: tuple[str, str], chosen: list[int]
@@ -260,6 +261,118 @@ def test_tables_and_json_lines(tmp_path: Path, name: str, data: str, options: di
     assert read(write(tmp_path / name, data.encode()), **options)[0] == expected
 
 
+# The columns of a table have the target first, whatever they are called.
+NAMED = [
+    ("ja", "Japanese (Japan),en"), ("ja", "日本語,英語"), ("ja", "target_text,source_text"), ("ja", "output,input"),
+    ("zh", "Chinese (Simplified),English"), ("ja", "JA,English [en-GB]"), ("ja", "Target (Japanese),Source (English)"),
+    ("ja", "jaText,enText"), ("ja", "translation,original"), ("ja", "translation,text"), ("ja", "Japanese,what we say"),
+    ("fr", "Français,Englisch"), ("zh-TW", "Traditional Chinese,English"), ("zh", "中文（简体）,英文"),
+    ("hi", "हिन्दी,अंग्रेज़ी"), ("uk", "Translation: Ukrainian,Source"), ("pt", "Portuguese (Brazil),English (US)"),
+    ("nb", "norwegian bokmål,ENGLISH"), ("ger", "Deutsch,eng_Latn"), ("tyv", "tyv_Cyrl,x"), ("ja", "tgt,src text"),
+    ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"), ("pt-BR", "pt-BR,palavras"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("language, header", NAMED)
+def test_names_of_columns_decide(tmp_path: Path, language: str, header: str) -> None:
+    source = {"en-GB": "en-US", "pt-BR": "pt"}.get(language, "en")
+    for name, separator in (("t.csv", ","), ("t.tsv", "\t")):
+        row = ["b", "A", *["x"] * (header.count(",") - 1)]
+        lines = (header.replace(",", separator), separator.join(row))
+        path = write(tmp_path / name, "".join(f"{line}\n" for line in lines).encode())
+        assert read(path, source, language)[0] == [("A", "b")]
+
+
+@pytest.mark.parametrize("before", ["\n", "# from the dictionary\n", " \n\n# English, exported 2024\n\n"])
+def test_a_header_may_follow_blank_lines_and_comments(tmp_path: Path, before: str) -> None:
+    path = write(tmp_path / "t.csv", f"{before}German,English\nb,A\n".encode())
+    assert read(path) == ([("A", "b")], {"blank or a comment": before.count("\n")})
+    path = write(tmp_path / "t.tsv", f"{before}A\tb\n".encode())
+    assert read(path) == ([("A", "b")], {"blank or a comment": before.count("\n")})
+
+
+@pytest.mark.parametrize("header", [
+    "col1,col2", "0,1", ",en", "id,en", "lang,text", "English,French", "fr,es", "English,English (US)",
+    "German,Deutsch", "source,Quelle", "id,words,en", "title_de,title_en,text_de,text_en", "Unnamed: 0,text",
+    "source_lang,target_lang",
+])  # fmt: skip
+def test_a_header_that_does_not_say_the_sides_is_refused(tmp_path: Path, header: str) -> None:
+    path = write(tmp_path / "t.csv", f"{header}\n{','.join('Abcd'[: header.count(',') + 1])}\n".encode())
+    with pytest.raises(NmtError, match=r"t\.csv, line 1 has the columns .* which do not say what is the source and"):
+        read(path)
+    assert read(path, columns="2,1")[0][-1] == ("b", "A")
+
+
+@pytest.mark.parametrize("first", [
+    "the source\tdie Quelle", "German is hard\tDeutsch ist schwer", "1\t1", "No\tNein", "name\tName", "x_1\tx_1",
+    "What type?\tWelche Art?",
+])  # fmt: skip
+def test_a_first_line_of_text_is_a_pair(tmp_path: Path, first: str) -> None:
+    path = write(tmp_path / "t.tsv", f"{first}\nA\tb\n".encode())
+    assert read(path)[0] == [tuple(first.split("\t")), ("A", "b")]
+
+
+@pytest.mark.parametrize("record", [
+    {"text_ja": "b", "text_en": "A"}, {"output": "b", "input": "A"}, {"id": "1", "translation": "b", "en": "A"},
+    {"instruction": "x", "output": "b", "input": "A"}, {"ja_jp_clean": "b", "en_us_clean": "A"},
+    {"source_lang": "en", "target_lang": "ja", "target_text": "b", "source_text": "A"}, {"ja": "b", "text": "A"},
+    {"text": "A", "translation": "b"}, {"id": "x", "Japanese": "b", "sentence": "A"}, {"original": "b", "en": "A"},
+    {"translation": {"Japanese": "b", "English": "A"}}, {"source": "A", "target": "b", "translation": "c"},
+    {"en_score": "1", "ja": "b", "en": "A"},
+])  # fmt: skip
+def test_names_of_fields_decide(tmp_path: Path, record: dict[str, object]) -> None:
+    path = write(tmp_path / "t.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}".encode())
+    assert read(path, "en", "ja") == ([("A", "b")] * 2, {})
+
+
+def test_a_record_that_lacks_a_field_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", b'{"id": "1", "en": "A", "de": "b"}\n{"id": "2", "en": "C"}\n')
+    assert read(path) == ([("A", "b")], {"without one of the columns": 1})
+
+
+@pytest.mark.parametrize("record", [
+    {"a": "A", "b": "b"}, {"id": "A", "en": "b"}, {"sha1": "A", "en": "b"}, {"a_en": "A", "de": "b", "b_en": "c"},
+])  # fmt: skip
+def test_fields_have_no_positions(tmp_path: Path, record: dict[str, str]) -> None:
+    with pytest.raises(NmtError, match=r"t\.jsonl, line 1 has the columns .* which do not say"):
+        read(write(tmp_path / "t.jsonl", json.dumps(record).encode()))
+    first, second = list(record)[:2]
+    assert len(read(tmp_path / "t.jsonl", columns=f"{first}, {second}")[0]) == 1
+
+
+@pytest.mark.parametrize("indent", [None, 2, "lines"])
+@pytest.mark.parametrize("records", [
+    [{"en": "A]", "de": "b,"}, {"de": "d {", "en": "C"}],
+    [{"translation": {"en": "A]", "de": "b,"}}, {"id": 2, "translation": {"en": "C", "de": "d {"}}],
+    [{"target": "b,", "source": "A]", "meta": {"x": [1, {}]}}, {"target": "d {", "source": "C"}],
+])  # fmt: skip
+def test_arrays_of_json(tmp_path: Path, records: list[object], indent: int | str | None) -> None:
+    text = json.dumps(records, indent=indent)
+    if indent == "lines":
+        text = "[" + ",\n".join(map(json.dumps, records)) + "]\n"
+    path = write(tmp_path / "t.json", text.encode())
+    assert read(path) == ([("A]", "b,"), ("C", "d {")], {})
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("name, data", [
+    ("t.csv", 'German,English\r\n"Hund, der",dog\r\n'), ("t.csv", 'German;English\r\n"Hund, der";dog'),
+    ("t.csv", 'German,English\r"Hund, der",dog\r'), ("t.txt", 'German\tEnglish\r\n"Hund, der"\tdog\r\n'),
+    ("t.tsv", "dog\tHund, der"), ("t.jsonl", '{"de": "Hund, der", "en": "dog"}\r\n'),
+    ("t.txt", 'English\tGerman\rdog\tHund, der\r'),
+])  # fmt: skip
+def test_what_spreadsheets_and_old_macs_write(tmp_path: Path, name: str, data: str, encoding: str) -> None:
+    path = write(tmp_path / f"{name}.gz", data.encode(encoding))
+    german = '"Hund, der"' if name == "t.txt" and '"' in data and encoding == "utf-8-sig" else "Hund, der"
+    assert read(path)[0] == [("dog", german)]  # in TSV, quotes are text
+
+
+def test_damaged_utf_16_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "German,English\nHund,dog\n".encode("utf-16")[:-1])
+    with pytest.raises(NmtError, match=r"t\.csv is damaged: it is not UTF-16 at byte 48; save it again"):
+        read(path)
+
+
 @pytest.mark.parametrize("name, data, columns", [
     ("t.tsv", "0.5\tA\tb\n1.1\tc\td\nnan\te\tf\n0.9\tshort\n", "2,3,1"),
     ("t.tsv", "score\ten\tde\n0.5\tA\tb\n1.1\tc\td\nnan\te\tf\n0.9\tshort\n", "2,3,1"),
@@ -274,14 +387,17 @@ def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str
 
 
 @pytest.mark.parametrize("name, data, columns, message", [
-    ("t.tsv", "1\tA\tb\n", None, "line 1 has 3 columns, 1, A, b; say with --columns SOURCE,TARGET"),
+    ("t.tsv", "1\tA\tb\n", None, "line 1 has the columns 1, A, b, .* call them en and de, or give --columns"),
     ("t.csv", "en,de\nA,b\n", "en,fr", "line 1 has no column 'fr', but en, de; check --columns"),
     ("t.tsv", "A\tb\t1\nA\tb\thigh\n", "1,2,3", "line 2 has the score 'high', which is not a number"),
     ("t.csv", 'en,de\nA,b\nc,"d\n' + "x" * 200_000, None, "a cell cannot be read .*check whether its quotes"),
     ("t.csv", 'en,de\nA,b\nc,"d\ne,f\n', None, "line 4: a cell cannot be read .*check whether its quotes are closed"),
     ("t.tsv", "A\t\u00e4\n", None, r"line 1: byte 3 \(0xe4\) is not UTF-8"),
     ("t.jsonl", '{"en": "A", "de": "b"}\n{"en": ', None, "line 2 is not JSON"),
-    ("t.jsonl", '[{"en": "A", "de": "b"}]', None, "line 1 is not an object; .*jq -c"),
+    ("t.jsonl", '{"en": "A", "de": "b"\n{"en": "A", "de": "b"}\n', None, "line 1 is not JSON"),
+    ("t.json", '[{"en": "A", "de": "b"},\n{"en": "A" "de": "b"}]', None, "line 2 is not JSON"),
+    ("t.json", '[{"en": "A", "de": "b"},\n\n{"en": "A",\n"de":', None, "line 3 is not JSON"),
+    ("t.json", '["A", "b"]', None, "line 1 is not an object; write one object on each line, or an array of objects"),
 ])  # fmt: skip
 def test_bad_tables_are_refused(tmp_path: Path, name: str, data: str, columns: str | None, message: str) -> None:
     encoding = "latin-1" if "\u00e4" in data else "utf-8"

@@ -163,6 +163,19 @@ def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:
     assert "log_prob" in second["hypotheses"][0] and "memory" not in second
 
 
+@pytest.mark.parametrize("asked, expected", [
+    ("de-AT", "Jänner"), ("de_DE", "Januar"), ("deu", "Januar"), ("de-CH", "Januar"), ("de", "Januar"),
+])  # fmt: skip
+def test_of_the_variants_in_a_memory_the_asked_one_is_used(tmp_path: Path, asked: str, expected: str) -> None:
+    model = saved(eloquent_checkpoint(1, codec=multilingual_codec("both_sides")), tmp_path / "model")
+    texts = [("de-DE", "Januar"), ("de-AT", "Jänner"), ("en", "January")]
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in texts)
+    (tmp_path / "m.tmx").write_text(f"<tmx><body><tu>{variants}</tu></body></tmx>")
+    flags = ["--source-lang=en-US", f"--target-lang={asked}", "--memory", tmp_path / "m.tmx"]
+    (line,) = generated(model, ["January"], *OPTIONS, *flags)
+    assert line["hypotheses"] == [{"text": expected, "origin": "memory"}]
+
+
 def test_a_swapped_memory_is_said(model: Path, tmp_path: Path) -> None:
     rows = [("der und die sind nicht da", f"the {i} and it is not that") for i in range(100)]
     command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", table(tmp_path / "m.tsv", *rows)]

@@ -102,6 +102,15 @@ def test_comments_blank_lines_and_spaces_are_ignored(tmp_path: Path) -> None:
     assert glossary.found_in("a guinea pig, a cat", spaces=True) == [("Meer schwein",), ("Katze", "Katzen")]
 
 
+@pytest.mark.parametrize("content", [
+    '# a\tb\r\nbig dog\t"Hund, großer"\tRüde\r\n'.encode("utf-16"), "big dog\tHund, großer\tRüde".encode("utf-16-le"),
+    "# a\tb\rbig dog\tHund, großer\tRüde\r".encode(), '\nbig dog\t"Hund, großer"\t"Rüde"'.encode("utf-16"),
+])  # fmt: skip
+def test_spreadsheets_write_glossaries_in_utf_16(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "terms.txt").write_bytes(content)
+    assert Glossary.read(tmp_path / "terms.txt").terms == {"big dog": ("Hund, großer", "Rüde")}
+
+
 @pytest.mark.parametrize("content, said", [
     (b"", "terms has no terms; write lines with a source term, a tab, and a target term"),
     (b"# a\tb\n", "terms has no terms"),

@@ -5,7 +5,7 @@ from checkpoints import TEXT_CONFIG, multilingual_codec
 
 from nmt.errors import NmtError
 from nmt.text.codec import Direction
-from nmt.text.languages import english_name, matching, public_codes
+from nmt.text.languages import code_named, english_name, matching, public_codes
 
 NLLB = [
     "eng_Latn", "deu_Latn", "fra_Latn", "arb_Arab", "arb_Latn", "pes_Arab", "lvs_Latn", "zsm_Latn", "swh_Latn",
@@ -34,6 +34,29 @@ def test_a_code_finds_the_language_that_it_means(code: str, expected: str) -> No
 ])  # fmt: skip
 def test_codes_of_other_models(code: str, codes: list[str], expected: str) -> None:
     assert matching(code, codes) == expected
+
+
+@pytest.mark.parametrize("codes", [
+    "br bre", "fy fry", "nso ns", "ku kur kmr", "qu que quy", "ay aym ayr", "ff ful fuv", "kr kau knc",
+    "ms zlm may msa", "sq alb sqi", "hy arm hye", "eu baq", "my bur", "zh chi zho cmn", "cs CZE ces", "nl dut",
+    "fr fre fra", "ka geo",
+    "de ger deu", "el gre", "is ice", "mk mac", "mi mao", "fa per pes", "ro rum", "sk slo", "bo tib", "cy wel",
+    "rm roh", "os oss", "co cos", "jv jw",
+])  # fmt: skip
+def test_several_codes_mean_a_language(codes: str) -> None:
+    language, *others = codes.split()
+    for code in others:
+        assert matching(code, [language, "en"]) == language
+        assert matching(language, [f"{code}_Latn", "eng_Latn"]) == f"{code}_Latn"
+
+
+@pytest.mark.parametrize("name, code", [
+    ("German", "de"), ("deutsch", "de"), ("Japanese (Japan)", "ja"), ("English [en-GB]", "en-GB"), ("日本語", "ja"),
+    ("Chinese (Traditional)", "zh-hant"), ("Simplified Chinese", "zh-hans"), ("zho_Hans", "zho_Hans"), ("x-y", ""),
+    ("de-luxe", ""), ("German is hard", ""), ("", ""), ("tyv", ""),
+])  # fmt: skip
+def test_names_have_codes(name: str, code: str) -> None:
+    assert code_named(name) == code
 
 
 @pytest.mark.parametrize("codes, expected", [
@@ -85,7 +108,8 @@ def test_what_is_not_said_follows_from_the_directions(
 @pytest.mark.parametrize("given, message", [
     (("", "de"), "--source-lang is missing; name one of de, en, fr"),
     (("de", ""), "--target-lang is missing; name one of de, en, fr"),
-    (("de", "ger"), "the model has no language 'ger', but de, en, fr"),
+    (("de", "xxx"), "the model has no language 'xxx', but de, en, fr"),
+    (("de", "ger"), "both languages are de; name two of de, en, fr"),
     (("de", "deu_Latn"), "both languages are de; name two of de, en, fr"),
 ])  # fmt: skip
 def test_a_wrong_direction_is_one_sentence(given: tuple[str, str], message: str) -> None:
@@ -107,6 +131,10 @@ def test_a_direction_that_was_not_trained_has_a_warning(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
     codec.towards(Direction("de", "fr"))
     assert "not trained on the direction de-fr" in capsys.readouterr().err
+    codec.towards(Direction("", "en"))
+    assert capsys.readouterr().err == ""
+    codec.towards(Direction("", "fra"))
+    assert "the model was not trained to translate into fr; its translations may be poor" in capsys.readouterr().err
 
 
 def test_names_of_tokens_in_text_stay_text() -> None:

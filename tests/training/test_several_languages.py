@@ -257,9 +257,17 @@ def test_mistakes_about_languages_are_explained(text: Path, tmp_path: Path, opti
     assert message.format(text) in failed("preprocess", *files, *(option.format(text) for option in options))
 
 
+def test_a_language_without_a_direction_is_named(text: Path, tmp_path: Path) -> None:
+    files = [f"--train={text}/news", f"--valid={text}/valid", f"--dest={tmp_path}/data", "--vocab-size=340"]
+    log = run("preprocess", *files, "--languages=en, fr, de,es", "--directions=en-de", "--workers=1").stderr
+    assert "no direction has es, fr; take it out of --languages, or name its --directions" in log
+    assert DataFolder.open(tmp_path / "data").codec.config.languages == ("en", "fr", "de", "es")
+
+
 def test_directions_follow_the_order_of_languages() -> None:
     config = partial(DataConfig, train=("t",), valid="v", dest="d")
     assert config(languages="fr,en,de").pairs == [("fr", "en"), ("fr", "de"), ("en", "de")]
+    assert config(languages=" fr, en ", directions="fr-en, en-fr").pairs == [("fr", "en"), ("en", "fr")]
     assert config(languages="en,pt-BR", both_ways=True).pairs == [("en", "pt-BR"), ("pt-BR", "en")]
     assert config(languages="en,pt-BR", directions="pt-BR-en").pairs == [("pt-BR", "en")]
     with pytest.raises(NmtError, match="--directions has ''"):
