@@ -215,6 +215,9 @@ def test_decomposed_text_is_judged_like_composed_text(lang: str, line: str) -> N
     ("en-th", "It began in 1970, in May.", "เริ่มขึ้นเมื่อเดือนพฤษภาคม พ.ศ. 2513"),
     ("en-de", "IT COST 1.5 BILLION EUROS.", "ES KOSTETE 1500 MİLLIONEN EURO; 1500 MILLIONEN."),
     ("en-tr", "They drove 5 miles.", "5 MİL gittiler, 5 mil."),
+    ("en-tw", "It cost 5 billion dollars in 2 years.", "Ɛboɔ yɛ $5 billion mfeɛ 2 mu."),
+    ("en-da", "It cost 5 trillion euros.", "Det kostede 5 billioner euro."),
+    ("en-sv", "They drove 30 miles on 2 days.", "De körde 5 mil, 30 miles, på 2 dagar."),
     ("en-fi", "It cost 5 million euros.", "Se maksoi 5 miljoonaa euroa."),  # a word that is not known
 ])  # fmt: skip
 def test_numbers_are_compared_by_value(languages: str, source: str, target: str) -> None:
