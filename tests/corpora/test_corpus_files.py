@@ -269,7 +269,8 @@ NAMED = [
     ("fr", "Français,Englisch"), ("zh-TW", "Traditional Chinese,English"), ("zh", "中文（简体）,英文"),
     ("hi", "हिन्दी,अंग्रेज़ी"), ("uk", "Translation: Ukrainian,Source"), ("pt", "Portuguese (Brazil),English (US)"),
     ("nb", "norwegian bokmål,ENGLISH"), ("ger", "Deutsch,eng_Latn"), ("tyv", "tyv_Cyrl,x"), ("ja", "tgt,src text"),
-    ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"), ("pt-BR", "pt-BR,palavras"),
+    ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"),
+    ("pt-BR", "pt-BR,palavras"),
 ]  # fmt: skip
 
 
