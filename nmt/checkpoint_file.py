@@ -150,10 +150,10 @@ def latest(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     return provenance
 
 
-def read_codec(path: str | Path, keep: Iterable[str] = ()) -> TextCodec:
-    """Returns the text processing of a checkpoint. Words that match an expression of `keep` stay as they are."""
+def read_codec(path: str | Path, protected: Protected | None = None) -> TextCodec:
+    """Returns the text processing of a checkpoint. `protected` finds the words that stay as they are."""
     codec = read_model(path)[1]
-    codec.protected = Protected(keep)
+    codec.protected = protected or codec.protected
     return codec
 
 

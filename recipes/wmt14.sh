@@ -149,7 +149,7 @@ step_evaluate() {
     run nmt average-checkpoints "$model" --last "$averaged" --output "$model/average.safetensors"
     for set in newstest2014 newstest2014-filtered; do
         run nmt generate "$model/average.safetensors" --input "$text/$set.en" --output "$model/$set.$target" \
-            --beam 4 --alpha 0.6 --max-length-offset 50 --workers "${GPUS:-1}"
+            --beam 4 --alpha 0.6 --max-length-offset 50 --no-protect --workers "${GPUS:-1}"
         run nmt score --reference "$text/$set.$target" --hypothesis "$model/$set.$target" --metric bleu \
             --metric paper-bleu --target-lang "$target" | sed "s/^/$set: /"
     done | tee "$model/scores.txt"

@@ -147,9 +147,10 @@ class EngineConfig(Config, panel="Hardware"):
         "lists for its source pieces. The softmax is over these alone, so log P differs from that without a map.",
     )
     keep: tuple[str, ...] = search_option(
-        (),
-        "Regular expression of words that stay as they are. Addresses, placeholders, tags and emoji always stay. May "
-        "be given several times.",
+        (), "Regular expression of words that stay as they are, besides those of --protect. May be given several times."
+    )
+    protect: bool = search_option(
+        True, "Copy addresses, placeholders, tags and emoji from the source. --no-protect leaves them to the model."
     )
 
     def check_phrases(self, search: SearchConfig, files: Mapping[str, str | None]) -> None:

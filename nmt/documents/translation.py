@@ -23,6 +23,7 @@ from nmt.memories.memory import Memory
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of
 from nmt.text.glossary import Glossary
+from nmt.text.protected import Protected
 from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
 
 
@@ -143,7 +144,7 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     options, direction = execution.options, direction_of(languages.to_dict(), languages)
-    codec = read_codec(files.model[0], engine.keep).towards(direction)
+    codec = read_codec(files.model[0], Protected(engine.keep, engine.protect)).towards(direction)
     sentences = Sentences(codec, codec, has_memory=bool(memories))
     with importing("sentencex", "nmt translate-file", extra="documents"):
         import sentencex  # noqa: F401

@@ -178,7 +178,7 @@ class Service:
         # Whether sentences can join running searches, if their models and options allow that.
         self._has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
         for model in models.values():
-            model.codec.protected = Protected(engine.keep)
+            model.codec.protected = Protected(engine.keep, engine.protect)
         self.glossaries: dict[str, Glossary] = {}
         for name, path in (_named(value, "--glossary", "FILE") for value in config.glossary):
             if name in self.glossaries:

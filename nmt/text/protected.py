@@ -90,14 +90,15 @@ class Protected:
     """Finds what of a text stays as it is.
 
     Args:
-        keep: more regular expressions, such as those of --keep.
+        keep: regular expressions of the user, such as those of --keep.
+        defaults: whether addresses, placeholders and the like stay, too.
 
     Raises:
         NmtError: a regular expression is not valid, or matches an empty text.
     """
 
-    def __init__(self, keep: Iterable[str] = ()) -> None:
-        self.keep = tuple(keep)
+    def __init__(self, keep: Iterable[str] = (), defaults: bool = True) -> None:
+        self.keep, self.defaults = tuple(keep), defaults
         try:
             self._own = [regex.compile(pattern) for pattern in self.keep]
         except regex.error as error:
@@ -114,7 +115,8 @@ class Protected:
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
-        patterns = [pattern for signs, pattern in _default_patterns() if signs.search(text)]
+        defaults = _default_patterns() if self.defaults else ()
+        patterns = [pattern for signs, pattern in defaults if signs.search(text)]
         spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
         for pattern in self._own:
             try:

@@ -36,7 +36,7 @@ Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
     """Returns the engine for a model, or for an ensemble; see `nmt.model.device.set_up` for `process`."""
     engine = _loaded(checkpoints, config, runtime, process)
-    engine.codec.protected = Protected(config.keep)
+    engine.codec.protected = Protected(config.keep, config.protect)
     return engine
 
 
@@ -54,9 +54,9 @@ def _loaded(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeCo
 
 
 @lru_cache(maxsize=1)
-def _codec(checkpoint: str, keep: tuple[str, ...]) -> TextCodec:
+def _codec(checkpoint: str, keep: tuple[str, ...], protect: bool) -> TextCodec:
     """Returns the text processing of a checkpoint, which cuts all lines of a job into sentences."""
-    return read_codec(checkpoint, keep)
+    return read_codec(checkpoint, Protected(keep, protect))
 
 
 def direction_of(fields: Mapping[str, Any], languages: DirectionConfig) -> Direction | None:
@@ -109,7 +109,7 @@ class ModelJob:
         return self.runtime.device
 
     def codec(self) -> TextCodec:
-        return read_codec(self.models[0], self.engine.keep)
+        return read_codec(self.models[0], Protected(self.engine.keep, self.engine.protect))
 
     def load(self, models: Sequence[str], process: int) -> Engine:
         return load_engine(models, self.engine, self.runtime, process)
@@ -143,7 +143,7 @@ class TranslationJob(ModelJob):
         """Returns the unit in a row of the input, and its sentences with their matches."""
         unit, sentences = self._unit(row, place)
         if self.memories:
-            codec = _codec(self.models[0], self.engine.keep)
+            codec = _codec(self.models[0], self.engine.keep, self.engine.protect)
             with naming(str(place)):
                 sentences = with_matches(codec, unit, sentences, self.memories, offers=self.offers)
         return unit, sentences
@@ -151,7 +151,7 @@ class TranslationJob(ModelJob):
     def _unit(self, row: Row, place: Place) -> tuple[Unit, Sequence[Sentence]]:
         line, name = row[0], str(place)
         direction = direction_of({}, self.languages)
-        cutting = _codec(self.models[0], self.engine.keep) if self.split_sentences else None
+        cutting = _codec(self.models[0], self.engine.keep, self.engine.protect) if self.split_sentences else None
         if self.input == "html" or (self.input == "text" and len(row) == 1 and is_icu(line)):
             unit = Unit(line, "html" if self.input == "html" else "icu", place=name, direction=direction)
             with naming(name):

@@ -176,3 +176,11 @@ def test_the_service_translates_with_it(model: Path) -> None:
         said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
         assert said == "--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch"
         assert "attention weights need" in server.refused("/attention", {"source": "a", "target": "b"})
+
+
+@pytest.mark.parametrize("options, is_copied", [
+    ([], True), (["--no-protect"], False), (["--no-protect", "--keep", r"https:\S+"], True),
+])  # fmt: skip
+def test_words_that_stay_are_left_to_the_model_on_request(trained: Path, options: list[str], is_copied: bool) -> None:
+    done = run("generate", trained / "run" / "average.safetensors", *options, stdin=b"https://example.org/a?b=1 now\n")
+    assert (b"https://example.org/a?b=1" in done.stdout) == is_copied
