@@ -331,9 +331,13 @@ class Run:
         models = {f"checkpoint {i}": f"SHA-256 {files.digest_of(path)[:16]}…" for i, path in enumerate(job.models, 1)}
         size = sum(os.path.getsize(path) for path in job.models)
         # Lines times bytes of the model are at most 10^11 on a CPU: less than a minute of work on two cores.
-        rows = CHUNK_UNITS if job.device == "cuda" else min(CHUNK_UNITS, max(1, 10**11 // max(size, 1)))
+        rows = max(1, 10**11 // max(size, 1))
+        if job.device == "cuda":  # many lines have full batches of similar lengths; few should keep all workers busy
+            rows = 256 << (self.source.estimated_rows >> 14).bit_length()
         settings = models | dict(self.settings)
-        with job_folder(self.output, "--output", self.source, options, shard_rows=rows, settings=settings) as folder:
+        with job_folder(
+            self.output, "--output", self.source, options, shard_rows=min(rows, CHUNK_UNITS), settings=settings
+        ) as folder:
             if not options.merge:
                 folder.finish_shards(job, self.execution, self.progress)
             if options.shard:

@@ -452,6 +452,16 @@ def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "deaths").read_text() == "xx"
 
 
+@pytest.mark.parametrize("device, lines, shards", [("cpu", 3003, 1), ("cuda", 3003, 12), ("cuda", 30_000, 59)])
+def test_the_workers_of_a_gpu_share_short_inputs(tmp_path: Path, device: str, lines: int, shards: int) -> None:
+    (tmp_path / "numbers").write_text(f"{10:099d}\n" * lines)
+    execution = Execution(JobConfig(shard="1/1"), 1)  # which keeps the folder of the job
+    job, files = Doubling(tmp_path / "deaths", 0, device=device), Files([[str(tmp_path / "numbers")]], ["--input"])
+    with Progress("double", None, "number") as progress:
+        Run(job, files, str(tmp_path / "out"), {}, execution, progress).write("{}\n".format)
+    assert finished_shards(tmp_path / "out.unfinished") == shards
+
+
 @pytest.mark.usefixtures("printing")
 def test_lines_that_kill_three_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "before").write_text("10\n" * 7)
