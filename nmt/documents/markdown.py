@@ -27,7 +27,7 @@ from nmt.documents.document import (
     literal,
     spliced,
 )
-from nmt.documents.markdown_reading import JSX, SPECIAL, MarkdownReader, seen_attributes
+from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, MarkdownReader, seen_attributes
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. The options of
@@ -69,17 +69,15 @@ def read(data: bytes, options: ReadOptions) -> Document:
     reader = MarkdownReader(options.protected, options.form == "mdx" or bool(_IMPORT.match(source, len(matter))))
     all_blocks = list(_blocks(reader, source, matter))
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
+    unreached = reader.unreached + [block.first + 1 for block in all_blocks if not block.prefixes or block.is_unread]
 
     def write(translations: Sequence[str]) -> bytes:
         rest = iter(translations)
         return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
-    skipped = +Counter({"of a form that cannot be written": len(all_blocks) - len(blocks)})
-    contents = [(block, block.content) for block in blocks]
-    passages = [passage for _, content in contents for passage in content.passages]
-    unreached = reader.unreached + [block.first + 1 for block in all_blocks if block not in blocks]
-    unreached += [block.first + 1 for block, content in contents if isinstance(content, _Html) and content.is_unreached]
-    return Document(passages, write, skipped, unreached=sorted(unreached))
+    passages = [passage for block in blocks for passage in block.content.passages]
+    obstacle = "it is nested too deep there or has a form that cannot be written; write it in a simpler way"
+    return Document(passages, write, unreached=sorted(unreached), obstacle=obstacle)
 
 
 def _blocks(reader: MarkdownReader, source: str, matter: str) -> Iterator["_Block"]:
@@ -117,10 +115,9 @@ def _values(reader: MarkdownReader, text: str, first: int, names: re.Pattern[str
 
 def _texts_of_mark(reader: MarkdownReader, lines: list[str], first: int, is_fence: bool) -> Iterator["_Block"]:
     """Yields the attributes and options of a mark, or of a cell of code, that readers see."""
-    if is_fence:
+    if is_fence:  # whose label is a name
         is_cell = re.search(r"(?:`{3}|~{3})[ \t]*\{", lines[0])
-        options = takewhile(_OPTION.match, lines[1:])
-        lines = [lines[0].replace("label", "LABEL"), *options] if is_cell else [""]
+        lines = [lines[0].replace("label", "LABEL"), *takewhile(_OPTION.match, lines[1:])] if is_cell else [""]
     text = "\n".join(lines)
     for (start, _), raw in seen_attributes(text).items():
         row, column = first + text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1
@@ -148,9 +145,7 @@ class _Block:
     reader: MarkdownReader
     source: list[str]  # its lines without what they begin with
     first: int  # the number of its first line, from 0
-    kind: (
-        str  # the token around it, html_block, underlined (a heading), attribute, value, or scalar (of YAML, in lines)
-    )
+    kind: str  # the token around it, html_block, underlined (a heading), attribute, value, or scalar (on lines of YAML)
     ends: dict[int, int]  # the end of what was located before in each line
     anchor: str = ""  # by what links in the file name a heading
     start: int = 0  # where its content is in the file, once it was located
@@ -163,13 +158,20 @@ class _Block:
         return self.kind in ("th_open", "td_open")
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it has text beside expressions in HTML, which are not read."""
+        text = "\n".join(self.source)
+        is_element = self.kind == "html_block" and bool(ELEMENT.match(text))
+        return is_element and "={" in text and has_letters(re.sub(rf"<{JSX}>", "", text))
+
+    @property
     def content(self) -> "_Content | _Html | _Value":
         """What of the block is translated. It is made when it is needed, because it takes much memory."""
         text = "\n".join(self.source)
         if self.kind == "html_block":
             return _Html(text)
         if self.kind in ("value", "scalar", "attribute"):
-            return _Value(" ".join(self.source) if self.kind == "value" else text, self.kind)
+            return _Value(text if self.kind == "attribute" else " ".join(self.source), self.kind)
         return _Content(self.reader, text)
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
@@ -180,6 +182,7 @@ class _Block:
             is_in_order = self.is_cell or self.kind in ("mark", "attribute")
             column = line.find(written, self.ends.get(row, 0)) if is_in_order else line.rfind(written)
             if column < 0:
+                self.prefixes.clear()
                 return False
             self.prefixes.append(line[:column])
             self.stop = starts[row] + column + len(written)
@@ -233,7 +236,7 @@ class _Value:
     def __init__(self, source: str, kind: str = "attribute") -> None:
         self._source, self._kind = source, kind
         self._quote = source[0] if source[0] in "\"'" and kind != "scalar" else ""
-        self._text = " ".join(source.split("\n")) if kind == "scalar" else source
+        self._text = source
         if kind == "attribute":
             self._text = re.sub(r"""\\(["'])""", r"\1", unescape(source[1:-1]))
         elif self._quote == "'":
@@ -276,8 +279,6 @@ class _Html:
         self._values = {raw: _Value(raw) for tag in _TAG.findall(source) for raw in seen_attributes(tag).values()}
         attributes = [passage for value in self._values.values() for passage in value.passages]
         self.passages = [] if is_code else [*self._fragment.passages, *attributes]
-        # Expressions are not read, and so the text beside them is not found.
-        self.is_unreached = bool(is_code and "={" in is_code[0] and has_letters(re.sub(rf"<{JSX}>", "", source)))
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the block with the next translation."""

@@ -32,9 +32,8 @@ _ATTRIBUTES = rf"\{{:?\s*(?:[\w-]+\s+)*+{_ATTRIBUTE}(?:\s+(?:{_ATTRIBUTE}|[\w-]+
 # The markup at the end of a piece that may have attributes, and an attribute that readers see.
 _WITH_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTES}|\{{[{{%][\s\S]*[}}%]\}}|</?[a-zA-Z][\w.:-]*{JSX}>)\Z")
 _SEEN = re.compile(
-    r"""(?<=[\s{(,])(?:title|label|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))[ \t]*=[ \t]*"""
-    r"""(?P<value>"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+')""",
-    re.DOTALL,
+    r"""(?s)(?<=[\s{(,])(?:title|label|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))[ \t]*=[ \t]*"""
+    r"""(?P<value>"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+')"""
 )
 _NO_WORDS = re.compile(r"""(?:\W|\S*\w[./\\_]\w\S*|\{[{%].*?[%}]\})*+""", re.DOTALL)  # such as the name of a file
 # What stays in text besides protected words: references to footnotes, attributes, tags with expressions, and math.
@@ -69,7 +68,7 @@ _REGION = re.compile(
     r"|\\\[(?=[ \t]*\n|.*[=^_{}<>+])(?:(?!\\\[)[\s\S])*?\\\]"
     rf"|\\begin\{{(?P<name>[\w*]+)\}}(?:(?!\\begin\{{(?P=name)\}})[\s\S])*?\\end\{{(?P=name)\}}"
     rf"|\{{/\*(?:(?!\{{/\*)[\s\S])*?\*/\}}|(?P<mark>(?:</?[A-Z][\w.]*(?=[\s/>]){JSX}>[ \t]*)+)|{_CODE}"
-    r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|verbatim|code\w*|mermaid|math|katex)\b"
+    r"|(?P<begin>\{[%{][-<%]?[ \t]*)(?P<tag>highlight|raw|comment|verbatim|code\w*|mermaid|math|katex|tab(?=[^{}]*\slang=))\b"
     r"(?:(?!(?P=begin)(?P=tag))[\s\S])*?\{[%{][-<%]?[ \t]*(?:end|/[ \t]*)(?P=tag)[^{}\n]*\}+"
     r"|\{\{[ -]*/\*(?:(?!\{\{)[\s\S])*?\*/[ -]*\}\}|\{\#\s(?:(?!\{\#)[\s\S])*?\#\}"
     r"|(?P<mark>\{\{[<%](?:(?!\{\{|\}\})[\s\S])*\}\}|\{%(?:(?!\{%|%\})[\s\S])*%\}"
@@ -79,7 +78,7 @@ _REGION = re.compile(
     r"|export[ \t]+(?:const|default|let|var|function|class|async|[{*]))(?:.|\n(?=[> \t]*[^> \t\n]))*"
 )
 # The beginning of HTML that ends at a blank line
-_ELEMENT = re.compile(r"\s*</?(?!(?:script|pre|style|textarea)\b)[a-z]", re.IGNORECASE)
+ELEMENT = re.compile(r"\s*</?(?!(?:script|pre|style|textarea)\b)[a-z]", re.IGNORECASE)
 # What the text behind it is indented to: a definition, and a footnote.
 _ITEM = re.compile(r"[:~][ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 
@@ -282,7 +281,7 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
         if not html_block(state, line, last, silent):
             return False
         tokens, end = len(state.tokens), state.line
-        is_element = not silent and _ELEMENT.match(state.tokens[-1].content)
+        is_element = not silent and ELEMENT.match(state.tokens[-1].content)
         for row in range(line + 1, end if is_element else 0):
             is_fence = at_any_indent(fence)(state, row, last, False)
             last_line = state.src[state.bMarks[state.line - 1] : state.eMarks[state.line - 1]].strip("> \t")
