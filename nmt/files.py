@@ -168,10 +168,7 @@ def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
 
 
 def identity(path: str | Path) -> str | tuple[int, ...]:
-    """Returns a value that two paths share only if they lead to one file, which may be missing.
-
-    Hard links are one file. `missing/../file` is `file`, as it is for `output_file`.
-    """
+    """Returns a value that two paths share if they lead to one file; for `output_file`, `missing/../file` is `file`."""
     real = os.path.realpath(path)
     file = path if os.path.exists(path) else real  # an open file, such as /dev/stdin, need not have a real path
     return os.stat(file)[1:3] if os.path.exists(file) else real
