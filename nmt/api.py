@@ -80,7 +80,7 @@ def preprocess(options: dict[str, Any]) -> Path:
     Args:
         options: the flags of `nmt preprocess`, such as `source_lang="en", target_lang="de", train=("corpus",),
             valid="dev", dest="data", vocab_size=8000`. Unlike the command, the function works in this process unless
-            `workers` is given. A program that gives more than 1 needs `if __name__ == "__main__":` around its calls.
+            `workers` is given.
 
     Returns:
         The data folder, `dest`.

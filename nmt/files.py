@@ -161,10 +161,17 @@ def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
         name: the name of the output in the message.
     """
     output = "/dev/stdout" if path == STDIO else path
+    is_regular = os.path.isfile(output) or os.path.isfile(os.path.realpath(output))
     for source in inputs:
-        file = "/dev/stdin" if source == STDIO else source
-        if os.path.isfile(output) and os.path.exists(file) and os.path.samefile(output, file):
+        if is_regular and identity(output) == identity("/dev/stdin" if source == STDIO else source):
             raise NmtError(f"{name} is the same file as the input {source}; choose another file")
+
+
+def identity(path: str | Path) -> str | tuple[int, ...]:
+    """Returns a value that two paths share if they lead to one file; for `output_file`, `missing/../file` is `file`."""
+    real = os.path.realpath(path)
+    file = path if os.path.exists(path) else real  # an open file, such as /dev/stdin, need not have a real path
+    return os.stat(file)[1:3] if os.path.exists(file) else real
 
 
 def is_replaceable(path: str) -> bool:
@@ -198,7 +205,7 @@ def check_new(path: str | Path, flag: str) -> None:
     """Raises an error if a new folder cannot have the name `path`."""
     if not str(path):
         raise NmtError(f"{flag} is empty; give the name of a new folder")
-    if os.path.lexists(path):
+    if os.path.lexists(path) or os.path.lexists(os.path.realpath(path)):
         raise NmtError(f"{flag} {path} already exists; remove it or choose another folder")
 
 

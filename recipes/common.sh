@@ -67,14 +67,22 @@ whole_or_fail() {
     [[ $2 =~ ^[0-9]+$ ]] || fail "$1 must be a whole number, but is '$2'"
 }
 
-# fetch URL FILE: downloads a file and resumes an earlier download. A terminal shows the progress.
+# fetch URL FILE: downloads a file and resumes an earlier download. A terminal shows the progress. A transfer that fails
+# or has stood still for a minute is tried again. If the server has nothing behind the end of the file (HTTP 416), the
+# file is wrong and is removed.
 fetch() {
     local progress=--silent
     [ ! -t 2 ] || progress=--progress-bar
     if command -v curl > /dev/null; then
-        curl --fail --location $progress --show-error --continue-at - --output "$2" "$1"
+        curl --fail --location $progress --show-error --retry 5 --speed-limit 1 --speed-time 60 --continue-at - \
+            --dump-header "$2.head" --output "$2" "$1" || {
+            ! grep -q '^HTTP[^ ]* 416' "$2.head" 2> /dev/null || rm -f "$2"
+            rm -f "$2.head"
+            return 1
+        }
+        rm -f "$2.head"
     elif command -v wget > /dev/null; then
-        wget --no-verbose --continue --output-document="$2" "$1"
+        wget --no-verbose --tries 6 --waitretry 10 --timeout 60 --continue --output-document="$2" "$1"
     else
         fail "neither curl nor wget is installed; install one of them, or download $1 yourself to ${2%.part}"
     fi
@@ -83,23 +91,33 @@ fetch() {
 # download URL FILE [MD5]: downloads to FILE.part, or resumes that file, and renames it to FILE when it is complete.
 # Does nothing if FILE exists.
 download() {
+    local wrong
     [ ! -e "$2" ] || return 0
-    say "Downloading $1"
-    fetch "$1" "$2.part" ||
-        fail "$1 could not be downloaded completely; run this again to resume $2.part, or put the file at $2 yourself"
-    case $2 in
-        *.gz | *.tgz)
-            if ! gzip -t "$2.part"; then
-                rm "$2.part"
-                fail "the download of $1 is not a whole gzip file; run this again"
-            fi
-            ;;
-    esac
-    if [ -n "${3:-}" ] && [ "$(md5_of "$2.part")" != "$3" ]; then
-        rm "$2.part"
-        fail "the download of $1 does not have the MD5 $3; run this again"
+    # An earlier call may have been killed before it renamed the file. A server has nothing to add to such a file.
+    if [ ! -s "$2.part" ] || [ "$(wrong_with "$2.part" "$2" "${3:-}")" ]; then
+        say "Downloading $1"
+        fetch "$1" "$2.part" ||
+            fail "$1 could not be downloaded completely; run this again to resume $2.part, or put the file at $2 yourself"
+        wrong=$(wrong_with "$2.part" "$2" "${3:-}")
+        if [ "$wrong" ]; then
+            rm "$2.part"
+            fail "the download of $1 $wrong; run this again"
+        fi
     fi
     mv "$2.part" "$2"
+}
+
+# wrong_with FILE NAME [MD5]: prints what is wrong with the content of an archive that has this name or will get it.
+wrong_with() {
+    if [ -n "${3:-}" ]; then
+        [ "$(md5_of "$1")" = "$3" ] || echo "does not have the MD5 $3"
+        return
+    fi
+    case $2 in
+        *.gz) gzip -t "$1" 2> /dev/null || echo "is not a whole gzip file" ;;
+        *.tgz) tar -tzf "$1" > /dev/null 2>&1 || echo "is not a whole tar archive in gzip" ;;
+        *.tar) tar -tf "$1" > /dev/null 2>&1 || echo "is not a whole tar archive" ;;
+    esac
 }
 
 md5_of() {

@@ -8,7 +8,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 STEPS="download unpack preprocess train evaluate"
-SITE=https://www.statmt.org
+SITE=${SITE:-https://www.statmt.org}
 
 usage() {
     echo "usage: [DATA=folder] [RUN=folder] [GPUS=8] [SEED=1] bash recipes/wmt14_en_$target.sh [base|big] [STEP...]" \
@@ -44,8 +44,10 @@ archive_of() {
 
 # extract ARCHIVE FOLDER MEMBER...: extracts the members into FOLDER; fails if one is missing.
 extract() {
-    local archive=$1 folder=$2
+    local archive=$1 folder=$2 wrong
     shift 2
+    wrong=$(wrong_with "$data/$archive" "$archive")
+    [ ! "$wrong" ] || fail "$data/$archive $wrong; remove it and run this again"
     rm -rf "$folder.part"
     mkdir -p "$folder.part"
     tar -xf "$data/$archive" -C "$folder.part" "$@" ||
@@ -57,11 +59,6 @@ extract() {
 # unwrap_sgm FILE: prints the text of an SGM file, one segment a line, with sacreBLEU's treatment of spaces.
 unwrap_sgm() {
     sed -n 's/^<seg[^>]*>\(.*\)<\/seg>.*$/\1/p' "$1" | sed 's/[[:space:]][[:space:]]*/ /g; s/^ //; s/ $//'
-}
-
-# text_of FILE: prints the text of FILE or FILE.gz, without bytes that are not UTF-8.
-text_of() {
-    if [ -e "$1" ]; then cat "$1"; else gzip -dc "$1.gz"; fi | iconv -f UTF-8 -t UTF-8 -c
 }
 
 get_archive() {
@@ -85,7 +82,7 @@ unpack_corpus() {
     [ "${corpus#giga-fren}" = "$corpus" ] || members=("$corpus.en.gz" "$corpus.$target.gz")
     extract "$(archive_of "$corpus")" "$text/unpacked-$name" "${members[@]}"
     for language in en "$target"; do
-        text_of "$text/unpacked-$name/$corpus.$language" > "$text/$name.$language.part"
+        python recipes/utf8.py "$(file_of "$text/unpacked-$name/$corpus" "$language")" "$text/$name.$language.part"
     done
     for language in en "$target"; do mv "$text/$name.$language.part" "$text/$name.$language"; done
     rm -r "$text/unpacked-$name"
@@ -128,16 +125,18 @@ step_unpack() {
 }
 
 step_preprocess() {
-    local options=() corpus
+    local options=() corpus workers
+    workers=${WORKERS:-$(python -c 'from nmt.resources import usable_cores; print(usable_cores())')}
     for corpus in "${corpora[@]}"; do options+=(--train "$text/$(basename "$corpus")"); done
     unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang "$target" "${options[@]}" \
         --tokenizer moses --normalize-punctuation "${PUNCTUATION:-none}" \
         --valid "$text/valid" --test "$text/newstest2014" --test "$text/newstest2014-filtered" "${subwords[@]}" \
-        --workers "${WORKERS:-$(getconf _NPROCESSORS_ONLN)}" --dest "$run_dir/data"
+        --workers "$workers" --dest "$run_dir/data"
 }
 
 # The paper saves a checkpoint every 10 minutes. On its P100 GPUs that was every 1,500 updates of base and every 600 of
-# big. On any GPU, the average covers the same number of updates.
+# big. On any GPU, the average covers the same number of updates. Base trains for 100,500, which 1,500 divides, so that
+# the checkpoints of the average are equally far apart.
 step_train() {
     run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" \
         --save-updates "$between" --keep-checkpoints 20 --seed "$seed" --gpus "${GPUS:-1}" --device cuda \
@@ -168,7 +167,7 @@ wmt14() {
     refuse --seed "set SEED, as in SEED=2, for a run folder of its own" "$@"
     refuse --save-minutes "give --save-updates" "$@"
     if [ $size = base ]; then
-        arch=transformer_base updates=100000 between=1500 averaged=5
+        arch=transformer_base updates=100500 between=1500 averaged=5
     else
         arch=$big updates=300000 between=600 averaged=20
     fi

@@ -7,16 +7,16 @@
 #
 # Estimates: 5 GB of disk with the archives, one hour of a core to preprocess, and 1 GB of RAM.
 #
-# base (the default) trains for 100,000 updates, saves a checkpoint every 1,500, and averages the last 5. big trains for
+# base (the default) trains for 100,500 updates, saves a checkpoint every 1,500, and averages the last 5. big trains for
 # 300,000 updates, saves a checkpoint every 600, and averages the last 20. The steps are download, unpack, preprocess,
 # train and evaluate. Without STEP all of them run. Finished work is not repeated, except evaluate, which averages,
 # translates and scores again, and writes the scores to scores.txt in the run folder of the model.
 #
-# DATA=folder holds the archives; missing ones are downloaded there. RUN=folder receives all other files. SEED=2 trains
-# another model on the same data, in base-seed2 beside base. GPUS=N trains on N GPUs (default 1); without a GPU, the recipe
-# stops before the training unless `-- --device cpu` is given. WORKERS=N preprocesses with N processes (default: all
-# cores). PUNCTUATION=both or source trains with ASCII punctuation on both sides or in the
-# source (default none: the punctuation of the text).
+# DATA=folder holds the archives; missing ones are downloaded there from SITE (default https://www.statmt.org).
+# RUN=folder receives all other files. SEED=2 trains another model on the same data, in base-seed2 beside base. GPUS=N
+# trains on N GPUs (default 1); without a GPU, the recipe stops before the training unless `-- --device cpu` is given.
+# WORKERS=N preprocesses with N processes (default: all cores that it may use). PUNCTUATION=both or source trains with
+# ASCII punctuation on both sides or in the source (default none: the punctuation of the text).
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 

@@ -1,6 +1,8 @@
 """Commands write their output completely or not at all, never over their input, and can write into devices."""
 
 import os
+import shlex
+import shutil
 import signal
 import stat
 import threading
@@ -10,7 +12,7 @@ from unittest.mock import Mock
 
 import forks
 import pytest
-from commands import failed, run
+from commands import LANGS, TRAIN, failed, run
 
 from nmt import signals
 from nmt.cache import cached_folder
@@ -106,6 +108,67 @@ def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path:
         before = Path(str(arguments[-1])).read_bytes()
         assert "is the same file as the input" in failed(*arguments)
         assert Path(str(arguments[-1])).read_bytes() == before
+
+
+_TRAINED = {"model": "run/average.safetensors", "text": "test.en", "pairs": "test", "log": "run/metrics.jsonl"}
+
+
+@pytest.mark.parametrize("command", [
+    "generate {model} --input {text} --output {missing}/test.en",
+    "generate {model} --input {text} --output {missing}/run/average.safetensors",
+    "generate {model} --input {text} --glossary {text} --output {missing}/test.en",
+    "generate {model} --input {text} --memory {pairs} --output {missing}/test.de",
+    "rescore {model} --source {text} --target {pairs}.de --output {missing}/test.de",
+    "translate-file {text} --format txt --model {model} --output {missing}/test.en",
+    "translate-file {text} {pairs}.de --format txt --model {model} --output {missing}/",
+    "translate-file {log} --format txt --model {model} --memory {pairs} --output {missing}/test.de",
+    "clean --train {pairs} --source-lang en --target-lang de --dest {missing}/test",
+    "clean --train {pairs} --source-lang en --target-lang de --dest {missing}/new --rejected {missing}/test.de",
+    "clean --train {pairs} --exclude {pairs} --source-lang en --dest {missing}/new --page {missing}/test.en",
+    "average-checkpoints {model} --output {missing}/run/average.safetensors",
+    "import checkpoint {model} --output {missing}/run/average.safetensors",
+    "import fairseq {text} --dict {text} --codes {model} --output {missing}/run/average.safetensors",
+    "export {model} --format argos --output {missing}/run/link.argosmodel",
+    "report {log} --output {missing}/run/metrics.jsonl",
+    "vocabulary-map {data} --output {missing}/data/meta.json",
+    "benchmark train --data {data} --arch transformer_tiny --profile {missing}/data/meta.json",
+    "trees restore --sequences {log} --words {text} --output {missing}/test.en",
+    "trees restore --sequences {log} --trees '{pairs}.*' --output {missing}/test.de",
+])  # fmt: skip
+def test_no_command_writes_over_its_input_by_way_of_a_missing_folder(trained: Path, command: str) -> None:
+    """The system finds no such file, but a path without its `missing/..` leads to the input."""
+    names = {name: trained / path for name, path in _TRAINED.items()} | {"data": trained / "data"}
+    argos = trained / "run/link.argosmodel"
+    argos.unlink(missing_ok=True)
+    os.link(names["model"], argos)
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    said = failed(*shlex.split(command.format(missing=trained / "missing" / "..", **names)))
+    assert "is the same file as the input" in said
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+
+
+def test_the_base_of_a_checkpoint_is_an_input_of_its_average(trained: Path, tmp_path: Path) -> None:
+    base = shutil.copy(trained / "run/average.safetensors", tmp_path / "base.safetensors")
+    before = Path(base).read_bytes()
+    tune = ["--init-from", base, "--lora=2", "--max-updates=10", "--valid-metric=nll"]
+    run("train", trained / "data", "--save-dir", tmp_path / "tuned", *TRAIN[1:], *tune)
+    assert "is the same file as the input" in failed(
+        "average-checkpoints", tmp_path / "tuned", "--last=1", "--output", base
+    )
+    assert Path(base).read_bytes() == before
+
+
+def test_a_new_folder_is_made_or_refused_by_way_of_a_missing_folder(trained: Path, tmp_path: Path) -> None:
+    text = [f"--{name}={trained / name}" for name in ("train", "valid")]
+    run("preprocess", *text, *LANGS, "--dest", tmp_path / "missing/../data", "--vocab-size=320", "--workers=1")
+    assert "data" in run("info", tmp_path / "data").stdout.decode()
+    (tmp_path / "empty").mkdir()
+    for command in (
+        ["preprocess", *text, *LANGS, "--dest", tmp_path / "missing/../data"],
+        ["export", trained / _TRAINED["model"], "--format=huggingface", "--output", tmp_path / "missing/../empty"],
+    ):
+        assert "already exists" in failed(*command)
+    assert sorted(os.listdir(tmp_path)) == ["data", "empty"]
 
 
 @pytest.mark.parametrize(("name", "reason"), [

@@ -116,6 +116,7 @@ def test_wmt14(
     done = wmt14("--", *options)
     assert f"train: {train} pairs" in done.stderr
     assert f"valid: {valid} pairs" in done.stderr
+    assert f"commoncrawl.{target}-en.en: bytes that are not UTF-8 and were left out: 1\n" in done.stderr
     assert (tmp_path / "run" / "text" / "newstest2014.en").read_bytes() == corpus(6, 9)[0]
     assert re.findall(r"^(.+): (.*BLEU)", done.stdout, re.MULTILINE) == [
         (name, metric) for name in ("newstest2014", "newstest2014-filtered") for metric in ("BLEU", "paper-BLEU")
@@ -137,11 +138,11 @@ def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -
     unpack = partial(run_with, BIN, "wmt14_en_de.sh", DATA=data, RUN=tmp_path / "run", code=1)
     broken = data / "training-parallel-commoncrawl.tgz"
     broken.write_bytes(broken.read_bytes()[:500])
-    missing = "does not have all of commoncrawl.de-en.en commoncrawl.de-en.de"
-    assert f"{broken.name} {missing}" in unpack("unpack").stderr
+    assert f"{broken.name} is not a whole tar archive in gzip; remove it and run" in unpack("unpack").stderr
     assert not (tmp_path / "run" / "text" / "commoncrawl.de-en.de").exists()
     pack(broken, {"commoncrawl.de-en.en": b"a\n"})
-    assert missing in unpack("unpack").stderr
+    missing = "does not have all of commoncrawl.de-en.en commoncrawl.de-en.de"
+    assert f"{broken.name} {missing}" in unpack("unpack").stderr
     assert "steps (all of them if none is named)" in unpack("trian").stderr
 
 

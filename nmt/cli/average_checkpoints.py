@@ -34,7 +34,7 @@ def average_checkpoints(
     are taken from them.
     """
     from nmt import checkpoint, console
-    from nmt.checkpoint_file import SUFFIX
+    from nmt.checkpoint_file import SUFFIX, read_header
     from nmt.files import output_file
     from nmt.training.frozen_base import average
     from nmt.training.run_folder import chosen_checkpoints
@@ -45,6 +45,7 @@ def average_checkpoints(
         flag = "--last" if last else "--best"
         raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is a file; leave out {flag}")
     paths = chosen_checkpoints(checkpoints, last or 5, best)
-    with output_file(output, paths, suffix=SUFFIX) as file:
+    learned = [read_header(path)[0]["provenance"].get("learned_from") for path in paths]  # of --lora and the like
+    with output_file(output, [*paths, *(each["path"] for each in learned if each)], suffix=SUFFIX) as file:
         checkpoint.write_checkpoint(average(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -109,11 +109,12 @@ def restore(
     if sequences == words == STDIO:
         raise NmtError("--sequences and --words are both standard input; give one of them as a file")
     if words is not None:
-        given = map(untagged, map(str.split, read_lines(words)))
+        files, given = [words], map(untagged, map(str.split, read_lines(words)))
     else:
-        given = map(words_of, read_treebank(treebank_files([str(trees)])))
+        files = treebank_files([str(trees)])
+        given = map(words_of, read_treebank(files))
     words_from, repairs, done = str(trees if words is None else words), Counter[str](), 0
-    with output_file(output, [sequences, words_from]) as out:
+    with output_file(output, [sequences, *files]) as out:
         for alternatives, sentence in zip_longest(read_hypotheses(read_lines(sequences), name_of(sequences)), given):
             if alternatives is None or sentence is None:
                 shorter = name_of(sequences if alternatives is None else words_from)

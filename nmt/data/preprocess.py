@@ -98,7 +98,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
             done[name] = _encode_split(folder.data, name, of_split, codec)
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
-            folder.data.rename(config.dest)
+            folder.data.rename(os.path.realpath(config.dest))
             folder.is_complete = True
         folder.finish()
     _summarise(config, codec, done)

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +16,13 @@ from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, RuntimeConf
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
-from nmt.files import STDIO, output_file, refuse_inputs, writing
+from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
 from nmt.memories.memory import Memory
 from nmt.text.codec import TextCodec
-from nmt.text.corpus import name_of
+from nmt.text.corpus import files_of, name_of
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
 from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
@@ -74,12 +75,12 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
         refuse_inputs(written, paths, f"--output {written}")
         return [(path, written)]
     files = list(_tree(paths, output, form))
-    of_inode = {os.stat(path)[1:3]: path for path, _ in files if os.path.exists(path)}
+    inputs = {identity(path): path for path, _ in files if os.path.exists(path)}
     of_output: dict[str, str] = {}
     for path, written in files:
         if (other := of_output.setdefault(os.path.realpath(written), path)) != path:
             raise NmtError(f"{other} and {path} would both be written to {written}; translate them separately")
-        if os.path.exists(written) and (same := of_inode.get(os.stat(written)[1:3])):
+        if same := inputs.get(identity(written)):
             raise NmtError(f"--output {written} is the same file as the input {same}; choose another folder")
     return files
 
@@ -151,8 +152,10 @@ def translate(
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
     if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
+    of_memories = [files_of(path, (codec.config.source_lang, codec.config.target_lang)) for path in files.memory]
+    models_and_terms = [*files.model, *filter(None, [files.glossary, engine.vocabulary_map])]
     for _, output in outputs:
-        refuse_inputs(output, [*files.model, *filter(None, [files.glossary]), *files.memory], f"--output {output}")
+        refuse_inputs(output, [*models_and_terms, *chain.from_iterable(of_memories)], f"--output {output}")
     reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
     documents = [(report, report.document) for report in reports if report.document]
     if not documents:

@@ -147,11 +147,15 @@ def _safe_start() -> Iterator[None]:
     """Keeps processes that start in the block from importing modules of the working folder, and socket names short."""
     variable, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     os.environ["PYTHONSAFEPATH"] = "1"
+    main = vars(sys.modules["__main__"])
+    names: dict[str, Any] = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
+    main["__spec__"] = None  # so that they do not run the program again
     if len(os.fsencode(tempfile.gettempdir())) > 60:  # the name of a socket has at most 107 bytes
         tempfile.tempdir = "/tmp"
     try:
         yield
     finally:
+        main.update(names)
         tempfile.tempdir = folder
         if variable is None:
             del os.environ["PYTHONSAFEPATH"]

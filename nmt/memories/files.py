@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint_file import read_codec
@@ -13,7 +12,7 @@ from nmt.errors import OptionError, importing
 from nmt.files import STDIO, digest_of, digest_of_json, refuse_inputs
 from nmt.memories.memory import Memory
 from nmt.text.codec import Direction
-from nmt.text.corpus import has_side, parallel_paths
+from nmt.text.corpus import files_of
 from nmt.text.languages import UNKNOWN, look_swapped
 
 
@@ -32,14 +31,9 @@ def open_memories(
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
     languages = config.source_lang, config.target_lang
     for path in paths:
-        refuse_inputs(output, _files(path, languages), f"--output {output}")
+        refuse_inputs(output, files_of(path, languages), f"--output {output}")
     asked = [code or lang for code, lang in zip(direction or languages, languages, strict=True)]
     return tuple(open_memory(path, languages, asked) for path in paths)
-
-
-def _files(path: str, languages: tuple[str, str]) -> Sequence[str | Path]:
-    is_prefix = all(has_side(path, language) for language in languages)
-    return parallel_paths(path, *languages) if is_prefix else [path]
 
 
 def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()) -> Memory:
@@ -70,6 +64,12 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()
             console.info(f"{path}{reasons(left_out)}")
 
     digest = digest_of_json(
-        [VERSION, kind_of(path), source_lang, target_lang, *(digest_of(str(file)) for file in _files(path, languages))]
+        [
+            VERSION,
+            kind_of(path),
+            source_lang,
+            target_lang,
+            *(digest_of(str(file)) for file in files_of(path, languages)),
+        ]
     )
     return Memory.of(pairs, digest, languages)

@@ -13,6 +13,7 @@ from nmt.serving import schema
 from nmt.serving.answers import FAILURES, RETRY, answered
 from nmt.serving.corrections import Corrections, tmx
 from nmt.serving.service import Service
+from nmt.text.markup_writing import text_only
 
 _Result = TypeVar("_Result")
 _TMX = "application/x-tmx+xml"
@@ -35,6 +36,8 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
         for name, text in (("source", body.source), ("target", body.target)):
             if not text.strip() or "\n" in text or "\r" in text:
                 raise NmtError(f"{name} must be a sentence on one line; send the sentences of a text one by one")
+            if unknown := set(text) - set(text_only(text)):
+                raise NmtError(f"{name} has U+{ord(min(unknown)):04X}, which is no character of a text; leave it out")
         path = service.path(None, body.source_lang, body.target_lang)
         if not path:
             raise NmtError(f"source_lang and target_lang are both {body.source_lang!r:.60}; they must differ")

@@ -104,12 +104,12 @@ class DocumentStore:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
         is_detected = self._service.identifies(model, source_lang)
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
-        terms, memories = self._service.glossary(glossary), self._service.memory(memory)
+        terms, _ = self._service.glossary(glossary), self._service.memory(memory, path or ())
         if len(self._tasks) >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
         document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
         self._documents[document_id] = document
-        translated = self._translate(document, path, model, target_lang, terms, memories)
+        translated = self._translate(document, path, model, target_lang, terms, memory)
         self._tasks[document_id] = asyncio.create_task(translated)
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
@@ -161,7 +161,7 @@ class DocumentStore:
         model: str | None,
         target_lang: str | None,
         glossary: Glossary | None,
-        memories: Sequence[Memory],
+        memory: str | None,
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
@@ -175,7 +175,7 @@ class DocumentStore:
                 text = await self._in_thread(plain_text)
                 ((_, path),) = await self._service.likeliest([text], model, target_lang)
             if path:  # otherwise, the document is in the target language already
-                document.content = await self._translated(document, path, glossary, memories)
+                document.content = await self._translated(document, path, glossary, self._service.memory(memory, path))
             name = PurePath(document.name)
             language = path[-1].codec.config.target_lang if path else self._service.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"

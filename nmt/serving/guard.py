@@ -5,6 +5,7 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -84,6 +85,13 @@ class Guard:
         """Answers a request, by the application if nothing is wrong with it."""
         path, headers, started = scope["path"], Headers(scope=scope), time.perf_counter()
         route = path if path in self._routes else "other"
+        is_read = False
+
+        async def read() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = not message.get("more_body")  # also if the client has gone
+            return message
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -95,10 +103,18 @@ class Guard:
                     answer_headers["Allow"] = ", ".join(sorted(set().union(*allowed)))
                 REQUESTS.labels(route, message["status"]).inc()
                 SECONDS.labels(route).observe(time.perf_counter() - started)
+            elif not message.get("more_body") and not is_read:
+                # If a connection is closed before the body is read, the client's system may discard the answer.
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body"}
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.max_seconds):
+                        while not is_read:
+                            await read()
             await send(message)
 
-        request = Request(scope, self._limited(receive, path))
-        receive = request.receive
+        request = Request(scope, self._limited(read, path))
+        given = request.receive
         try:
             self._check_origin(headers)
             is_shared = path in self._shared_paths
@@ -107,7 +123,7 @@ class Guard:
             if path in _UPLOAD_PATHS:
                 await self._upload(request)
             if is_shared or path in _UPLOAD_PATHS:
-                receive = _again(await request.body(), receive)
+                given = _again(await request.body(), given)
             if is_shared:
                 fields, key = await form_fields(request), ""
                 if libretranslate.is_meant(path, fields):
@@ -115,11 +131,11 @@ class Guard:
                     scope, key = {**scope, "path": path}, str(fields.get("api_key", ""))
                 self._check_token(path, headers, key)
         except HTTPException as error:
-            await (await failed(request, error, _CLOSE))(scope, receive, answer)
+            await (await failed(request, error, _CLOSE))(scope, given, answer)
         except ClientDisconnect:
             pass
         else:
-            await self._app(scope, receive, answer)
+            await self._app(scope, given, answer)
 
     async def _upload(self, request: Request) -> None:
         """Reads the body of a request. Few documents are uploaded at a time, because they are kept in memory."""
@@ -155,9 +171,9 @@ class Guard:
             return
         is_deepl = path.startswith(DEEPL)
         scheme = "DeepL-Auth-Key" if is_deepl else "Bearer"
-        given = headers.get("authorization", "").encode(), key.encode(errors="surrogatepass")
-        expected = f"{scheme} {self._token}".encode(), self._token.encode()
-        if any(map(hmac.compare_digest, given, expected)):
+        named, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if named.lower() == scheme.lower() else ""  # the case of a scheme does not matter
+        if any(hmac.compare_digest(each.encode(errors="surrogatepass"), self._token.encode()) for each in (given, key)):
             return
         if path.startswith(libretranslate.PREFIX):
             raise HTTPException(403, "Invalid API key")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from nmt.config import SearchConfig, ServeConfig
@@ -23,6 +23,7 @@ _LEAST_PART = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 _JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
+OneLine = Annotated[str, AfterValidator(str.strip)]
 ModelName = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
 
 
@@ -157,8 +158,8 @@ class AttentionBody(ModelBody, TextPair):
 class CorrectionBody(_Body):
     """The translation of a sentence, as a person has corrected it."""
 
-    source: str = Field(description="The sentence, on one line.")
-    target: str = Field(description="Its right translation, on one line.")
+    source: OneLine = Field(description="The sentence, on one line.")
+    target: OneLine = Field(description="Its right translation, on one line.")
     machine_translation: str = Field("", description="What the server had translated.")
     source_lang: str
     target_lang: str

@@ -372,7 +372,7 @@ class Service:
                 f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
             )
         with_sentences = list(zip(units, sentences, strict=True))
-        along = await self.matched(path, with_sentences, self.memory(body.memory), offers=offers)
+        along = await self.matched(path, with_sentences, self.memory(body.memory, path), offers=offers)
         sentences = [list(of_unit) for _, of_unit in along]
         translations = await self.translations(path, along, search, glossary, pieces=body.pieces)
         return list(zip(sentences, translations, strict=True))
@@ -424,12 +424,18 @@ class Service:
         matches = partial(with_matches, path[0].codec, memories=used, offers=offers, target_lang=languages[1])
         return await asyncio.to_thread(lambda: [(unit, matches(unit, sentences)) for unit, sentences in units])
 
-    def memory(self, name: str | None) -> tuple[Memory, ...]:
-        """Returns the memories that a request names, if it names one."""
+    def memory(self, name: str | None, path: ModelPath = ()) -> tuple[Memory, ...]:
+        """Returns the memories that a request names, if it names one. A single model must have the direction of one."""
         if name is not None and name not in self.memories:
             names = ", ".join(self.memories) or "none"
             raise HTTPException(404, f"there is no memory {name!r:.60}; this server has {names}")
-        return self.memories[name] if name else ()
+        memories = self.memories[name] if name else ()
+        languages = [(model.codec.config.source_lang, model.codec.config.target_lang) for model in path]
+        if memories and len(languages) == 1 and languages[0] not in [memory.languages for memory in memories]:
+            known = listed("-".join(map(self.language, memory.languages)) for memory in memories)
+            asked = " into ".join(map(self.language, languages[0]))
+            raise NmtError(f"the memory {name} is of {known}, not from {asked}; name another memory, or none")
+        return memories
 
     def glossary(self, name: str | None) -> Glossary | None:
         """Returns the glossary that a request names, if it names one."""

@@ -9,7 +9,7 @@ import stat
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 from itertools import chain, islice, zip_longest
@@ -147,6 +147,12 @@ def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Pat
 def has_side(prefix: str, lang: str) -> bool:
     """Returns whether a corpus has a file in a language."""
     return any(os.path.lexists(f"{prefix}.{lang}{suffix}") for suffix in ("", *COMPRESSED))
+
+
+def files_of(path: str, langs: tuple[str, str]) -> Sequence[str | Path]:
+    """Returns the files of a corpus: PREFIX.LANG of both languages, or if one of them is missing, the path itself."""
+    is_prefix = all(has_side(path, lang) for lang in langs)
+    return parallel_paths(path, *langs) if is_prefix else [path]
 
 
 def _one_side(prefix: str, lang: str) -> Path:

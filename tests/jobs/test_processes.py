@@ -137,24 +137,36 @@ def test_a_worker_has_the_environment_of_its_parent(monkeypatch: pytest.MonkeyPa
 WORKS = """
 from nmt.jobs.pool import worker_pool
 import tasks
-if __name__ == "__main__":
-    with worker_pool(tasks.runs, 1, preload="tasks") as submit:
-        print(submit((abs, -4)).result())
+print("begins")
+with worker_pool(tasks.runs, 1, preload="tasks") as submit:
+    print(submit((abs, -4)).result())
+print(__name__, bool(globals().get("__file__")), getattr(__spec__, "name", None))
 """
 
 
-def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_files(tmp_path: Path) -> None:
-    """Importing a module of the working folder, which belongs to the user, would end the workers."""
+@pytest.mark.parametrize(("arguments", "names"), [
+    (["{folder}/program.py"], "True None"), (["{folder}"], "True __main__"),
+    (["-P", "-m", "program"], "True program"), (["-P", "-c", WORKS], "False None"),
+])  # fmt: skip
+def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_files(
+    tmp_path: Path, arguments: list[str], names: str
+) -> None:
+    """Importing a module of the working folder, which belongs to the user, would end the workers.
+
+    Nor do they run the program again, which is without `if __name__ == "__main__":`.
+    """
     here, temporary = tmp_path / "here", tmp_path / ("long" * 20) / ("long" * 20)
     here.mkdir()
     temporary.mkdir(parents=True)
     for name in ("random", "socket", "tasks", "torch", "nmt"):
         (here / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
-    (tmp_path / "program.py").write_text(WORKS)
-    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": f"{forks.ROOT}:{forks.ROOT}/tests"}
-    program = [sys.executable, tmp_path / "program.py"]
+    for name in ("program", "__main__"):
+        (tmp_path / f"{name}.py").write_text(WORKS)
+    path = f"{forks.ROOT}:{forks.ROOT}/tests:{tmp_path}"
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": path}
+    program = [sys.executable, *(each.format(folder=tmp_path) if each != WORKS else each for each in arguments)]
     done = subprocess.run(program, cwd=here, env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("4\n", "")
+    assert (done.stdout, done.stderr) == (f"begins\n4\n__main__ {names}\n", "")
 
 
 @pytest.mark.parametrize("make_task", [tasks.runs, "never loads"])

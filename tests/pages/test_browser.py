@@ -465,6 +465,42 @@ def test_a_person_sees_what_a_memory_has(browser: Any, tmp_path: Path) -> None:
         assert page.locator("#matches").inner_text() == "100 % some words\nWorte"
 
 
+def test_a_page_says_that_a_memory_is_of_another_direction(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("some words\tWorte\n")
+    memory = f"--memory=office:en:de={tmp_path / 'pairs.tsv'}"
+    with serving(*two_models(tmp_path), "--device=cpu", memory) as server, opened(browser, server.address) as page:
+        page.select_option("#from", "en")
+        page.fill("#source", "some words")
+        page.select_option("#memory", label="office")
+        page.wait_for_selector(".from-memory >> text=Worte")
+        page.select_option("#from", "de")
+        page.select_option("#to", "fr")
+        page.wait_for_selector("#status.error >> text=the memory office is of en-de, not from de into fr")
+        assert page.locator(".from-memory").count() == 0
+        page.select_option("#memory", label="none")
+        page.wait_for_selector("#n-best li")
+
+
+@pytest.mark.parametrize("answer, said", [
+    ("Promise.reject(new TypeError())", "The server does not answer."),
+    ("Promise.resolve(new Response('{\"error\": \"busy\"}', { status: 503 }))", "busy"),
+    ("Promise.resolve(new Response('<html>', { status: 502 }))", "The server answered with status 502."),
+    ("Promise.resolve(new Response('{\"error\": \"too long\"}', { status: 413 }))", "too long"),
+])  # fmt: skip
+def test_a_page_shows_no_translation_of_an_earlier_text(server: Server, browser: Any, answer: str, said: str) -> None:
+    with opened(browser, server.address) as page:
+        page.fill("#source", "some words")
+        page.wait_for_selector("#n-best li")
+        page.evaluate(f"window.given = fetch; window.fetch = () => {answer}; 0")
+        page.fill("#source", "some words to learn")
+        page.wait_for_selector(f"#status.error >> text={said}")
+        assert page.evaluate(SHOWN) == "" and page.is_hidden("#details")
+        page.evaluate("window.fetch = given; 0")
+        page.fill("#source", "to learn")
+        expected = server.translate("to learn")["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=expected)
+
+
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
     lines = some_sentences(1000, seed=4)  # take longer than the page waits between two looks at the progress
     text = "\n".join(lines)

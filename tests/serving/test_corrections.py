@@ -75,9 +75,10 @@ def test_a_correction_is_stored_listed_and_taken_back(server: Server, model: Pat
     assert again.status == 404 and "it was taken back" in again.json["error"]
 
 
-def test_a_memory_in_tmx_has_what_was_kept(server: Server) -> None:
+def test_a_memory_in_tmx_has_what_was_kept(server: Server, model: Path) -> None:
     hostile = 'a <seg>&amp; "b" \x01\x0b\ufffe]]> 𝄞 e\u0301'
-    correction = kept(server, "tags", hostile)
+    earlier = Corrections(str(model.parent / "kept.jsonl"), 1)  # an earlier version has stored control characters
+    correction = earlier.keep(CorrectionBody(source="tags", target=hostile, **PAIR)).model_dump(mode="json")
     answer = server.get("/corrections.tmx")
     assert "corrections.tmx" in answer.headers["content-disposition"]
     memory = ElementTree.fromstring(answer.body)
@@ -113,6 +114,22 @@ def test_a_correction_translates_its_sentence_at_once(server: Server) -> None:
         assert translated(server, "learn 3 words")["hypotheses"][0]["text"] == expected
 
 
+@pytest.mark.parametrize("before, behind", [
+    (" ", " "), ("", "\n"), ("\t", "\r\n"), ("\xa0", "\u3000"), ("\u2003", "\u2028"),
+])  # fmt: skip
+def test_spaces_around_a_correction_are_no_part_of_it(server: Server, before: str, behind: str) -> None:
+    first = kept(server, f"{before}few words{behind}", f"{before}wenige  Wörter{behind}")
+    assert (first["source"], first["target"]) == ("few words", "wenige  Wörter")
+    assert kept(server, "few words", "wenige  Wörter") == first
+    assert server.translate("  few words ", max_length_offset=3)["translations"][0]["text"] == "  wenige  Wörter "
+
+
+def test_spaces_of_corrections_that_an_earlier_version_has_stored_do_not_reach_translations(tmp_path: Path) -> None:
+    stored = {**body(" a", "b "), "id": "1", "time": "2026-01-01T00:00:00Z"}
+    (tmp_path / "kept.jsonl").write_text(json.dumps(stored, separators=(",", ":")) + "\n")
+    assert Corrections(str(tmp_path / "kept.jsonl"), 1).pairs(("en", "de")) == [("a", "b")]
+
+
 def test_corrections_are_for_one_direction_also_through_a_third_language(tmp_path: Path) -> None:
     with serving(*two_models(tmp_path), "--device=cpu", "--corrections", tmp_path / "kept.jsonl") as server:
         pair = {"source_lang": "en", "target_lang": "fr"}
@@ -134,6 +151,10 @@ def test_corrections_are_for_one_direction_also_through_a_third_language(tmp_pat
     ({"source": " "}, 400, "source must be a sentence on one line"),
     ({"target": "a\nb"}, 400, "target must be a sentence on one line"),
     ({"target": None}, 400, "target is wrong"),
+    ({"target": "a\0b"}, 400, "target has U+0000, which is no character of a text"),
+    ({"source": "\0"}, 400, "source has U+0000"),
+    ({"source": "a\x0bb"}, 400, "source has U+000B"),  # the sign of a word processor for a line break
+    ({"target": "a\ufffe\x1bb"}, 400, "target has U+001B"),
     ({"source": "a" * 9_000, "target": "b" * 2_000}, 413, "at most 10,000"),
     ({"target": "\ud800"}, 400, "half of a surrogate pair"),
     ({"target_lang": "fr"}, 404, "no model translates 'en-fr'"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from checkpoints import eloquent_checkpoint, generated, multilingual_codec, saved, small_checkpoint
@@ -44,6 +45,34 @@ def expected(models: dict[str, Path], name: str, source_lang: str = "", target_l
     languages = [f"--source-lang={source_lang}", f"--target-lang={target_lang}"] if source_lang else []
     results = generated(models[name], LINES, "--precision=fp32", "--max-length-offset=3", *languages)
     return [result["hypotheses"][0]["text"] for result in results]
+
+
+def test_a_memory_of_another_direction_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("some words\teinige Wörter\n")
+    memories = [f"--memory={name}={pairs}" for name in ("terms:eng_Latn:deu_Latn", "both:en:de", "both:deu:fra")]
+    english = {"source": "some words", "source_lang": "en", "target_lang": "de"}
+    with serving(models["many"], "--device=cpu", "--api=deepl", *memories) as server:
+        listed = server.get("/v3/translation_memories").json["translation_memories"]
+        ids = {each["name"]: each["translation_memory_id"] for each in listed}
+        for name in ("terms", "both"):
+            assert texts(server.post("/translate", english | {"memory": name}).json) == ["einige Wörter"]
+        server.translate("some words", source_lang="de", target_lang="fr", memory="both", **SHORT)
+        for source, target, name, of in (("de", "en", "terms", "en-de"), ("en", "fr", "both", "de-fr, en-de")):
+            fields = {"source_lang": source, "target_lang": target, "memory": name}
+            said = f"the memory {name} is of {of}, not from {source} into {target}; name another memory, or none"
+            assert said in server.refused("/translate", {"source": "a", **fields})
+            assert said in server.refused(f"/documents?name=a.txt&{urlencode(fields)}", "a")
+            deepl = {"text": ["a"], "source_lang": source, "target_lang": target, "translation_memory_id": ids[name]}
+            answer = server.post("/v2/translate", deepl)
+            assert (answer.status, said in answer.json["message"]) == (400, True)
+        detected = {"source_lang": "auto", "target_lang": "en", "memory": "terms"}
+        said = "not from de into en"
+        assert said in server.refused("/translate", {"source": GERMAN, **detected})
+        document = server.send("POST", f"/documents?{urlencode(detected | {'name': 'a.txt'})}", GERMAN.encode()).json
+        while (state := server.get(f"/documents/{document['id']}").json)["state"] in ("waiting", "translating"):
+            pass
+        assert said in state["error"]
 
 
 def texts(answer: Any) -> list[str]:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ def test_text_is_data(server: Server) -> None:
     ("Host", 200, ["mt.example", "127.0.0.1:1", "[::1]:8000"]),
     ("Host", 421, ["evil.example", "localhost.evil.example:8000", "a]b"]),
     ("Origin", 403, ["https://evil.example", "null", "http://["]),
-    ("Authorization", 401, ["Bearer secrets", "Bearer wrong", "secret", ""]),
+    ("Authorization", 401, ["Bearer secrets", "Bearer wrong", "secret", "", "Basic secret", "bearer SECRET"]),
+    ("Authorization", 200, ["bearer secret", "BEARER secret", "Bearer   secret", "bEaReR secret "]),
 ])  # fmt: skip
 def test_host_origin_and_token_are_checked(server: Server, name: str, status: int, values: list[str]) -> None:
     for value in values:
@@ -133,6 +135,47 @@ def test_requests_that_are_too_large_are_refused_before_their_end(server: Server
             client.sendall(beginning)
             status = client.makefile("rb").readline()[9:12]
         assert status == (b"400" if b"X: " in beginning else b"413")
+    assert is_translated(server)
+
+
+LARGE = 24 * 2**20  # more than the buffers of a connection hold
+
+
+@pytest.mark.parametrize("close", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("status, request_line, header", [
+    (413, "POST /translate", "Content-Length"),
+    (413, "POST /score", "Transfer-Encoding"),
+    (413, "POST /documents?name=a.txt", "Content-Length"),
+    (401, "POST /translate", "Authorization"),
+    (403, "POST /translate", "Origin"),
+    (421, "POST /documents?name=a.txt", "Host"),
+    (404, "POST /nowhere", "Content-Length"),
+    (405, "PUT /models", "Content-Length"),
+])  # fmt: skip
+def test_a_refusal_reaches_a_client_that_reads_it_behind_its_whole_body(
+    server: Server, status: int, request_line: str, header: str, close: str
+) -> None:
+    """A connection that is closed with a part of the body unread is reset, and the client loses the answer."""
+    headers = {"Host": "localhost", "Authorization": "Bearer secret", "Content-Length": str(LARGE)}
+    headers |= {"Host": {"Host": "evil.example"}, "Origin": {"Origin": "https://evil.example"}}.get(header, {})
+    body = b" " * LARGE
+    if header == "Authorization":
+        headers["Authorization"] = "Bearer wrong"
+    if header == "Transfer-Encoding":
+        del headers["Content-Length"]
+        headers, body = headers | {"Transfer-Encoding": "chunked"}, b"%x\r\n%s\r\n0\r\n\r\n" % (LARGE, body)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with server.connect() as client:
+        client.sendall(f"{request_line} HTTP/1.1\r\n{lines}{close}\r\n".encode() + body)
+        answer = HTTPResponse(client)
+        answer.begin()
+        assert answer.status == status and json.loads(answer.read())["error"]
+
+
+def test_a_client_that_sends_no_more_is_not_waited_for(server: Server) -> None:
+    with server.connect() as client:  # which waits for the status before it sends its body
+        client.sendall(head(10**9, "Expect: 100-continue").replace(b"secret", b"wrong"))
+        assert client.makefile("rb").readline()[9:12] == b"401"
     assert is_translated(server)
 
 

@@ -81,9 +81,8 @@ async function translate() {
   closeAlternatives();
   const source = $("source").value, request = state.request = new AbortController();
   if (!source.trim() || !state.languages.size) { // `start` translates when it has the languages
-    Object.assign(state, { sentences: [], selected: null, text: "" });
     $("translation").classList.remove("waiting");
-    return draw();
+    return clear();
   }
   $("translation").classList.add("waiting");
   const started = performance.now();
@@ -93,7 +92,7 @@ async function translate() {
   });
   if (request !== state.request) return;
   $("translation").classList.remove("waiting");
-  if (!answer) return;
+  if (!answer) return clear();
   state.path = answer.models;
   state.pair = { source_lang: sourceLang(), target_lang: $("to").value };
   state.text = answer.translations[0].text;
@@ -102,6 +101,12 @@ async function translate() {
   state.selected = state.sentences[0] ?? null;
   const lacks = state.sentences.some(({ hypotheses: [best] }) => best.unmet);
   say(lacks ? "A term of the glossary is missing in the translation." : `${Math.round(performance.now() - started)} ms`, lacks);
+  draw();
+}
+
+// Shows no translation, because that of another text would be wrong.
+function clear() {
+  Object.assign(state, { sentences: [], selected: null, text: "" });
   draw();
 }
 

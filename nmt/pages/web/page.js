@@ -6,6 +6,7 @@ const [source, translation, status] = ["source", "translation", "status"].map(by
 
 function fail(error) {
   console.error(error);
+  translation.textContent = ""; // that of another text would be wrong
   status.classList.add("error");
   const message = String(error.message ?? error).replace(/\.$/, "");
   status.textContent = `${message}. See README.md in the folder of this page.`;
