@@ -43,8 +43,8 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()
         languages: of source and target.
         asked: what the user calls them, such as de-AT for de. Of a text in several variants, this one is used.
     """
-    is_prefix = all(has_side(path, language) for language in languages)
-    source_lang, target_lang = languages if is_prefix or not asked else asked
+    paths = files_of(path, languages)
+    source_lang, target_lang = asked if asked and len(paths) == 1 else languages
     with importing("rapidfuzz", "--memory", extra="memory"):
         import rapidfuzz  # noqa: F401
 
@@ -63,13 +63,6 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()
         if left_out:
             console.info(f"{path}{reasons(left_out)}")
 
-    digest = digest_of_json(
-        [
-            VERSION,
-            kind_of(path),
-            source_lang,
-            target_lang,
-            *(digest_of(str(file)) for file in files_of(path, languages)),
-        ]
-    )
+    content = [digest_of(str(file)) for file in paths]
+    digest = digest_of_json([VERSION, kind_of(path), source_lang, target_lang, *content])
     return Memory.of(pairs, digest, languages)

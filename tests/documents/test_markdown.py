@@ -187,7 +187,8 @@ here */}
     ),
     "code in templates": (
         "{% highlight ruby %}\nputs x y\n\nputs z\n{% endhighlight %}\n‹text›\n\n{{< highlight go >}}\nputs x y\n"
-        "{{< /highlight >}}\n\n{% codeblock a %}\na b\n{% endcodeblock %}\n\n{{< tab lang=\"toml\" >}}\na b\n{{< /tab >}}\n\n"
+        "{{< /highlight >}}\n\n{% codeblock a %}\na b\n{% endcodeblock %}\n\n"
+        '{{< tab lang="toml" >}}\na b\n{{< /tab >}}\n\n'
         "{{< mermaid >}}\na --> b\n{{< /mermaid >}}\n\n{% raw %}\na b\n{% endraw %}\n\n"
         "{%- comment -%}\na b\n{%- endcomment -%}\n‹text›\n"
     ),
