@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
 from nmt.model.device import is_native
 from nmt.model.lora import LowRankLinear
-from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
+from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_kernel, obstacle_to_packing
 from nmt.resources import return_freed_memory
 from nmt.training.frozen_base import FrozenBase
 from nmt.training.graphs import GraphedPass
@@ -83,6 +83,9 @@ class Training:
         self.world, self.runtime, self.stop = world, runtime, _ = ranks
         self.counters, self.validations = Counters(), list[Scores]()
         obstacle = obstacle_to_packing(model_config, runtime)
+        sizes = model_config.heads, model_config.d_k, runtime.device, model_config.attention_dropout
+        if obstacle is None and (obstacle := obstacle_to_kernel(*sizes)) and not config.compile:
+            console.warn(f"training is slower here than it could be: {obstacle}")
         self.packs = obstacle is None
         self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
         torch.manual_seed(config.seed)
