@@ -115,10 +115,11 @@ class World:
         for rank, theirs in enumerate(facts_by_rank):
             # A rank with another version of nmt may have other facts.
             names = {**facts_by_rank[0], **theirs}
-            different = [name for name in names if theirs.get(name) != facts_by_rank[0].get(name)]
-            if different:
+            pairs = {name: (theirs.get(name), facts_by_rank[0].get(name)) for name in names}
+            if different := [f"{name} ({a} instead of {b})" for name, (a, b) in pairs.items() if a != b]:
                 raise NmtError(
-                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command"
+                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command "
+                    f"on machines with the same software"
                 )
 
 

@@ -86,6 +86,7 @@ class Training:
         sizes = model_config.heads, model_config.d_k, runtime.device, model_config.attention_dropout
         if obstacle is None and (obstacle := obstacle_to_kernel(*sizes)) and not config.compile:
             console.warn(f"training is slower here than it could be: {obstacle}")
+        world.require_same({"packing": obstacle or "works"})  # otherwise they would cut an update in different ways
         self.packs = obstacle is None
         self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
         torch.manual_seed(config.seed)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import nmt
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
-from nmt.data.batching import UpdatePlan
+from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
@@ -88,7 +89,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     """
     world, runtime, stop = ranks
     flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
-    world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
+    own = {"the data folder": data.meta.fingerprint, "precision": runtime.precision, "device": runtime.device.type}
+    world.require_same({"the version of nmt": nmt.__version__, "the plan of updates": PLAN_VERSION, **own, **flags})
     check_save_dir(data, config)
     if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:

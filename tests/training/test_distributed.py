@@ -5,16 +5,22 @@ import resource
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import forks
 import pytest
+import torch
 from commands import needs_linux, records, run, same_weights, valid_losses, weights
 from two_ranks import LAST, command
 
+import nmt
 from nmt.training import ranks as ranks_module
+from nmt.training import state
+from nmt.training import train as train_module
 
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
@@ -74,6 +80,45 @@ def test_a_killed_rank_ends_the_run_and_nothing_is_lost(data: Path, uninterrupte
     assert "error: " not in log
     forks.run_ranks(*train)
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
+
+
+def cannot_pack(obstacle: str | None) -> None:
+    state.obstacle_to_packing = lambda *_: obstacle  # type: ignore[attr-defined]
+    state.obstacle_to_kernel = lambda *_: None  # type: ignore[attr-defined]
+
+
+def both(differs: Callable[[], None]) -> None:
+    answer_at_once()
+    differs()
+
+
+def is_version(version: str) -> None:
+    nmt.__version__ = version
+
+
+def plans_as(version: int) -> None:
+    train_module.PLAN_VERSION = version  # type: ignore[attr-defined]
+
+
+def computes_on(device: str) -> None:
+    set_up = ranks_module.set_up
+    ranks_module.set_up = lambda *given: replace(set_up(*given), device=torch.device(device))  # type: ignore
+
+
+@pytest.mark.parametrize(("differs", "difference"), [
+    (partial(cannot_pack, None), "packing (works instead of it needs a GPU and bf16)"),
+    (partial(cannot_pack, "there is no gcc"), "packing (there is no gcc instead of it needs a GPU and bf16)"),
+    (partial(is_version, "0.0"), "the version of nmt (0.0 instead of "),
+    (partial(plans_as, 0), "the plan of updates (0 instead of "),
+    (partial(computes_on, "meta"), "device (meta instead of cpu)"),
+])  # fmt: skip
+def test_ranks_that_would_cut_updates_differently_do_not_train(
+    data: Path, tmp_path: Path, differs: Callable[[], None], difference: str
+) -> None:
+    log = forks.run_ranks(*command(data, tmp_path), codes=(1, 1), before=(answer_at_once, partial(both, differs)))
+    assert log.count("error: ") == 1
+    assert f"rank 1 differs from rank 0 in {difference}" in log
+    assert "start all ranks with the same command on machines with the same software" in log
 
 
 @pytest.mark.nightly
