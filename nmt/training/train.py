@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nmt
 from nmt import console
-from nmt.checkpoint import WEIGHT_BYTES, check_memory
+from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
@@ -19,7 +19,7 @@ from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, i
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
-from nmt.training.checkpoints import resume
+from nmt.training.checkpoints import has_room_for_copies, resume, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
 from nmt.training.log import show_lines, show_plan
@@ -213,9 +213,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         moments = training.optimizer.moment_bytes + training.average_bytes
         checkpoint, training_state = ((WEIGHT_BYTES * training.parameters + n) / 2**20 for n in (0, moments))
         disk = (kept + best + (config.average_last is not None)) * checkpoint + STATES_KEPT * training_state
+        states = 1 + seconds * updates / (60 * config.save_minutes)
+        saving = updates / every * seconds_to_copy(snapshot_of, training)
+        saving += states * seconds_to_copy(training_state_of, training)
         show_lines({
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
-            "in total": f"{console.duration(seconds * updates)} without validation, {updates / len(plan):,.1f} epochs, "
+            "in total": f"{console.duration(seconds * updates + saving)} without validation, "
+            f"{updates / len(plan):,.1f} epochs, "
             f"{updates * flops:.1e} FLOP at {flops / seconds / 1e12:.3g} TFLOP/s",
             "memory": memory_in_words(training),
             "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
@@ -223,6 +227,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             + ("the best checkpoint" if best == 1 else f"{best} best checkpoints"),
         })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
+
+
+def seconds_to_copy(copy: Callable[..., Checkpoint], training: Training) -> float:
+    """Returns how long a training waits for the copy of a checkpoint that is then written while it goes on."""
+    started = time.perf_counter()
+    copy(training, copied=has_room_for_copies(training))
+    return time.perf_counter() - started
 
 
 def memory_in_words(training: Training) -> str:

@@ -18,8 +18,8 @@ from commands import needs_linux, records, run, same_weights, valid_losses, weig
 from two_ranks import LAST, command
 
 import nmt
+from nmt.training import loop, state
 from nmt.training import ranks as ranks_module
-from nmt.training import state
 from nmt.training import train as train_module
 
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
@@ -175,10 +175,16 @@ def test_an_error_is_shown_once_and_ends_all_ranks(data: Path, tmp_path: Path) -
         assert "Traceback" not in log
 
 
+def fill_the_disk_at_update_8() -> None:
+    """Files are written at once, so that the state of update 5 is on disk by then."""
+    loop.has_room_for_copies = lambda _: False  # type: ignore[attr-defined]
+    forks.At(UPDATE, 8, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000)))()
+
+
 def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
-    train, limit = command(data, tmp_path), partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000))
-    log = forks.run(*train, code=1, before=forks.At(UPDATE, 8, limit)).errors
+    train = command(data, tmp_path)
+    log = forks.run(*train, code=1, before=fill_the_disk_at_update_8).errors
     assert log.count("error: ") == 1
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))
