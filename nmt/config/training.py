@@ -130,6 +130,11 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         above=0,
         at_most=1_000_000,
     )
+    reduce_precision: Literal["fp32", "bf16"] = hardware_option(
+        "fp32",
+        "Number format in which the processes of a training send each other their gradients, once in an update. bf16 "
+        "halves the data and rounds the sums, which helps where GPUs are connected without NVLink.",
+    )
     resume_changed: bool = run_option(
         False,
         "Resume although the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "

@@ -43,6 +43,46 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
 
 
+@pytest.mark.parametrize(("ranks", "options"), [
+    (3, ["--optimizer=muon", "--device-tokens=300"]),  # several micro-batches, and ranks without a sentence
+    (2, ["--freeze=decoder", "--clip-norm=0.1"]),
+    (4, ["--batch-tokens=60", "--batch-groups=1"]),
+])  # fmt: skip
+def test_any_number_of_ranks_adds_up_the_gradient_of_one(
+    ranks: int, options: list[str], data: Path, tmp_path: Path
+) -> None:
+    options = [*options, "--max-updates=4", "--log-updates=1", "--dropout=0", "--warmup-updates=400"]
+    forks.run_ranks(*command(data, tmp_path / "several", *options), codes=[0] * ranks)
+    run(*command(data, tmp_path / "one", *options))
+    several, one = (records(tmp_path / name, "train") for name in ("several", "one"))
+    for key in ("loss", "nll", "gradient_norm"):
+        assert [record[key] for record in several] == pytest.approx([record[key] for record in one], rel=1e-4)
+
+
+def test_gradients_that_are_exchanged_in_bf16_are_rounded(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    forks.run_ranks(*command(data, tmp_path, "--reduce-precision=bf16"))
+    rounded, exact = ([record["nll"] for record in records(run, "train")] for run in (tmp_path, uninterrupted))
+    assert rounded == pytest.approx(exact, rel=0.01)
+    assert rounded != exact
+
+
+def draw_other_weights() -> None:
+    torch.manual_seed = lambda seed, manual_seed=torch.manual_seed: manual_seed(seed + 1)  # type: ignore
+    forks.At("nmt.training.state.Optimizer", do=draw_as_usual)()
+
+
+def draw_as_usual() -> None:
+    torch.manual_seed = torch.random.manual_seed
+
+
+def test_ranks_that_draw_other_first_weights_take_those_of_the_main_rank(
+    data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """Another processor may draw other numbers from the same seed."""
+    forks.run_ranks(*command(data, tmp_path), before=(None, draw_other_weights))
+    assert same_weights(uninterrupted / LAST, tmp_path / LAST)
+
+
 def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     train = command(data, tmp_path / "run")
     term = forks.At(UPDATE, 8, forks.Interrupt(signal.SIGTERM))
