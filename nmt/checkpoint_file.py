@@ -56,7 +56,8 @@ class Content(NamedTuple):
 
     Attributes:
         dtype: a name of `_TYPES`.
-        parts: yields the bytes of the tensor, part by part. It is called twice, for the SHA-256 and to write.
+        parts: yields the bytes of the tensor, part by part. For a pipe, it is called twice: for the SHA-256, and to
+            write.
     """
 
     dtype: str
@@ -87,14 +88,25 @@ def write_tensors(
         name: {"dtype": _TYPES[contents[name].dtype][0], "shape": contents[name].shape, "data_offsets": offsets}
         for name, offsets in zip(names, pairwise(ends), strict=True)
     }
+
+    def parts() -> Iterator[memoryview]:
+        return chain.from_iterable(contents[name].parts() for name in names)
+
+    digest = _digest(metadata, described)
+    if hashed and not file.is_temporary:
+        for part in parts():
+            digest.update(part)
     if hashed:
-        parts = chain.from_iterable(contents[name].parts() for name in names)
-        metadata = metadata | {_SHA256: _digest(metadata, described, parts)}
+        metadata = metadata | {_SHA256: digest.hexdigest()}  # a temporary file gets another one in the end
     header = json.dumps({_METADATA: metadata, **described}).encode()
     header += b" " * (-(_LENGTH.size + len(header)) % 64)  # processors prefer numbers at a multiple of 64 bytes
     file.write(_LENGTH.pack(len(header)) + header)
-    for part in chain.from_iterable(contents[name].parts() for name in names):
+    for part in parts():
         file.write(part)
+        if hashed and file.is_temporary:
+            digest.update(part)
+    if hashed and file.is_temporary:
+        file.overwrite(_LENGTH.size + header.index(metadata[_SHA256].encode()), digest.hexdigest().encode())
 
 
 def _content(array: np.ndarray) -> Content:
@@ -217,13 +229,13 @@ def _verify(path: Path) -> None:
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
         described = json.loads(file.read(length))
         metadata = described.pop(_METADATA)
-        if metadata.pop(_SHA256, None) != _digest(metadata, described, iter(lambda: file.read(1 << 20), b"")):
+        stored, digest = metadata.pop(_SHA256, None), _digest(metadata, described)
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+        if stored != digest.hexdigest():
             raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
 
 
-def _digest(metadata: Mapping[str, str], described: Mapping[str, Any], contents: Iterable[Any]) -> str:
-    """Returns the SHA-256, in hexadecimal, of a file's metadata, its description of the tensors, and its numbers."""
-    digest = hashlib.sha256(json.dumps([metadata, described]).encode())
-    for content in contents:
-        digest.update(content)
-    return digest.hexdigest()
+def _digest(metadata: Mapping[str, str], described: Mapping[str, Any]) -> "hashlib._Hash":
+    """Begins the SHA-256 of a file's metadata, its description of the tensors, and its numbers, which follow."""
+    return hashlib.sha256(json.dumps([metadata, described]).encode())

@@ -34,10 +34,10 @@ def writing(path: str | Path, advice: str) -> Iterator[None]:
 
 
 class Output:
-    """A binary file that raises an NmtError if it cannot be written."""
+    """A binary file that raises an NmtError if it cannot be written; a temporary one can be overwritten."""
 
-    def __init__(self, file: IO[bytes], name: str | Path, advice: str) -> None:
-        self._file, self._name, self._advice = file, name, advice
+    def __init__(self, file: IO[bytes], name: str | Path, advice: str, *, is_temporary: bool = False) -> None:
+        self._file, self._name, self._advice, self.is_temporary = file, name, advice, is_temporary
 
     def write(self, data: bytes | memoryview | str) -> int:
         """Writes bytes, or text as UTF-8. Returns the number of bytes."""
@@ -47,6 +47,13 @@ class Output:
             while rest:  # with PYTHONUNBUFFERED, standard output may take a part of the data only
                 rest = rest[self._file.write(rest) :]
         return size
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Replaces bytes that were written at this position."""
+        with writing(self._name, self._advice):
+            self._file.seek(position)
+            self._file.write(data)
+            self._file.seek(0, os.SEEK_END)
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""
@@ -69,7 +76,7 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
         try:
             with suppress(OSError):  # there is no such file, or the file system has no permissions
                 shutil.copymode(path, partial)
-            output = Output(file, name, advice)
+            output = Output(file, name, advice, is_temporary=True)
             yield output
             output.flush()
             with writing(name, advice):

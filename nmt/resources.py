@@ -60,6 +60,19 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def available_bytes() -> int:
+    """Returns how many bytes of memory are free, or can be freed, on this machine and in its container."""
+    available = memory_bytes()
+    with suppress(OSError, StopIteration):  # this is not Linux
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):  # there is no container, or its limit is "max"
+        limit, used = (int((_CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        statistics = dict(line.split() for line in (_CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        available = min(available, limit - used + int(statistics["inactive_file"]))
+    return available
+
+
 def process_peak_mib() -> float:
     """Returns the peak memory of this process in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

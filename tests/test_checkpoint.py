@@ -1,6 +1,7 @@
 """Checkpoints are read completely or refused, are averaged correctly, and are safe to open."""
 
 import errno
+import io
 import os
 import pickle
 import random
@@ -15,9 +16,10 @@ from checkpoints import CONFIG, Trap, change, chinese_codec, edit, refused, save
 from commands import SMALL, TRAIN, failed
 from safetensors.torch import load_file, save_file
 
-from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint
+from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, write_checkpoint
 from nmt.checkpoint_file import read_codec, read_header, read_model_config
 from nmt.errors import NmtError
+from nmt.files import Output
 from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder
 
@@ -50,6 +52,13 @@ def test_a_checkpoint_is_read_as_it_was_written(path: Path) -> None:
         assert torch.equal(expected.pop(name), buffer)
         assert buffer.abs().sum() > 0
     assert not expected
+
+
+def test_a_pipe_gets_the_bytes_of_a_file(tmp_path: Path) -> None:
+    """The SHA-256 of a file is computed while it is written, and that of a pipe before."""
+    checkpoint, pipe = small_checkpoint(0), io.BytesIO()
+    write_checkpoint(checkpoint, Output(pipe, "pipe", ""))
+    assert saved(checkpoint, tmp_path / "x.safetensors").read_bytes() == pipe.getvalue()
 
 
 def test_opening_a_checkpoint_runs_no_code(path: Path) -> None:

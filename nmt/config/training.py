@@ -130,6 +130,11 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         above=0,
         at_most=1_000_000,
     )
+    reduce_precision: Literal["fp32", "bf16"] = hardware_option(
+        "fp32",
+        "Number format in which the processes of a training send each other their gradients, once in an update. bf16 "
+        "halves the data and rounds the sums, which helps where GPUs are connected without NVLink.",
+    )
     resume_changed: bool = run_option(
         False,
         "Resume although the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "
@@ -224,7 +229,10 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
     save_minutes: float = checkpoints_option(
-        10.0, "Write a checkpoint, the file snapshot-UPDATE.safetensors, every N minutes of training.", above=0
+        10.0,
+        "Write a training state, from which training resumes after a crash, every N minutes of training; and a "
+        "checkpoint, the file snapshot-UPDATE.safetensors, unless --save-updates is given.",
+        above=0,
     )
     save_updates: int | None = checkpoints_option(
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
@@ -254,8 +262,6 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         if not self.valid_metric:
             raise NmtError("--valid-metric must be given at least once")
         given = self.variants()
-        if "save_minutes" in given and self.save_updates is not None:
-            raise NmtError("--save-minutes and --save-updates were both given; leave out one of them")
         if "label_smoothing" in given and self.criterion is not None:
             raise NmtError(f"--label-smoothing does not change --criterion {self.criterion}; leave out one of them")
         if self.lr_schedule == "paper" and self.lr is not None:

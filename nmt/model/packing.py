@@ -22,7 +22,7 @@ _TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
 
 
 def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
-    """Describes why a model cannot train on packed batches here; returns None if it can.
+    """Describes which option or which part of the machine rules out packed batches; returns None if nothing does.
 
     The description says what "it", --compile, lacks, because only that option tells users of the obstacle.
     """
@@ -32,20 +32,28 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
         return "it needs dot-product attention without a window"
     if config.guided_alignment is not None:
         return "it does not compute the attention weights that --guided-alignment trains"
-    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device, config.attention_dropout):
-        return f"its attention does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
+    if config.d_k != config.d_v:
+        return f"its attention does not work with --d-k {config.d_k} and --d-v {config.d_v}"
     return None
 
 
-def kernel_works(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> bool:
-    """Returns whether the kernel supports these sizes here and computes the right values and gradients.
+def obstacle_to_kernel(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> str | None:
+    """Describes why the kernel does not work here with these sizes; returns None if it computes what it should.
 
-    The supported sizes depend on Triton and on the GPU, so the kernel is tried.
+    The supported sizes depend on Triton and on the GPU, and Triton compiles a part of the kernel with the machine's C
+    compiler, so the kernel is tried.
     """
     queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
-    return _is_right(queries_B, keys_B, heads, d_k, dropout, causal=False) and _is_right(
-        queries_B, queries_B, heads, d_k, dropout, causal=True
-    )
+    try:
+        is_right = _is_right(queries_B, keys_B, heads, d_k, dropout, causal=False) and _is_right(
+            queries_B, queries_B, heads, d_k, dropout, causal=True
+        )
+    except Exception as error:  # Triton raises many types of errors
+        return (
+            f"the kernel of attention does not work here ({_first_line(error)}); if a C compiler or Python.h is "
+            f"missing, install gcc and python3-dev"
+        )
+    return None if is_right else f"the kernel of attention computes wrong values with --d-k {d_k}"
 
 
 def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: float, *, causal: bool) -> bool:
@@ -73,11 +81,8 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: 
         q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
         return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
 
-    try:
-        outputs = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
-        random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
-    except Exception:  # Triton raises many types of errors
-        return False
+    outputs = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
+    random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
     expected = results(exact, torch.float32)
     are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(outputs, expected, strict=True))
     return are_right and all(bool(x.isfinite().all()) for x in random)
@@ -110,5 +115,9 @@ def obstacle_to_compiling(device: torch.device) -> str | None:
     try:
         torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
     except Exception as error:  # torch.compile raises many types of errors
-        return f"torch cannot compile ({(str(error).strip() or repr(error)).splitlines()[0]})"
+        return f"torch cannot compile ({_first_line(error)})"
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or repr(error)).splitlines()[0]

@@ -2,19 +2,22 @@
 
 import platform
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import nmt
 from nmt import console
-from nmt.checkpoint import Checkpoint, learned_weights, load_checkpoint, load_weights
+from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, learned_weights, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
 from nmt.errors import NmtError
+from nmt.resources import available_bytes
 from nmt.training.records import Scores
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Counters, Training
@@ -45,32 +48,43 @@ def provenance_of(training: Training) -> dict[str, Any]:
     }
 
 
-def snapshot_of(training: Training, *, whole: bool = False) -> Checkpoint:
+def has_room_for_copies(training: Training) -> bool:
+    """Returns whether memory has room for copies of what a snapshot and a training state hold."""
+    weights = 2 * WEIGHT_BYTES * training.learned
+    return weights + training.optimizer.moment_bytes + training.average_bytes < available_bytes()
+
+
+def snapshot_of(training: Training, *, whole: bool = False, copied: bool = False) -> Checkpoint:
     """Returns a checkpoint without what only training needs, and with averaged weights if there are any.
 
-    With --lora, it has only the weights that have learned unless `whole`.
+    With --lora, it has only the weights that have learned unless `whole`. The next update changes the checkpoint on a
+    CPU, unless it is `copied`.
     """
     with training.average.in_use():
-        return _checkpoint(training, whole=whole or not training.config.lora)
+        return _checkpoint(training, whole=whole or not training.config.lora, copied=copied)
 
 
-def _checkpoint(training: Training, *, whole: bool) -> Checkpoint:
+def _checkpoint(training: Training, *, whole: bool, copied: bool) -> Checkpoint:
     """Returns a checkpoint; unless `whole`, without frozen weights that another checkpoint has."""
     model, base, provenance = training.loss.model, training.base, provenance_of(training)
-    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+
+    def weights(names: Iterable[str]) -> dict[str, Tensor]:
+        return {name: state[name].detach().to("cpu", copy=copied) for name in names}
+
     if base is None:
-        return Checkpoint(training.model_config, training.data.codec, weights, provenance)
-    learned = {name: weights[name] for name in learned_weights(model)}
+        return Checkpoint(training.model_config, training.data.codec, weights(state), provenance)
+    learned = weights(learned_weights(model))
     if not whole:
         provenance["learned_from"] = base.reference
         return Checkpoint(training.model_config, training.data.codec, learned, provenance)
-    others = {name: weights[name] for name in base.names_in_model}
+    others = weights(base.names_in_model)
     computed = base.whole([learned])
     return Checkpoint(training.model_config, training.data.codec, others, provenance, computed=computed)
 
 
-def training_state_of(training: Training) -> Checkpoint:
-    """Returns a training state: weights, and all that is needed to resume."""
+def training_state_of(training: Training, *, copied: bool = False) -> Checkpoint:
+    """Returns a training state: weights, and all that is needed to resume. See `snapshot_of` for `copied`."""
     optimizer = training.optimizer
     document: dict[str, Any] = {
         "counters": asdict(training.counters),
@@ -80,7 +94,10 @@ def training_state_of(training: Training) -> Checkpoint:
         document["loss_scale"] = {"scale": scale.item(), "good_updates": int(optimizer.good_updates)}
     tensors = {_OPTIMIZER + name: tensor for name, tensor in optimizer.state_dict().items()}
     tensors |= {_AVERAGE + name: tensor for name, tensor in training.average.averages.items()}
-    return replace(_checkpoint(training, whole=False), training=document, training_tensors=tensors)
+    if copied:
+        tensors = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+    checkpoint = _checkpoint(training, whole=False, copied=copied)
+    return replace(checkpoint, training=document, training_tensors=tensors)
 
 
 def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) -> None:

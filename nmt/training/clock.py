@@ -107,6 +107,7 @@ class Clock:
 
     Attributes:
         next_look: the update after which the plan is compared with the time. All ranks have the same.
+        writes: the seconds in which the last file of each kind was written, while training went on.
     """
 
     def __init__(self, ends_at: float, corpus: Corpus, config: TrainConfig, given: Collection[str]) -> None:
@@ -115,6 +116,7 @@ class Clock:
         self._given = {name: getattr(config, name) for name in given}
         self._began_at = self._paused = 0.0
         self._pauses: dict[str, float] = {}  # the seconds of the shortest one of each kind
+        self.writes: dict[str, float] = {}
         self.next_look = 0
 
     def start(self, config: TrainConfig) -> None:
@@ -122,10 +124,11 @@ class Clock:
         self._began_at, self._paused, self.next_look = time.monotonic(), 0.0, max(1, config.max_updates // 50)
 
     def pause(self, kind: str, seconds: float, config: TrainConfig) -> None:
-        """Counts a pause of training, for a `validation` or a `save`. The plan depends on how long it took."""
+        """Counts a pause for a `validation`, or to save a `snapshot`, a `state` or the `best`; the plan follows it."""
         self._paused += seconds
         self._pauses[kind] = min(seconds, self._pauses.get(kind, seconds))
-        if kind == "validation" or config.save_updates is not None:  # otherwise, the ranks save at different updates
+        # Ranks that save by the clock do so at different updates.
+        if kind == "validation" or (kind == "snapshot" and config.save_updates is not None):
             self.next_look = 0
 
     def options(self, update: int, config: TrainConfig) -> dict[str, Any]:
@@ -135,10 +138,11 @@ class Clock:
             update: the number of updates so far.
             config: the options so far.
         """
-        validation, save = (self._pauses.get(kind, 0.0) for kind in ("validation", "save"))
+        validation, save, state = (self._pauses.get(kind, 0.0) for kind in ("validation", "snapshot", "state"))
         seconds = (time.monotonic() - self._began_at - self._paused) / update
         pauses = validation / config.valid_updates + save / (config.save_updates or math.inf)
-        left = self.ends_at - time.monotonic() - validation - save
+        pauses += seconds * (state + (0.0 if config.save_updates else save)) / (60 * config.save_minutes)
+        left = self.ends_at - time.monotonic() - validation - save - state - sum(self.writes.values())
         most = int(MOST_EPOCHS * self._corpus.updates_per_epoch(config.batch_tokens))
         updates = max(update, min(update + int(left / (seconds + pauses)), most))
         validation = validation or self._corpus.validation_seconds(seconds, config.batch_tokens)

@@ -52,7 +52,8 @@ class GraphedPass:
             # Graphs can share their memory, because no two are executed at the same time.
             pool = next((graph.pool() for graph, *_ in self.recorded.values()), None)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):  # kernels that are recorded are not executed
+            # Kernels that are recorded are not executed. A thread of NCCL may look at its events meanwhile.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = computation(on_device, factor_input)
             inputs = [*on_device.tensors(), factor_input]
             self.recorded[shape] = graph, inputs, outputs, list(self._model.buffers())

@@ -1,32 +1,44 @@
 """The training loop: updates, one after the other, with log lines, validations and saved checkpoints."""
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nmt import console
-from nmt.checkpoint import save_checkpoint
+from nmt.checkpoint import Checkpoint, save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import MemoryRanOutError, NmtError, StoppedError
 from nmt.model.device import is_out_of_memory
-from nmt.training.checkpoints import provenance_of, snapshot_of, training_state_of
+from nmt.training.checkpoints import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
-from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, options_of, write_config
+from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, numbered, options_of, write_config
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
 from nmt.training.validation import validate
 
 
 class TrainingLoop:
-    """Performs a training, and writes checkpoints and metrics to a run folder."""
+    """Performs a training, and writes checkpoints and metrics to a run folder.
+
+    A thread writes the checkpoints from copies, one after the other, while training goes on. A training state is thus
+    on disk only after all files of its update and of earlier ones.
+    """
 
     def __init__(self, training: Training, folder: RunFolder, clock: Clock | None = None) -> None:
         self.training, self.folder, self.clock = training, folder, clock
         self.skipped = SkippedUpdates(training)
         self.log = TrainingLog(training, folder)
+        self._writer = ThreadPoolExecutor(1, "nmt-writer")
+        self._writes, self._copied_update = deque[Future[None]](), -1  # which are under way, and their update
+        # A training state is due from these `seconds` of the counters on, and after a new best.safetensors, so that
+        # training hardly ever resumes before the update of that file.
+        self._state_due, self._best_is_new = 0.0, False
 
     def run(self, plan: UpdatePlan) -> None:
         """Trains up to --max-updates; `plan` is the plan of its epoch.
@@ -41,15 +53,16 @@ class TrainingLoop:
             return
         self._write_config()
         self.log.begin(provenance_of(training))
+        self._state_due = training.counters.seconds + 60 * training.config.save_minutes
         try:
-            if training.validation_due:  # since before training stopped, and so is the save that follows it
-                self._validate()
-                if training.is_over or training.snapshot_due:
-                    self._save()
-                elif training.world.is_main:
-                    self.save_state()  # so that a process that is killed now does not validate again
-            if not training.is_over:
-                self._train(plan)
+            with self._writer:
+                if training.validation_due:  # since before training stopped, and so is the save that follows it
+                    self._validate()
+                    # The state is saved so that a process that is killed now does not validate again.
+                    self._save(snapshot=training.is_over or training.snapshot_due, state=True)
+                if not training.is_over:
+                    self._train(plan)
+                self._await_writes()
         except Exception as error:
             with suppress(NmtError):  # the error that ended the training matters more than a failure to record it
                 self.log.end("stopped" if isinstance(error, StoppedError) else "failed", str(error))
@@ -67,6 +80,8 @@ class TrainingLoop:
         if training.config.init_from and not training.validations:
             console.info("validating the model before its first update")
             self._validate()
+            self._save(snapshot=False, state=True)
+            self._await_writes()
         if self.clock:
             self.clock.start(training.config)
         interval, total = Interval(), training.config.max_updates
@@ -82,6 +97,7 @@ class TrainingLoop:
                 if not result:  # memory ran out, and the stream repeats the update
                     continue
                 progress.advance(1)
+                self._await_writes(only_done=True)
                 if self.clock and counters.update >= self.clock.next_look:
                     self._follow(self.clock)
                     progress.total = training.config.max_updates
@@ -93,8 +109,11 @@ class TrainingLoop:
                 is_over = training.is_over
                 if is_over and interval.updates:  # --patience ends the training between two log lines
                     interval = self._log(interval, 0.0)
-                if is_over or (training.snapshot_due and not self.skipped.last_was_skipped()):
-                    interval.exclude(self._save)
+                snapshot = is_over or (training.snapshot_due and not self.skipped.last_was_skipped())
+                is_time = counters.seconds >= self._state_due
+                state = is_over or self._best_is_new or (is_time and not self.skipped.last_was_skipped())
+                if snapshot or state:
+                    interval.exclude(partial(self._save, snapshot=snapshot, state=state))
                 if is_over:
                     break
 
@@ -136,29 +155,68 @@ class TrainingLoop:
         kept = [scores.update for scores in training.best_first[: config.keep_best]]
         is_best = kept[0] == update
         self.log.validation(validation, time.monotonic() - started, is_best=is_best)
-        if training.world.is_main and update in kept:
-            snapshot = snapshot_of(training, whole=True)
+        if self.clock:
+            self.clock.pause("validation", time.monotonic() - started, config)
+
+        def write(snapshot: Checkpoint) -> None:
             if config.keep_best > 1:
                 self.folder.keep_best(snapshot, update, kept)
             if is_best:
                 save_checkpoint(snapshot, self.folder.path / BEST)
-                self.save_state()  # so that training never resumes before the update of best.safetensors
-        if self.clock:
-            self.clock.pause("validation", time.monotonic() - started, config)
 
-    def _save(self) -> None:
-        counters, config, started = self.training.counters, self.training.config, time.monotonic()
-        counters.snapshot_seconds = counters.seconds
-        if self.training.world.is_main:
+        if update in kept:
+            self._write("best", partial(snapshot_of, training, whole=True), write)
+        self._best_is_new |= is_best
+
+    def _save(self, *, snapshot: bool, state: bool) -> None:
+        """Saves a snapshot, or a training state, or both. The first snapshot always comes with a state."""
+        training, folder, config = self.training, self.folder, self.training.config
+        counters, update = training.counters, training.counters.update
+
+        def write(checkpoint: Checkpoint) -> None:
             keep = max(config.keep_checkpoints, config.average_last or 0)
-            path = self.folder.save(snapshot_of(self.training), "snapshot", counters.update, keep)
-            console.info(f"saved {path}")
-            self.save_state()
+            console.info(f"saved {folder.save(checkpoint, 'snapshot', update, keep)}")
+
+        if snapshot:
+            counters.snapshot_seconds = counters.seconds
+            self._write("snapshot", partial(snapshot_of, training), write)
+        if state or not numbered(folder.path, "state"):
+            self._state_due, self._best_is_new = counters.seconds + 60 * config.save_minutes, False
+            save = partial(folder.save, kind="state", update=update, keep=STATES_KEPT)
+            self._write("state", partial(training_state_of, training), save)
+
+    def _write(self, kind: str, copy: Callable[..., Checkpoint], write: Callable[[Checkpoint], object]) -> None:
+        """Has the thread write the main rank's copy of a checkpoint. Waits for it if memory has no room for a copy."""
+        started, update = time.monotonic(), self.training.counters.update
+        if self.training.world.is_main:
+            if update != self._copied_update:
+                self._await_writes()  # so that memory holds copies of one update only
+                self._copied_update = update
+            copied = has_room_for_copies(self.training)
+            checkpoint, before = copy(copied=copied), [*self._writes][-1:]
+
+            def timed() -> None:
+                for earlier in before:
+                    earlier.result()  # a state is not written if a file before it could not be written
+                began = time.monotonic()
+                write(checkpoint)
+                if self.clock and copied:
+                    self.clock.writes[kind] = time.monotonic() - began
+
+            self._writes.append(self._writer.submit(timed))
+            if not copied:
+                self._await_writes()
         if self.clock:
-            self.clock.pause("save", time.monotonic() - started, config)
+            self.clock.pause(kind, time.monotonic() - started, self.training.config)
+
+    def _await_writes(self, *, only_done: bool = False) -> None:
+        """Waits until all files are on disk, or looks only after those that are. Raises the error of a failed one."""
+        while self._writes and (self._writes[0].done() or not only_done):
+            self._writes.popleft().result()
 
     def save_state(self) -> None:
-        """Writes a training state if there was an update, or a validation of --init-from. One rank does it."""
+        """Writes a training state at once if there was an update or a validation of --init-from. One rank does it."""
+        self._await_writes()
         update = self.training.counters.update
         if update or self.training.validations:
             self.folder.save(training_state_of(self.training), "state", update, STATES_KEPT)

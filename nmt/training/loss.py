@@ -165,7 +165,7 @@ def _nll_on_gpu(
 
 
 class TrainingLoss(nn.Module):
-    """A module that holds the model and its loss, so that data parallelism wraps exactly what training calls."""
+    """A module that holds the model and its loss."""
 
     def __init__(
         self,

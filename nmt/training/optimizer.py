@@ -88,8 +88,10 @@ class Optimizer:
         matrices: the weights that Muon changes, with the numbers of rows of the matrices in each.
         dtype: the type of Muon's matrix products. The weights and the moments keep their own type.
         scales_loss: whether gradients are multiplied by `loss_scale`.
+        flat: whether all gradients are parts of one tensor, which ranks sum at once.
 
     Attributes:
+        flat_gradient: this tensor; None if there is none.
         flops: the operations of Muon in an update. Those of Adam are too few to count.
         adam_bytes: the bytes of Adam's two moments, which the first update allocates.
         moment_bytes: the bytes of the moments of Adam and Muon, which a training state holds.
@@ -105,6 +107,7 @@ class Optimizer:
         dtype: torch.dtype = torch.float32,
         *,
         scales_loss: bool = False,
+        flat: bool = False,
     ) -> None:
         self._parameters, self._clip_norm = list(parameters), config.clip_norm
         by_muon = list(matrices)
@@ -120,6 +123,13 @@ class Optimizer:
         device = self._parameters[0].device
         self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None
         self.good_updates = torch.zeros((), dtype=torch.int32, device=device)
+        self.flat_gradient: Tensor | None = None
+        if flat:
+            # Each part begins at a multiple of 64 bytes, which processors prefer.
+            sizes = [weight.numel() + -weight.numel() % 16 for weight in self._parameters]
+            self.flat_gradient = torch.zeros(sum(sizes), device=device)
+            for weight, part in zip(self._parameters, self.flat_gradient.split(sizes), strict=True):
+                weight.grad = part[: weight.numel()].view_as(weight)
 
     def step(self, learning_rate: float) -> tuple[Tensor, Tensor]:
         """Performs an update, and clears the gradients. Scales them down to --clip-norm first, if it is given.
@@ -140,14 +150,20 @@ class Optimizer:
         self._adam.step()
         if self._muon.momenta and not skipped:  # waits for the device
             self._muon.step(learning_rate, 1.0 if self.loss_scale is None else self.loss_scale.item())
-        if norm.device.type == "cpu":  # so that the next update can use their memory for activations
-            for weight in self._parameters:
-                weight.grad = None
-        else:  # a recorded CUDA graph writes to the same memory
-            torch._foreach_zero_(gradients)
+        self.clear_gradients()
         if self.loss_scale is not None:
             torch._amp_update_scale_(self.loss_scale, self.good_updates, skipped, _GROWTH, _BACKOFF, _GROWTH_UPDATES)
         return norm, skipped
+
+    def clear_gradients(self) -> None:
+        """Discards the gradients."""
+        if self.flat_gradient is not None:
+            self.flat_gradient.zero_()
+        elif self._parameters[0].device.type == "cpu":  # the next update can use their memory for activations
+            for weight in self._parameters:
+                weight.grad = None
+        elif gradients := [weight.grad for weight in self._parameters if weight.grad is not None]:
+            torch._foreach_zero_(gradients)  # a recorded CUDA graph writes to the same memory
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""

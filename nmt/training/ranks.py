@@ -5,7 +5,6 @@ this machine (see `launch`); torchrun can start ranks on several machines. Other
 group.
 """
 
-import gc
 import logging
 import os
 import queue
@@ -14,20 +13,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from inspect import signature
 from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor
 from torch.distributed import TCPStore
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
 from nmt.config import TrainConfig
@@ -62,14 +59,25 @@ class World:
         """Whether this is rank 0."""
         return self.rank == 0
 
-    def wrap(self, module: nn.Module) -> nn.Module:
-        """Returns the module in a wrapper that averages gradients over the ranks in every backward pass."""
+    def copy_to_all(self, tensors: Iterable[Tensor]) -> None:
+        """Gives the tensors of all ranks the values that they have on the main rank."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, src=0)
+
+    def add_up(self, tensor: Tensor, dtype: torch.dtype) -> None:
+        """Replaces a tensor by its sum over the ranks, which exchange numbers of this type."""
+        sent = tensor.to(dtype)
+        dist.all_reduce(sent)
+        if sent is not tensor:
+            tensor.copy_(sent)
+
+    def any(self, flag: bool) -> bool:
+        """Returns whether the flag is set on any rank. All ranks must call this method at the same place."""
         if self.control is None:
-            return module
-        parameters = signature(DistributedDataParallel).parameters
-        keep_buffers = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
-        options: dict[str, Any] = {keep_buffers: False, "gradient_as_bucket_view": True}
-        return DistributedDataParallel(module, **options)
+            return flag
+        flags = torch.tensor(int(flag))
+        dist.all_reduce(flags, group=self.control)
+        return bool(flags)
 
     def end_together(self, stopped: bool) -> None:
         """Ends the work of all ranks at the same place. All ranks must call this method there.
@@ -77,11 +85,7 @@ class World:
         Raises:
             StoppedError: any rank was asked to stop.
         """
-        if self.control is not None:
-            stopped_ranks = torch.tensor(int(stopped))
-            dist.all_reduce(stopped_ranks, group=self.control)
-            stopped = bool(stopped_ranks)
-        if stopped:
+        if self.any(stopped):
             raise StoppedError
 
     def gather(self, value: _T) -> list[_T]:
@@ -115,10 +119,11 @@ class World:
         for rank, theirs in enumerate(facts_by_rank):
             # A rank with another version of nmt may have other facts.
             names = {**facts_by_rank[0], **theirs}
-            different = [name for name in names if theirs.get(name) != facts_by_rank[0].get(name)]
-            if different:
+            pairs = {name: (theirs.get(name), facts_by_rank[0].get(name)) for name in names}
+            if different := [f"{name} ({a} instead of {b})" for name, (a, b) in pairs.items() if a != b]:
                 raise NmtError(
-                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command"
+                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command "
+                    f"on machines with the same software"
                 )
 
 
@@ -170,9 +175,6 @@ def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks
             _end_after_failure(world, error, stop, config.rank_timeout)
             raise
-    # If DistributedDataParallel is the last owner of the group, its destructor waits for gloo's threads with the GIL
-    # held, and these may wait for the GIL (pytorch/pytorch#56297). So free it first, also where it is in a cycle.
-    gc.collect()
     dist.destroy_process_group()
 
 

@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
 from nmt.model.device import is_native
 from nmt.model.lora import LowRankLinear
-from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_packing
+from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_kernel, obstacle_to_packing
 from nmt.resources import return_freed_memory
 from nmt.training.frozen_base import FrozenBase
 from nmt.training.graphs import GraphedPass
@@ -72,7 +72,6 @@ class Training:
         packs: whether batches are packed, without padding between sentences.
         hardware: a description of the device and the code that computes gradients.
         loss: the model and its loss.
-        parallel: `loss`, which with several ranks is in a wrapper that sums gradients over them.
         graphs: repeats forward and backward passes on a GPU; None where that does not work.
         average: the moving average of the weights (--ema).
         counters, validations: the progress, and the scores of all validations.
@@ -83,6 +82,10 @@ class Training:
         self.world, self.runtime, self.stop = world, runtime, _ = ranks
         self.counters, self.validations = Counters(), list[Scores]()
         obstacle = obstacle_to_packing(model_config, runtime)
+        sizes = model_config.heads, model_config.d_k, runtime.device, model_config.attention_dropout
+        if obstacle is None and (obstacle := obstacle_to_kernel(*sizes)) and not config.compile:
+            console.warn(f"training is slower here than it could be: {obstacle}")
+        world.require_same({"packing": obstacle or "works"})  # otherwise they would cut an update in different ways
         self.packs = obstacle is None
         self.hardware = f"{runtime.name}, {runtime.precision}" + ", attention without padding" * self.packs
         torch.manual_seed(config.seed)
@@ -101,12 +104,11 @@ class Training:
         criterion = extensions.entry(extensions.CRITERIA, config.criterion, "--criterion") if config.criterion else None
         loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
         self.loss = loss.to(runtime.device).train()
-        self.parallel = world.wrap(self.loss)
+        world.copy_to_all(self.loss.state_dict().values())  # different processors may draw different first weights
         if config.compile:
             if obstacle := obstacle or obstacle_to_compiling(runtime.device):
                 console.warn(f"--compile has no effect here: {obstacle}")
             else:
-                torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
                 compile_layers(model)
                 self.loss.nll_on_gpu = torch.compile(self.loss.nll_on_gpu)
                 self.hardware += ", compiled layers"
@@ -116,9 +118,10 @@ class Training:
             matrices(model) if config.optimizer == "muon" else (),
             torch.bfloat16 if is_native(torch.bfloat16, runtime.device.type) else torch.float32,
             scales_loss=runtime.dtype == torch.float16,
+            flat=world.size > 1,
         )
-        # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
-        graphed = self.packs and runtime.device.type == "cuda" and self.parallel is self.loss and criterion is None
+        # No graphs with a criterion of the user, which may wait for the GPU.
+        graphed = self.packs and runtime.device.type == "cuda" and criterion is None
         self.graphs = GraphedPass(self.loss, runtime.device) if graphed else None
         self.average = MovingAverage(model, config.ema)
 

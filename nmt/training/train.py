@@ -2,23 +2,24 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import nmt
 from nmt import console
-from nmt.checkpoint import WEIGHT_BYTES, check_memory
+from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, check_memory
 from nmt.config import ModelConfig, ScoreConfig, SearchConfig, TrainConfig, flag_name
-from nmt.data.batching import UpdatePlan
+from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
 from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import METRICS, tokenizer_warning
-from nmt.training.checkpoints import resume
+from nmt.training.checkpoints import has_room_for_copies, resume, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
 from nmt.training.log import show_lines, show_plan
@@ -88,7 +89,8 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     """
     world, runtime, stop = ranks
     flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
-    world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
+    own = {"the data folder": data.meta.fingerprint, "precision": runtime.precision, "device": runtime.device.type}
+    world.require_same({"the version of nmt": nmt.__version__, "the plan of updates": PLAN_VERSION, **own, **flags})
     check_save_dir(data, config)
     if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:
@@ -213,9 +215,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         moments = training.optimizer.moment_bytes + training.average_bytes
         checkpoint, training_state = ((WEIGHT_BYTES * training.parameters + n) / 2**20 for n in (0, moments))
         disk = (kept + best + (config.average_last is not None)) * checkpoint + STATES_KEPT * training_state
+        states = 1 + seconds * updates / (60 * config.save_minutes)
+        saving = updates / every * seconds_to_copy(snapshot_of, training)
+        saving += states * seconds_to_copy(training_state_of, training)
         show_lines({
             "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
-            "in total": f"{console.duration(seconds * updates)} without validation, {updates / len(plan):,.1f} epochs, "
+            "in total": f"{console.duration(seconds * updates + saving)} without validation, "
+            f"{updates / len(plan):,.1f} epochs, "
             f"{updates * flops:.1e} FLOP at {flops / seconds / 1e12:.3g} TFLOP/s",
             "memory": memory_in_words(training),
             "disk": f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states "
@@ -223,6 +229,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             + ("the best checkpoint" if best == 1 else f"{best} best checkpoints"),
         })  # fmt: skip
         console.info("dry run: nothing was written to --save-dir")
+
+
+def seconds_to_copy(copy: Callable[..., Checkpoint], training: Training) -> float:
+    """Returns how long a training waits for the copy of a checkpoint that is then written while it goes on."""
+    started = time.perf_counter()
+    copy(training, copied=has_room_for_copies(training))
+    return time.perf_counter() - started
 
 
 def memory_in_words(training: Training) -> str:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,17 +83,20 @@ def train_update(training: Training, update: Update) -> UpdateResult | None:
     for index, batch in enumerate(update.batches):
         training.world.end_together(training.stop.received)
         _seed_dropout(training, counters.update + 1, index)
-        is_last = index == len(update.batches) - 1
         try:
-            batch_losses = add_gradient(training, batch, 1 / update.target_tokens, last=is_last)
+            batch_losses = add_gradient(training, batch, 1 / update.target_tokens)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             batch_losses = None
-        if batch_losses is None:  # outside of the handler, because the error keeps tensors alive
+        # Outside of the handler, because the error keeps tensors alive. All ranks give up graphs together.
+        if (training.graphs and training.world.any(batch_losses is None)) or batch_losses is None:
             _make_room(training, batch)
             return None
         losses += torch.stack(batch_losses)
+    if training.optimizer.flat_gradient is not None:
+        exchanged = torch.bfloat16 if training.config.reduce_precision == "bf16" else torch.float32
+        training.world.add_up(training.optimizer.flat_gradient, exchanged)
     rate = learning_rate(counters.update + 1, training.model_config.d_model, training.config)
     norm, skipped = training.optimizer.step(rate)
     training.average.add(counters.update + 1)
@@ -111,8 +114,8 @@ def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
 
-def add_gradient(training: Training, batch: MicroBatch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
-    """Adds `weight` times the gradient of the batch's loss; after the `last` batch, sums over the ranks.
+def add_gradient(training: Training, batch: MicroBatch, weight: float) -> tuple[Tensor, Tensor]:
+    """Adds `weight` times the gradient of the batch's loss to the gradient of this rank.
 
     In fp16, the gradient is also multiplied by the loss scale.
 
@@ -125,28 +128,24 @@ def add_gradient(training: Training, batch: MicroBatch, weight: float, *, last: 
 
     def forward_and_backward(batch: MicroBatch, weight: Tensor | float) -> tuple[Tensor, Tensor]:
         with training.runtime.autocast():
-            loss, nll = training.parallel(batch)
+            loss, nll = training.loss(batch)
         factor = torch.where(loss.detach().isfinite(), weight, torch.nan)
         (loss * (factor if loss_scale is None else factor * loss_scale)).backward()
         return loss.detach(), nll
 
-    weight *= training.world.size  # DistributedDataParallel averages, but the update needs the sum
     if training.graphs:
         return training.graphs(forward_and_backward, batch, weight)
-    # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
-    unsynchronised = nullcontext if last else getattr(training.parallel, "no_sync", nullcontext)
-    with unsynchronised():
-        return forward_and_backward(moved(batch, training.runtime.device), weight)
+    return forward_and_backward(moved(batch, training.runtime.device), weight)
 
 
 def _make_room(training: Training, batch: MicroBatch) -> None:
     """Gives up CUDA graphs if there are any, and otherwise halves the device tokens. Discards the gradients.
 
     Raises:
-        MemoryRanOutError: several ranks train, which would have to do this together.
+        MemoryRanOutError: several ranks train without graphs, which would have to do this together.
     """
     update = training.counters.update + 1
-    if training.graphs and training.graphs.used:
+    if training.graphs and (training.graphs.used or training.world.size > 1):
         training.graphs, remedy = None, "without CUDA graphs"
     elif sum(map(len, batch.sentences)) == 1:
         raise NmtError(
@@ -158,7 +157,7 @@ def _make_room(training: Training, batch: MicroBatch) -> None:
     else:
         training.counters.device_tokens = training.device_tokens // 2
         remedy = f"with --device-tokens {training.counters.device_tokens}"
-    training.loss.zero_grad(set_to_none=training.runtime.device.type == "cpu")
+    training.optimizer.clear_gradients()
     if training.runtime.device.type == "cuda":
         torch.cuda.empty_cache()
     console.warn(f"memory ran out in update {update:,}; training continues {remedy}")
@@ -196,14 +195,14 @@ def _fits(training: Training, plan: UpdatePlan, device_tokens: int) -> bool:
         batch = make_micro_batch(pair, [copies], packs=training.packs)
         try:
             reserved = torch.empty(missing_bytes, dtype=torch.uint8, device=training.runtime.device)
-            add_gradient(training, batch, 0.0, last=False)
+            add_gradient(training, batch, 0.0)
             del reserved
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             return False
         finally:
-            training.loss.zero_grad(set_to_none=training.runtime.device.type == "cpu")
+            training.optimizer.clear_gradients()
     return True
 
 

@@ -24,6 +24,7 @@ UPDATES = 240
 OPTIONS = [
     "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
     f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--valid-metric=nll",
+    "--save-minutes=0.02",
 ]  # fmt: skip
 MAX_SECONDS_TO_KILL = 8.0  # counted from the start of the process, which takes a few seconds
 

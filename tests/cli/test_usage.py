@@ -340,7 +340,6 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (SearchConfig, {"sample": True, "n_best": 3}, "--n-best is 3, but --sample was given; use --samples 3 instead"),
     (SearchConfig, {"sample": True, "beam_groups": 2}, "--beam-groups is 2, but --sample was given; leave out one"),
     (SearchConfig, {"sample": True, "beam": 8}, "--beam is 8, but --sample has no beam; use --samples 8, or leave"),
-    (TrainConfig, {"save_minutes": 5.0, "save_updates": 9}, "--save-minutes and --save-updates were both given"),
     (TrainConfig, {"criterion": "mine", "label_smoothing": 0.0}, "--label-smoothing does not change --criterion mine"),
     (ModelConfig, {"sinusoids": "fairseq", "learned_positions": 9}, "--sinusoids and --learned-positions are two"),
     (DataConfig, {"weight": (2.0,)}, "--weight is about the shares of several --train, but there is one"),

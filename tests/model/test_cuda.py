@@ -1,7 +1,9 @@
 """Computations on a GPU are compared with the same computations on the CPU. Skipped on machines without a GPU."""
 
+from functools import partial
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from commands import SMALL, TRAIN, records, run, train, weights
@@ -12,8 +14,9 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import MicroBatch, make_update
-from nmt.model.device import Runtime, moved
-from nmt.model.packing import compile_layers, kernel_works, obstacle_to_packing
+from nmt.model.device import Runtime, moved, set_up
+from nmt.model.packing import compile_layers, obstacle_to_kernel, obstacle_to_packing
+from nmt.training import ranks
 from nmt.training.loss import TrainingLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -84,7 +87,7 @@ def test_training_in_bf16_packs_batches(trained: Path) -> None:
 
 @pytest.mark.parametrize("d_k", [8, 16, 32, 48, 64, 128])
 def test_the_kernel_works_with_many_sizes(d_k: int) -> None:
-    assert kernel_works(4, d_k, torch.device("cuda"))
+    assert obstacle_to_kernel(4, d_k, torch.device("cuda")) is None
 
 
 def test_graphs_compute_what_is_computed_without_them(
@@ -101,6 +104,24 @@ def test_graphs_compute_what_is_computed_without_them(
     assert len(replayed) == count
     graphs, none = (weights(tmp_path / name / "snapshot-00000020.safetensors") for name in ("graphs", "none"))
     torch.testing.assert_close(graphs, none, rtol=0, atol=1e-4)
+
+
+def share_the_gpu() -> None:
+    """Lets several ranks compute on one GPU. NCCL refuses that, so gloo sums their gradients."""
+    connect = torch.distributed.init_process_group
+    torch.distributed.init_process_group = lambda _, **options: connect("gloo", **options)
+    ranks.set_up = partial(set_up, shares_gpus=True)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("options", [[], ["--device-tokens=400"], ["--precision=bf16"], ["--reduce-precision=bf16"]])
+def test_two_ranks_that_share_a_gpu_give_the_losses_of_one(trained: Path, tmp_path: Path, options: list[str]) -> None:
+    """In bf16, they replay graphs."""
+    options = ["--max-updates=20", "--log-updates=1", "--dropout=0", "--valid-metric=nll", *GPU, *options]
+    train(trained / "data", tmp_path / "one", *options)
+    command = ["train", trained / "data", "--save-dir", tmp_path / "two", *TRAIN, *SMALL, *options]
+    forks.run_ranks(*command, before=(share_the_gpu,) * 2)
+    one, two = ([record["nll"] for record in records(tmp_path / name, "train")] for name in ("one", "two"))
+    assert two == pytest.approx(one, rel=0.01 if "bf16" in str(options) else 1e-4)
 
 
 def test_compiled_training_reaches_the_same_loss(trained: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from subprocess import CalledProcessError
 from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
@@ -22,7 +23,7 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.device import Runtime
 from nmt.model.masks import PackedMask
-from nmt.model.packing import compile_layers, kernel_works, obstacle_to_compiling, obstacle_to_packing
+from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_kernel, obstacle_to_packing
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss
@@ -231,9 +232,36 @@ def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert obstacle_to_compiling(torch.device("cpu")) == "torch cannot compile (AssertionError())"
 
 
+PACKAGES = "if a C compiler or Python.h is missing, install gcc and python3-dev"
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    (RuntimeError("Failed to find C compiler. Please specify via CC environment variable."), "Failed to find C co"),
+    (CalledProcessError(1, ["gcc", "main.c"]), "Command '['gcc', 'main.c']' returned non-zero exit status 1."),
+    (FileNotFoundError(2, "No such file or directory", "/root/.triton"), "No such file or directory: '/root/.triton'"),
+    (RuntimeError("out of resource: shared memory\nReducing block sizes may help"), "(out of resource: shared memory)"),
+    (AssertionError(), "AssertionError()"),
+])  # fmt: skip
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_error_of_a_kernel_that_does_not_work_is_one_warning(
+    error: Exception, line: str, compiled: bool, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU would train without graphs and with padding, at half the speed."""
+    monkeypatch.setattr("nmt.training.state.obstacle_to_packing", lambda *_: None)
+    replace_kernel(Mock(side_effect=error), monkeypatch)
+    options = ["--max-updates=1", "--valid-metric=nll", *["--compile"] * compiled]
+    log = train(trained / "data", tmp_path / "run", *options)
+    (warning,) = (text for text in log.splitlines() if "the kernel of attention does not work here (" in text)
+    begins = "warning: --compile has no effect here: " if compiled else "warning: training is slower here than it could"
+    assert warning.startswith(begins)
+    assert line in warning
+    assert warning.endswith(PACKAGES)
+    assert "attention without padding" not in log
+
+
 def test_a_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nmt.model.packed_attention", None)
-    assert not kernel_works(2, 8, torch.device("cpu"))
+    assert "nmt.model.packed_attention" in str(obstacle_to_kernel(2, 8, torch.device("cpu")))
     obstacle = obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
     assert obstacle == "it needs a GPU and bf16"
 
@@ -249,4 +277,5 @@ def test_a_kernel_is_used_if_its_results_are_right(
         return right(*(value if number == place else one for number, one in enumerate(inputs)))
 
     replace_kernel(attend_packed, monkeypatch)
-    assert kernel_works(2, 8, torch.device("cpu")) == (place is None)
+    obstacle = obstacle_to_kernel(2, 8, torch.device("cpu"))
+    assert obstacle == (None if place is None else "the kernel of attention computes wrong values with --d-k 8")

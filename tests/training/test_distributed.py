@@ -5,16 +5,22 @@ import resource
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import forks
 import pytest
+import torch
 from commands import needs_linux, records, run, same_weights, valid_losses, weights
 from two_ranks import LAST, command
 
+import nmt
+from nmt.training import loop, state
 from nmt.training import ranks as ranks_module
+from nmt.training import train as train_module
 
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
@@ -35,6 +41,46 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu", "chrf"))):
         for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
+
+
+@pytest.mark.parametrize(("ranks", "options"), [
+    (3, ["--optimizer=muon", "--device-tokens=300"]),  # several micro-batches, and ranks without a sentence
+    (2, ["--freeze=decoder", "--clip-norm=0.1"]),
+    (4, ["--batch-tokens=60", "--batch-groups=1"]),
+])  # fmt: skip
+def test_any_number_of_ranks_adds_up_the_gradient_of_one(
+    ranks: int, options: list[str], data: Path, tmp_path: Path
+) -> None:
+    options = [*options, "--max-updates=4", "--log-updates=1", "--dropout=0", "--warmup-updates=400"]
+    forks.run_ranks(*command(data, tmp_path / "several", *options), codes=[0] * ranks)
+    run(*command(data, tmp_path / "one", *options))
+    several, one = (records(tmp_path / name, "train") for name in ("several", "one"))
+    for key in ("loss", "nll", "gradient_norm"):
+        assert [record[key] for record in several] == pytest.approx([record[key] for record in one], rel=1e-4)
+
+
+def test_gradients_that_are_exchanged_in_bf16_are_rounded(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    forks.run_ranks(*command(data, tmp_path, "--reduce-precision=bf16"))
+    rounded, exact = ([record["nll"] for record in records(run, "train")] for run in (tmp_path, uninterrupted))
+    assert rounded == pytest.approx(exact, rel=0.01)
+    assert rounded != exact
+
+
+def draw_other_weights() -> None:
+    torch.manual_seed = lambda seed, manual_seed=torch.manual_seed: manual_seed(seed + 1)  # type: ignore
+    forks.At("nmt.training.state.Optimizer", do=draw_as_usual)()
+
+
+def draw_as_usual() -> None:
+    torch.manual_seed = torch.random.manual_seed
+
+
+def test_ranks_that_draw_other_first_weights_take_those_of_the_main_rank(
+    data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """Another processor may draw other numbers from the same seed."""
+    forks.run_ranks(*command(data, tmp_path), before=(None, draw_other_weights))
+    assert same_weights(uninterrupted / LAST, tmp_path / LAST)
 
 
 def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -74,6 +120,45 @@ def test_a_killed_rank_ends_the_run_and_nothing_is_lost(data: Path, uninterrupte
     assert "error: " not in log
     forks.run_ranks(*train)
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
+
+
+def cannot_pack(obstacle: str | None) -> None:
+    state.obstacle_to_packing = lambda *_: obstacle  # type: ignore[attr-defined]
+    state.obstacle_to_kernel = lambda *_: None  # type: ignore[attr-defined]
+
+
+def both(differs: Callable[[], None]) -> None:
+    answer_at_once()
+    differs()
+
+
+def is_version(version: str) -> None:
+    nmt.__version__ = version
+
+
+def plans_as(version: int) -> None:
+    train_module.PLAN_VERSION = version  # type: ignore[attr-defined]
+
+
+def computes_on(device: str) -> None:
+    set_up = ranks_module.set_up
+    ranks_module.set_up = lambda *given: replace(set_up(*given), device=torch.device(device))  # type: ignore
+
+
+@pytest.mark.parametrize(("differs", "difference"), [
+    (partial(cannot_pack, None), "packing (works instead of it needs a GPU and bf16)"),
+    (partial(cannot_pack, "there is no gcc"), "packing (there is no gcc instead of it needs a GPU and bf16)"),
+    (partial(is_version, "0.0"), "the version of nmt (0.0 instead of "),
+    (partial(plans_as, 0), "the plan of updates (0 instead of "),
+    (partial(computes_on, "meta"), "device (meta instead of cpu)"),
+])  # fmt: skip
+def test_ranks_that_would_cut_updates_differently_do_not_train(
+    data: Path, tmp_path: Path, differs: Callable[[], None], difference: str
+) -> None:
+    log = forks.run_ranks(*command(data, tmp_path), codes=(1, 1), before=(answer_at_once, partial(both, differs)))
+    assert log.count("error: ") == 1
+    assert f"rank 1 differs from rank 0 in {difference}" in log
+    assert "start all ranks with the same command on machines with the same software" in log
 
 
 @pytest.mark.nightly
@@ -130,10 +215,16 @@ def test_an_error_is_shown_once_and_ends_all_ranks(data: Path, tmp_path: Path) -
         assert "Traceback" not in log
 
 
+def fill_the_disk_at_update_8() -> None:
+    """Files are written at once, so that the state of update 5 is on disk by then."""
+    loop.has_room_for_copies = lambda _: False  # type: ignore[attr-defined]
+    forks.At(UPDATE, 8, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000)))()
+
+
 def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
-    train, limit = command(data, tmp_path), partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000))
-    log = forks.run(*train, code=1, before=forks.At(UPDATE, 8, limit)).errors
+    train = command(data, tmp_path)
+    log = forks.run(*train, code=1, before=fill_the_disk_at_update_8).errors
     assert log.count("error: ") == 1
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))

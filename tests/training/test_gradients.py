@@ -90,6 +90,40 @@ def test_if_memory_runs_out_an_update_is_first_repeated_without_graphs(
     assert same_weights(tmp_path / "whole" / LAST, tmp_path / "repeated" / LAST)
 
 
+class Graphs:
+    """Computes without graphs. Memory runs out at the second micro-batch whose weight is not 0, if it `fails`."""
+
+    def __init__(self, fails: bool) -> None:
+        self.used, self.calls = fails, 0 if fails else 10
+
+    def __call__(self, computation: Any, batch: MicroBatch, factor: float) -> Any:
+        self.calls += factor > 0
+        result = computation(batch, factor)
+        return fail() if self.calls == 2 else result
+
+
+def train_with_graphs(fails: bool) -> None:
+    def with_graphs(*arguments: Any) -> Training:
+        training = Training(*arguments)
+        training.graphs = Graphs(fails)  # type: ignore[assignment]
+        return training
+
+    train_module.Training = with_graphs  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("failing", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("tokens", ["--batch-tokens=1600", "--batch-tokens=400"])  # with one micro-batch, with several
+def test_if_memory_runs_out_on_one_rank_all_ranks_repeat_the_update_without_graphs(
+    failing: tuple[bool, bool], tokens: str, trained: Path, tmp_path: Path
+) -> None:
+    train = [*command(trained, tmp_path / "graphs", tokens, "--max-updates=6"), "--device-tokens=450"]
+    log = forks.run_ranks(*train, before=[partial(train_with_graphs, fails) for fails in failing])
+    assert log.count("training continues without CUDA graphs") == 1
+    forks.run_ranks(*[word.replace("graphs", "none") for word in train])
+    last = "snapshot-00000006.safetensors"
+    assert same_weights(tmp_path / "graphs" / last, tmp_path / "none" / last)
+
+
 def test_the_default_of_device_tokens_is_lowered_until_batches_fit_but_not_a_given_value(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,9 +215,12 @@ def _rank(rank: int, data: Path, results: Path) -> None:
     folder = DataFolder.open(data)
     training = beginning(folder, World(rank, 2, dist.group.WORLD))
     batch = make_micro_batch(folder.split("train"), [np.arange(9)])
-    add_gradient(training, batch, torch.nan if rank == 1 else 1.0, last=True)
+    add_gradient(training, batch, torch.nan if rank == 1 else 1.0)
+    assert training.optimizer.flat_gradient is not None
+    training.world.add_up(training.optimizer.flat_gradient, torch.float32)
     torch.save([p.grad for p in training.loss.parameters()], results / f"{rank}.pt")
-    # The group is not destroyed: DistributedDataParallel must not be its last owner (see `join_ranks`).
+    training.world.barrier()
+    dist.destroy_process_group()
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_makes_the_gradient_nan_on_all(trained: Path, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ class Graph:
 
 
 @contextmanager
-def record(graph: Graph, pool: str | None) -> Iterator[None]:
+def record(graph: Graph, pool: str | None, capture_error_mode: str) -> Iterator[None]:
+    assert capture_error_mode == "thread_local"
     assert pool == (None if not Graph.recorded else "pool")
     Graph.recording = graph
     yield

@@ -25,7 +25,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import clock as clock_module
 from nmt.training import hours, loop
-from nmt.training.clock import Choice, Corpus, choose_by_updates
+from nmt.training.clock import Choice, Clock, Corpus, choose_by_updates
 from nmt.training.hours import choose
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Training
@@ -223,6 +223,7 @@ class VirtualTime:
         monkeypatch.setattr(loop, "train_update", trained)
         monkeypatch.setattr(loop, "validate", validated)
         monkeypatch.setattr(RunFolder, "save", saved)
+        monkeypatch.setattr(loop, "has_room_for_copies", lambda _: False)  # so that training waits for it
 
 
 @pytest.mark.parametrize("measured, update, others", [(1, 1, 0), (1, 10, 15), (10, 1, 0.2), (1, 10, 150)])
@@ -242,6 +243,30 @@ def test_the_plan_follows_the_speed_of_the_machine(
         assert len(virtual.validated) <= 2 and len(virtual.saved) <= 2
     assert ("for a good model, give more time" in said.splitlines()[-1]) == (updates < 100)
     assert ("updates, so training goes on with --max-updates" in said) == (measured != update)
+
+
+@pytest.mark.parametrize(("save_updates", "pauses", "writes", "updates"), [
+    (None, {}, {}, 1100),
+    (None, {"state": 60}, {}, 540),  # as long as the updates between two states
+    (50, {"state": 60}, {"state": 40}, 520),
+    (None, {"snapshot": 30, "state": 30}, {}, 540),
+    (50, {"snapshot": 50}, {"best": 10, "snapshot": 40}, 575),
+])  # fmt: skip
+def test_saves_leave_less_time_for_updates(
+    save_updates: int | None, pauses: dict[str, float], writes: dict[str, float], updates: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Hundred updates took a second each. The last files are waited for at the end."""
+    now = 0.0
+    monkeypatch.setattr(clock_module, "time", SimpleNamespace(monotonic=lambda: now))
+    config = TrainConfig(save_dir="run", save_minutes=1.0, save_updates=save_updates, valid_updates=10**6)
+    clock = Clock(1100.0, Corpus(10**9, 10**9), config, {"warmup_updates"})
+    clock.start(config)
+    for kind, seconds in pauses.items():
+        clock.pause(kind, seconds, config)
+    clock.writes |= writes
+    now = 100.0 + sum(pauses.values())
+    assert clock.options(100, config)["max_updates"] == updates
 
 
 def test_options_that_are_given_do_not_follow_the_speed(
@@ -268,8 +293,8 @@ def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) ->
 
 
 def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
-    options = "--max-updates=6", "--save-updates=1", "--average-last=3", "--keep-checkpoints=2"  # three are kept
-    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options
+    saves = "--save-updates=1", "--save-minutes=1e-9", "--average-last=3", "--keep-checkpoints=2"  # three are kept
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *saves, "--max-updates=6"
     forks.run(*command, before=forks.At("os.replace", matching="average"), code=-signal.SIGKILL)
     run(*command)
     assert not list((tmp_path / "run").glob("*partial*"))

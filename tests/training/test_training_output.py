@@ -182,7 +182,8 @@ def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tm
     folder = tmp_path / "run"
     for updates in (4, 6):
         train(trained / "data", folder, *OPTIONS, f"--max-updates={updates}", "--tensorboard")
-        (folder / "state-00000004.safetensors").unlink()  # so that the second training repeats updates from 2 on
+        # So that the second training repeats updates from 2 on.
+        (folder / "state-00000004.safetensors").unlink(missing_ok=True)
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
     for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
         found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
