@@ -288,9 +288,8 @@ class DataConfig(Config, panel="Corpus"):
     augment: bool = option(
         False,
         "Change a share of the training pairs, so that the model is robust to what people type. The shares are 0.07 "
-        "for capitals on both sides, 0.05 for Title Case (but no capitals for Turkish and Azerbaijani), 0.05 for "
-        "typing errors in the source, 0.2 for no final punctuation, and 0.0005 for lines of random characters, which "
-        "are to be copied.",
+        "for capitals on both sides, 0.05 for Title Case, 0.05 for typing errors in the source, 0.2 for no final "
+        "punctuation, and 0.0005 for lines of random characters, which are to be copied.",
         panel="Augmentation",
     )
     max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)

@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 
 from nmt.data.arrays import hash_of
+from nmt.text.casing import capitalized, has_case, upper
 
 Pair = tuple[str, str]
 _FINAL = ".!?…。！？।"
 _SPACES = " \u00a0\u202f"
-# The first letter of a word, with the quotation marks and brackets before it.
-_WORD_START = re.compile(r"(?<![^ ])[\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*\w")
+# A word, behind the quotation marks and brackets before it.
+_WORD = re.compile(r"(?<![^ ])([\"'“”„‘’‚«»‹›(\[¿¡\u00a0\u202f]*)(\w[^ ]*)")
 # The letters beside a letter on a keyboard with Latin letters.
 _NEIGHBOURS = {
     letter: [row[neighbour] for neighbour in (i - 1, i + 1) if 0 <= neighbour < len(row)]
@@ -21,9 +22,9 @@ _NEIGHBOURS = {
 _NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежאבעربहि中文日本한국"]
 
 
-def in_title_case(line: str) -> str:
+def in_title_case(line: str, lang: str = "") -> str:
     """Returns the line with a capital at the beginning of each word."""
-    return _WORD_START.sub(lambda start: start[0].upper(), line)
+    return _WORD.sub(lambda word: word[1] + capitalized(word[2], lang), line)
 
 
 def without_final_punctuation(line: str) -> str:
@@ -61,27 +62,23 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
 _SHARES = {"capitals": 0.07, "title case": 0.05, "typing errors": 0.05, "no final punctuation": 0.2, "noise": 0.0005}
 
 
-def augmented(pair: Pair, seed: int, position: int, *, capitals: bool = True) -> Pair:
-    """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair.
-
-    Args:
-        capitals: whether pairs may change to capitals or Title Case.
-    """
+def augmented(pair: Pair, seed: int, position: int, langs: Pair = ("", "")) -> Pair:
+    """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair."""
     draw = random.Random(hash_of(seed, position))
     left = draw.random()
     for change, share in _SHARES.items():
         if left < share:
-            return pair if change in ("capitals", "title case") and not capitals else _changed(pair, change, draw)
+            return _changed(pair, change, draw, langs)
         left -= share
     return pair
 
 
-def _changed(pair: Pair, change: str, draw: random.Random) -> Pair:
+def _changed(pair: Pair, change: str, draw: random.Random, langs: Pair) -> Pair:
     source, target = pair
-    if change == "capitals":
-        return source.upper(), target.upper()
-    if change == "title case":
-        return in_title_case(source), in_title_case(target)
+    if change in ("capitals", "title case"):
+        write = upper if change == "capitals" else in_title_case
+        # Capitals in the translation of a script without them would teach the model to write them at random.
+        return (write(source, langs[0]), write(target, langs[1])) if has_case(source) else pair
     if change == "typing errors":
         return with_typing_errors(source, draw), target
     if change == "noise":  # words of random characters, which a model should copy

@@ -19,7 +19,7 @@ from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
-from nmt.text.languages import MULTIPLE, base_language, has_dotless_i, listed, look_swapped
+from nmt.text.languages import MULTIPLE, base_language, listed, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
@@ -201,8 +201,8 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     """Returns pairs after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
     tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
     old = list(zip(lines, pairs.target, strict=True))
-    capitals = not any(map(has_dotless_i, pairs.direction or (text.source_lang, text.target_lang)))
-    new = [augmented(pair, seed, position, capitals=capitals) for position, pair in enumerate(old, pairs.first)]
+    langs = pairs.direction or text.langs
+    new = [augmented(pair, seed, position, langs) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
         links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
@@ -214,7 +214,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
 
 def cased_targets(pairs: RawPairs, text: TextConfig) -> list[str]:
     """Returns the target lines as the model gets them, in lower case if --lower-capitals says so."""
-    return [text.cased_for(*pair) for pair in zip(pairs.source, pairs.target, strict=True)]
+    return [text.cased_for(*pair, pairs.direction) for pair in zip(pairs.source, pairs.target, strict=True)]
 
 
 def _keeps_words(line: str, changed: str) -> bool:
@@ -235,9 +235,6 @@ def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed."""
     languages = tuple(names_in(config.languages)) if config.languages else ()
     langs = (MULTIPLE, MULTIPLE) if languages else config.pairs[0]
-    for lang in languages or langs:
-        if config.lower_capitals and has_dotless_i(lang):
-            raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
     tokenizers = [f"moses-{base_language(lang)}" if config.tokenizer == "moses" else "none" for lang in langs]
     options = config.to_dict()
     values = {field.name: options[field.name] for field in fields(TextConfig) if field.name in options}
@@ -355,7 +352,7 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     preparers = {side: Preparer(text, side) for side in sides}
 
     def prepare(pairs: RawPairs) -> list[str]:
-        source = [text.cased_for(line, line) for _, line in map(text.split_tags, pairs.source)]
+        source = [text.cased_for(line, langs=pairs.direction) for _, line in map(text.split_tags, pairs.source)]
         lines = {"source": source, "target": cased_targets(pairs, text)}
         return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 

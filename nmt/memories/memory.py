@@ -24,7 +24,7 @@ from nmt.memories.matching import Match, exact_match, near_matches, normalised, 
 from nmt.text.languages import UNSPACED_SCRIPT
 
 # The version of the index. Another one is needed if what is written, or how sentences are compared, changes.
-_VERSION = 1
+_VERSION = 2
 # Similar sentences with a smaller score are not offered, and at most so many are.
 LEAST, MOST = 0.7, 3
 # Pairs that are compared with a new sentence: with other numbers, and with the same rare words.

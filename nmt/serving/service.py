@@ -20,6 +20,7 @@ from nmt.serving.corrections import CorrectionMemory, Corrections
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.schema import check_text, search_config
 from nmt.serving.workers import Operation
+from nmt.text.casing import upper
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.icu import is_icu
@@ -500,7 +501,7 @@ def _alternative(codec: TextCodec, sentence: EncodedSentence, translation: Trans
     added = longer.removeprefix(shorter).strip()
     word = longer.split()[-1] if added and codec.has_spaces("target") else added
     return schema.AlternativeEntry(
-        word=word.upper() if sentence.given.in_capitals else word,
+        word=upper(word, codec.config.target_lang) if sentence.given.in_capitals else word,
         log_prob=sum(translation.log_probs[start:end]),
         prefix=codec.target_with(longer, sentence.given),
         text=translation.text,

@@ -123,11 +123,6 @@ def listed(codes: Iterable[str], where: str = "nmt info") -> str:
     return f"{', '.join(shown)}{more}"
 
 
-def has_dotless_i(code: str) -> bool:
-    """Returns whether the language has ı and İ, so that Python's capitals of i and ı are wrong for it."""
-    return base_language(code) in ("az", "tr")
-
-
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:
     """Returns whether each text has more words of the other language than of its own."""
     langs = base_language(source_lang), base_language(target_lang)

@@ -26,10 +26,15 @@ _REST = (
     r"|\{\{?[\w.]*+\}?\})*(?<![.,;:!?*…。，！？；：、])"
 )
 _LETTERS = "A-Za-zÀ-ɏЀ-ӿ"  # of names and hosts; other scripts write no spaces around addresses
+_NAME = rf"{_LETTERS}Ͱ-Ͽ_"
 _MAIL = rf"-{_LETTERS}0-9_+%"
 _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{2,}+|\d{1,3}(?:\.\d{1,3}){3}|localhost(?=:\d|/)"
 # The index or name of a conversion of printf, and its length
 _INDEX, _LENGTH = r"(?:\(\w[^()%]{0,99}+\)|<\w++>|\d++\$|\[\d++\])", "(?:hh?|ll?|I64|[qLjzt])?"
+# A citation, a reference, a package, or a name
+_AT = rf"(?<![\p{{L}}\p{{N}}_@%])-?@[{_NAME}]"
+_KEY = rf"{_AT}[{_NAME}0-9]*+(?:[-.:/+#~@][{_NAME}0-9]++)*+"
+_CITED = rf"[^\[\]]{{0,200}}{_AT}[^\[\]]{{0,200}}"
 # What a text must have for a pattern to be tried, and the pattern. Possessive and limited repetition keep the time
 # linear.
 _PATTERNS = (
@@ -71,6 +76,11 @@ _PATTERNS = (
         r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
         rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
+    ("@", _KEY),
+    # The brackets of a citation with words, such as `[see @doe99]`
+    ("@", rf"\[(?={_CITED}\](?![(\[]))|(?<=\[{_CITED})\](?![(\[])"),
+    # Hashtags, and numbers of issues, which are longer than those of places, as in `the #1`
+    ("#", r"(?<![\p{L}\p{N}_#&/])#(?:[\p{L}_][\p{L}\p{M}\p{N}_]*+|\d{3,}+(?![\p{L}\p{N}_]))"),
     (":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
     # Tags, references, and emoji, some of which are flags of regions
     ("<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
@@ -162,9 +172,9 @@ _LONGER = re.compile(r"(?<=[\w/])[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
 # Placeholders of text, also with a unit before them; a unit behind them; and one between two of them
 _COUNT = re.compile(r"[a-z/:x-]{0,3}(?:[%$#]|\{(?!%|\{[#/^]|\{\s*else\b))")
 _UNIT, _UNIT_BETWEEN = re.compile(r"[^\W_]{1,4}(?![^\W_])"), re.compile(r"[^>](?:[a-z]|min)[^<]")
-# Tags and blocks of templates, and a tag that is empty or ends at once
-_ORDERED = re.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%")
-_PAIR = re.compile(r"<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](\w+)[^{}]*\}\}\{\{/\2\}\}")
+# Tags, blocks of templates, and citations in brackets; and one that is empty or ends at once
+_ORDERED = regex.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%|[\[\]]\Z|(?<=\[[^\[\]]{0,200})@")
+_PAIR = re.compile(r"\[[^\[\]]*\]|<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](\w+)[^{}]*\}\}\{\{/\2\}\}")
 _OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
 _SIMILAR = 0.7
@@ -276,7 +286,8 @@ class _Copies:
                 if len(squeezed) > 2 * len(wanted) or any(self._taken[slice(*match.span(1))]):
                     break
                 matcher.set_seq1(squeezed)
-                if (squeezed == wanted or signs & set(squeezed)) and (ratio := matcher.ratio()) > most:
+                is_copy = squeezed in (wanted, wanted.lstrip("-@#")) or signs & set(squeezed)
+                if is_copy and (ratio := matcher.ratio()) > most:
                     damaged, most = match.span(1), ratio
         return damaged
 
@@ -401,12 +412,14 @@ class _Copies:
 
 
 def _kind(text: str, start: int) -> str:
-    """Returns the signs that a placeholder begins with; empty for addresses and words."""
-    return re.split(r"[^\W_]|[\s/@]", text[start : start + 9], maxsplit=1)[0]
+    """Returns the signs that a placeholder, name or citation begins with; empty for addresses and words."""
+    return re.split(r"[^\W_]|[\s/]|(?<=[^-@])@", text[start : start + 9], maxsplit=1)[0]
 
 
 def _joined_sides(text: str, start: int, stop: int) -> int:
     """Returns the sum of 1 if what stands before a word seems to belong to it, and of 2 if what stands behind does."""
-    if _kind(text, start):  # a sign joins no placeholder, as in `%d-mal`
+    if text[start:stop] in ("[", "]"):
+        return 0
+    if _kind(text, start).strip("-@"):  # a sign joins no placeholder, as in `%d-mal`
         return text[:start][-1:].isalnum() + 2 * text[stop : stop + 1].isalnum()
     return bool(_JOINED_BEFORE.match(text, start)) + 2 * bool(_JOINED_BEHIND.match(text, stop))

@@ -97,8 +97,9 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     Raises:
         NmtError: pieces are of another model.
     """
-    sources = codec.encode_source([pair.source for pair in pairs])
-    texts = [codec.config.cased_for(pair.source, target.text) for pair in pairs for target in pair.targets]
+    sources = codec.encode_source([pair.source for pair in pairs], [pair.direction for pair in pairs])
+    cased_for = codec.config.cased_for
+    texts = [cased_for(pair.source, target.text, pair.direction) for pair in pairs for target in pair.targets]
     targets = iter(codec.encode_target(texts))
     encoded = []
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):

@@ -431,11 +431,3 @@ def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
     wrong = [i for i, (source, target) in pairs if len(source.split()) != 7 or source == target]
     assert wrong
     assert [i for i, line in enumerate(found.alignments) if not line] == wrong
-
-
-def test_languages_with_a_dotless_i_get_no_capitals() -> None:
-    chunk = RawPairs(*(2000 * [text] for text in (*PAIR, "", "")))
-    texts = [dataclasses.replace(TEXT_CONFIG, target_lang=lang) for lang in ("de", "tur_Latn")]
-    found = [augmented_pairs(chunk, 1, text) for text in texts]
-    kinds, of_turkish = ({*map(kind, zip(chunk.source, chunk.target, strict=True))} for chunk in found)
-    assert kinds - of_turkish == {"capitals", "title"}

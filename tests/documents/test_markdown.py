@@ -206,7 +206,7 @@ here */}
     ),
     "marks of other programs": (
         "<<< @/a.js{1}\n\n@tab ‹My title›\n\n‹press› ++ctrl+alt+del++ ‹now› ![[embed it.png]] [[page|label]] "
-        "%%a note%% ‹x› ^block1\n\n‹as› [@smith2020, p. 3] [@‹user›](u) ‹or› \\textbf{‹bold it›} ‹x›\n\n"
+        "%%a note%% ‹x› ^block1\n\n‹as› [@smith2020, p. 3] [@user](u) ‹or› \\textbf{‹bold it›} ‹x›\n\n"
         "‹Term›\n~ ‹Text it›\n\n"
         "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"
     ),

@@ -175,7 +175,7 @@ def test_placeholders_are_never_lost(
 
 @pytest.mark.parametrize("placeholder", [
     "%s", "%d", "%(name)d", "%1$s", "%.2f", "{name}", "{}", "{0:>5}", "{{name}}", "{{ a b }}", "${name}",
-    "https://x.org/a?b=c&d=e#f", "www.x.org/a", "a.b+c@x.example.org",
+    "https://x.org/a?b=c&d=e#f", "www.x.org/a", "a.b+c@x.example.org", "@name", "#hashtag",
 ])  # fmt: skip
 def test_placeholders_are_found(placeholder: str) -> None:
     for text in (f"See {placeholder}, or not", f"({placeholder})."):
@@ -184,7 +184,7 @@ def test_placeholders_are_found(placeholder: str) -> None:
 
 
 def test_ordinary_text_has_no_placeholders() -> None:
-    (unit,) = units("It is 50% so 100%ig for 5 % of A&B {a b} at @home http:// a@b")
+    (unit,) = units("It is 50% so 100%ig for 5 % of A&B {a b} at @ 5 home http:// a@b")
     assert phrases_of(unit) == []
 
 

@@ -52,6 +52,10 @@ EXAMPLES = [
     "⟦[[name]]⟧ ⟦##NAME##⟧ ⟦@@name@@⟧ ⟦{{{{x}}}}⟧ ⟦$name⟧, ⟦$a_b⟧; $million $US $5bn $x + $ab + c$ [[1]] ## Title ##",
     "⟦${a ? 'x' : 'y'}⟧ ⟦#{a.b 'x y'}⟧ ⟦\\u00e9⟧ ⟦\\x41⟧",
     "⟦<!-- c -->⟧ ⟦<xliff:g id='x'>⟧a⟦</xliff:g>⟧ ⟦<c:out value='${x}'/>⟧",
+    "See ⟦@sec-birds⟧, as ⟦@smith2020⟧ says, ⟦-@doe99⟧, ⟦@fig:plot⟧; ⟦@doi:10.1/a⟧; ⟦@smith2020⟧'s (⟦@Müller_2020⟧)",
+    "⟦[⟧see ⟦@doe99⟧, pp. 33-35⟦]⟧ and ⟦[⟧⟦-@a⟧; cf. ⟦@b⟧⟦]⟧, [⟦@user⟧](x), [⟦@user⟧][x], [a@b], ⟦[⟧см. ⟦@Иванов⟧⟦]⟧",
+    "Add ⟦@scope/package⟧, ⟦@types/node@1.2.3⟧, ask ⟦@name⟧; .⟦@user⟧, 5 @ 5 EUR, @5EUR, me@home, 你好@张三你好, Sa.@",
+    "⟦#hashtag⟧, ⟦#MeToo⟧; l'⟦#Agoua⟧ ⟦#сезон⟧ ⟦#猫の日⟧ fixes ⟦#123⟧ (⟦#4567⟧). The #1, #10 C# F#m a#b x/#y # A #",
 ]
 
 
@@ -123,6 +127,17 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("%s voted, 50% of all", "%s oy, %50'si", "%s oy, %50'si"),
     ("5 %d", "5 %d'intérêts %s", "5 %d'intérêts"),
     ("%s of 10", "%s, 10 %-ig", "%s, 10 %-ig"),
+    # Citations, names and hashtags, which a model drops, copies or changes
+    ("See @sec-birds now.", "Siehe jetzt.", "Siehe @sec-birds jetzt."),
+    ("See @sec-birds now.", "Siehe @sec-birds jetzt.", "Siehe @sec-birds jetzt."),
+    ("See @sec-birds now.", "Siehe sec-birds jetzt.", "Siehe @sec-birds jetzt."),
+    ("See @sec-birds now.", "Siehe @sec-Vögel jetzt.", "Siehe @sec-birds jetzt."),
+    ("See @sec-birds now.", "Siehe @ sec - birds jetzt.", "Siehe @sec-birds jetzt."),
+    ("See -@doe99, p. 3.", "Siehe -@doe99-Seite, S. 3.", "Siehe -@doe99 -Seite, S. 3."),
+    ("Dogs [see @doe99, p. 3] run", "Hunde [siehe @doe99, S. 3] rennen", "Hunde [siehe @doe99, S. 3] rennen"),
+    ("Dogs [см. @doe99] run", "Hunde [vgl. @doe99] rennen", "Hunde [vgl. @doe99] rennen"),
+    ("Dogs run [see @doe99].", "Hunde rennen [siehe].", "Hunde rennen [siehe @doe99]."),
+    ("I like #dogs in #123", "Ich mag #Hunde in 123", "Ich mag #dogs in #123"),
     # Addresses of which one begins like the other
     ("https://x.org/a or https://x.org/ab", "https://x.org/a x https://x.org/ab", "https://x.org/a x https://x.org/ab"),
     ("https://x.org/a or https://x.org/ab", "https://x.org/ab x https://x.org/ab", "https://x.org/ab x https://x.org/a"),

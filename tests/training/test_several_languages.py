@@ -250,7 +250,6 @@ def test_words_of_alignments_are_linked_behind_the_tokens_of_languages(made: Pat
     (["--languages=en,de,fr", "--directions=en-de,fr-de"], "no --train has files for fr-de; take it out of"),
     (["--languages=en,fr"], "news has only {0}/news.en, and no two files for any of en-fr; such files are {0}/news.en"),
     (["--languages=en,de", "--test={0}/web"], "--test {0}/web has no two files for any of en-de"),
-    (["--languages=en,tr", "--lower-capitals"], "--lower-capitals does not know the dotless i of tr"),
 ])  # fmt: skip
 def test_mistakes_about_languages_are_explained(text: Path, tmp_path: Path, options: list[str], message: str) -> None:
     files = [f"--train={text}/news", f"--valid={text}/valid", f"--dest={tmp_path}/data", "--vocab-size=340"]
