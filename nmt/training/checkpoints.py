@@ -10,7 +10,7 @@ import torch
 
 import nmt
 from nmt import console
-from nmt.checkpoint import Checkpoint, learned_weights, load_checkpoint, load_weights
+from nmt.checkpoint import Checkpoint, joint_codec, learned_weights, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
@@ -159,7 +159,7 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         changes.append("another version of nmt planned its updates")
     changes += [_change(*option) for option in planning]
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
-    if checkpoint.codec.to_dict() != training.data.codec.to_dict():
+    if joint_codec(checkpoint.codec, training.data.codec) is None:
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
