@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.scoring import Confidence, MetricScore
     from nmt.search.api import Scorer
-    from nmt.text.codec import TextCodec
+    from nmt.text.codec import Direction, TextCodec
     from nmt.text.subword import BOS, EOS, PAD
     from nmt.translate.translator import Translator
     from nmt.translate.units import Translation, Unit
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = [
-    "BOS", "EOS", "PAD", "BusyError", "Checkpoint", "Confidence", "DamagedError", "MemoryRanOutError", "MetricScore",
-    "ModelConfig", "NmtError", "OptionError", "RuntimeConfig", "Scorer", "SearchConfig", "StoppedError", "TextCodec",
-    "Transformer", "Translation", "Translator", "Unit", "__version__", "build_model", "load_checkpoint",
+    "BOS", "EOS", "PAD", "BusyError", "Checkpoint", "Confidence", "DamagedError", "Direction", "MemoryRanOutError",
+    "MetricScore", "ModelConfig", "NmtError", "OptionError", "RuntimeConfig", "Scorer", "SearchConfig", "StoppedError",
+    "TextCodec", "Transformer", "Translation", "Translator", "Unit", "__version__", "build_model", "load_checkpoint",
     "model_config", "preprocess", "register_architecture", "register_criterion", "register_scorer", "score", "train",
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ _NAMES = {
     "nmt.model.transformer": "Transformer",
     "nmt.scoring": "Confidence MetricScore",
     "nmt.search.api": "Scorer",
-    "nmt.text.codec": "TextCodec",
+    "nmt.text.codec": "Direction TextCodec",
     "nmt.text.subword": "BOS EOS PAD",
     "nmt.translate.translator": "Translator",
     "nmt.translate.units": "Translation Unit",

@@ -9,7 +9,7 @@ the provenance. `nmt.checkpoint_file` defines the format of the file. A run fold
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,15 @@ def _differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) 
         yield f"{name!r:.80} is unexpected"
 
 
+def joint_codec(codec: TextCodec, other: TextCodec) -> TextCodec | None:
+    """Returns the text processing of two models with the directions of both; None if it differs in anything else."""
+    if {**codec.to_dict(), "directions": ()} != {**other.to_dict(), "directions": ()}:
+        return None
+    of_both = codec.config.directions, other.config.directions
+    directions = dict.fromkeys((*of_both[0], *of_both[1])) if all(of_both) else ()  # () if those of a model are unknown
+    return TextCodec(replace(codec.config, directions=tuple(directions)), codec.source, codec.target)
+
+
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
     """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1).
 
@@ -238,12 +247,12 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
         NmtError: the checkpoints are not of one model.
     """
     first = last = load_checkpoint(paths[0], verify=True)
-    sums = {name: tensor.double() for name, tensor in first.weights.items()}
+    codec, sums = first.codec, {name: tensor.double() for name, tensor in first.weights.items()}
     for path in paths[1:]:
         last = load_checkpoint(path, verify=True)
         changed = last.model_config.other_weights(first.model_config.to_dict())
         differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
-        if first.codec.to_dict() != last.codec.to_dict():
+        if (joint := joint_codec(codec, last.codec)) is None:
             differences.append("the vocabulary or text processing differs")
         differences += _differences(first.weights, last.weights)
         if differences:
@@ -251,8 +260,9 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
                 f"{path} cannot be averaged with {paths[0]}: {'; '.join(differences[:_NAMED_DIFFERENCES])}; "
                 f"average checkpoints of one run"
             )
+        codec = joint or codec
         for name, tensor in last.weights.items():
             sums[name] += tensor.double()
     means = {name: (total / len(paths)).to(first.weights[name].dtype) for name, total in sums.items()}
     provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
-    return Checkpoint(last.model_config, first.codec, means, provenance)
+    return Checkpoint(last.model_config, codec, means, provenance)

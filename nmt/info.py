@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.checkpoint_file import SUFFIX, read_header
+from nmt.checkpoint_file import SUFFIX, read_codec, read_header
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
@@ -40,7 +40,7 @@ def describe(path: Path, *, verify: bool) -> Description:
 
 def _checkpoint(path: Path, verify: bool) -> Description:
     document, shapes = read_header(path, verify=verify)
-    provenance, target = document["provenance"], shapes.get("target_embedding.weight", (0,))[0]
+    provenance, codec = document["provenance"], read_codec(path)
     return {
         "kind": "training state" if document["training"] else "checkpoint",
         "path": str(path),
@@ -49,7 +49,7 @@ def _checkpoint(path: Path, verify: bool) -> Description:
         "model": document["model"],
         "parameters": sum(map(math.prod, shapes.values())),
         "text": document["text"],
-        "vocabulary": {"source": shapes.get("source_embedding.weight", (target,))[0], "target": target},
+        "vocabulary": {"source": len(codec.source), "target": len(codec.target)},
         "validation": provenance.get("validation"),
         "provenance": provenance,
     }
@@ -135,7 +135,8 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if model := description.get("model"):
         yield "model", ModelConfig.from_dict(model, description["path"]).in_words()
     if count := description.get("parameters"):
-        yield "parameters", f"{count:,}"
+        base = (description.get("provenance") or {}).get("learned_from")
+        yield "parameters", f"{count:,}" + (f", which have learned since {Path(base['path']).name}" if base else "")
     if description.get("text"):
         text = TextConfig.from_dict(description["text"], description["path"])
         yield "languages", text.in_words

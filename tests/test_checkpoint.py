@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import CONFIG, Trap, change, chinese_codec, edit, refused, saved, small_checkpoint
-from commands import SMALL, TRAIN, failed
+from checkpoints import (
+    CONFIG,
+    FP32,
+    Trap,
+    change,
+    chinese_codec,
+    edit,
+    multilingual_codec,
+    refused,
+    saved,
+    small_checkpoint,
+)
+from commands import SMALL, TRAIN, failed, run
 from safetensors.torch import load_file, save_file
 
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, write_checkpoint
-from nmt.checkpoint_file import read_codec, read_header, read_model_config
+from nmt.checkpoint_file import read_codec, read_digest, read_header, read_model_config
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder
+from nmt.translate.translator import Translator
 
 os.umask(UMASK := os.umask(0))
 FIRST, NEWEST = "target_embedding.weight", "state-00000002.safetensors"
@@ -98,6 +111,58 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path: Path) -> Non
     other = saved(small_checkpoint(0, codec=chinese_codec()), tmp_path / "other.safetensors")
     with pytest.raises(NmtError, match="the vocabulary or text processing differs"):
         average_checkpoints([first, other])
+
+
+# The directions of two models, and those of both; none if those of one are not known
+DIRECTIONS: list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = [
+    (("en de",), ("en de", "en fr"), ("en de", "en fr")),
+    (("en de", "de en"), ("de en", "en de"), ("en de", "de en")),
+    (("en de",), ("fr en",), ("en de", "fr en")),
+    (("en de",), (), ()),
+    ((), ("en de",), ()),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "both"), DIRECTIONS)
+def test_models_may_have_learned_other_directions(
+    first: tuple[str, ...], second: tuple[str, ...], both: tuple[str, ...], tmp_path: Path
+) -> None:
+    paths, outputs = (
+        [tmp_path / f"{i}.safetensors" for i in range(2)],
+        [tmp_path / f"mean{i}.safetensors" for i in range(2)],
+    )
+    for i, directions in enumerate((first, second)):
+        saved(small_checkpoint(i, codec=multilingual_codec("both_sides", directions)), paths[i])
+    run("average-checkpoints", *paths, "--output", outputs[0])
+    assert load_checkpoint(outputs[0]).codec.config.directions == both
+    assert Translator.load(*paths, runtime=FP32).codec.config.directions == both
+    # snapshots of --lora
+    base = saved(small_checkpoint(2, codec=multilingual_codec("both_sides")), tmp_path / "base.safetensors")
+    for path in paths:
+        learned = {"path": str(base), "sha256": read_digest(base), "lora": 1}
+        snapshot = load_checkpoint(path)
+        saved(replace(snapshot, weights={}, provenance={"learned_from": learned}), path)
+    run("average-checkpoints", *paths, "--output", outputs[1])
+    whole = load_checkpoint(outputs[1])
+    assert sorted(whole.codec.config.directions) == sorted(both)
+    assert all(torch.equal(weight, whole.weights[name]) for name, weight in load_checkpoint(base).weights.items())
+
+
+def test_a_training_with_a_new_direction_is_resumed_and_averaged(tmp_path: Path) -> None:
+    for language, words in {"en": "some words", "de": "einige Worte", "fr": "quelques mots"}.items():
+        (tmp_path / f"text.{language}").write_text(f"{words}\n{words} {words}\n" * 10)
+    corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--languages=en,de,fr"]
+    run("preprocess", *corpora, "--directions=en-de", "--dest", tmp_path / "old", "--vocab-size=290")
+    options = [*TRAIN, *SMALL, "--valid-metric=nll", "--save-dir", tmp_path / "run"]
+    run("train", tmp_path / "old", *options, "--max-updates=1")
+    best = tmp_path / "run" / "best.safetensors"
+    run("preprocess", *corpora[:4], "--languages=en,fr", "--like", best, "--dest", tmp_path / "new")
+    assert "it was trained on another data folder" in failed("train", tmp_path / "new", *options, "--max-updates=2")
+    before = shutil.copy(best, tmp_path / "before.safetensors")
+    run("train", tmp_path / "new", *options, "--max-updates=2", "--resume-changed")
+    newest = tmp_path / "run" / "snapshot-00000002.safetensors"
+    run("average-checkpoints", before, newest, "--output", tmp_path / "mean.safetensors")
+    assert load_checkpoint(tmp_path / "mean.safetensors").codec.config.directions == ("en de", "en fr")
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(2000, marks=pytest.mark.nightly)])

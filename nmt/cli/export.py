@@ -79,7 +79,6 @@ def export(
     from nmt.text.codec import Direction
     from nmt.text.corpus import read_lines
 
-    direction = Direction.of(source_lang, target_lang)
     model = load_checkpoint(checkpoint, verify=True), checkpoint, output
     facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
     # Each format imports packages that the others do not need.
@@ -90,7 +89,7 @@ def export(
     elif format == "argos":
         from nmt.interop.argos import export_argos
 
-        export_argos(*model, quantization or "int8", facts, direction, sentence_model)
+        export_argos(*model, quantization or "int8", facts, Direction.of(source_lang, target_lang), sentence_model)
     elif format == "huggingface":
         from nmt.interop.huggingface import export_huggingface
 

@@ -451,3 +451,5 @@ class SelectionConfig(Config, panel="Models of many languages"):
     def _check(self) -> None:
         if self.unchanged and not self.add_pieces:
             raise NmtError("--unchanged was given, but there are no new pieces; also give --add-pieces")
+        if "pieces" in self.variants() and not self.add_pieces:
+            raise NmtError(f"--pieces is {self.pieces:,}, but there are no new pieces; also give --add-pieces")

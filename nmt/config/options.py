@@ -80,6 +80,13 @@ def names_in(value: str) -> list[str]:
     return [name.strip() for name in value.split(",")]
 
 
+def _as_text(value: Any) -> Any:
+    """Returns the value of a field with text in place of paths, which programs in Python give."""
+    if isinstance(value, tuple):
+        return tuple(map(_as_text, value))
+    return value.__fspath__() if hasattr(value, "__fspath__") else value
+
+
 class Config:
     """The base class of all configurations. It checks the fields and converts them to and from plain data."""
 
@@ -92,6 +99,7 @@ class Config:
     def __post_init__(self) -> None:
         try:
             for declared in fields(self):  # type: ignore[arg-type]
+                object.__setattr__(self, declared.name, _as_text(getattr(self, declared.name)))
                 check_field(declared, getattr(self, declared.name))
             self._check()
         except NmtError as error:

@@ -18,7 +18,7 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
-from nmt.interop.model_card import Facts, example, model_card
+from nmt.interop.model_card import Facts, codec_of_example, example, model_card
 from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
@@ -32,8 +32,8 @@ source, target = map(sentencepiece.SentencePieceProcessor, {models})
 translator = ctranslate2.Translator(".")"""
 # CTranslate2 would cut sentences at 1,024 pieces, and translations at 256.
 _TRANSLATE = """limits = {{"max_input_length": 0, "max_decoding_length": {longest}}}
-found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **limits)
-lines = [target.decode(result.hypotheses[0]) for result in found]"""
+found = translator.translate_batch({pieces}, {given}beam_size=4, **limits)
+lines = [target.decode(result.hypotheses[0]{rest}) for result in found]"""
 
 
 def export_ctranslate2(
@@ -93,7 +93,14 @@ def write_ctranslate2(
         use = "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
     else:
         longest = min(1000, (checkpoint.model_config.learned_positions or LONGEST_EXPORTED) - 1)
-        use = example(codec.config, _LOAD.format(models=model_names(codec.config)), _TRANSLATE.format(longest=longest))
+        load, pieces = _LOAD.format(models=model_names(codec.config)), "source.encode(lines, out_type=str)"
+        given = rest = ""
+        if codec.config.languages:
+            of_card = codec_of_example(checkpoint)
+            (before, behind), prefix = map(codec.source.pieces, of_card.around), codec.target.pieces(of_card.given)
+            pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
+            given = f"target_prefix=[{prefix}] * len(lines), "
+        use = example(checkpoint, load, _TRANSLATE.format(longest=longest, pieces=pieces, given=given, rest=rest))
     (folder / "README.md").write_text(model_card(checkpoint, origin, use, facts, size), encoding="utf-8")
 
 

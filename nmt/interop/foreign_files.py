@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt.checkpoint import Computed
+from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 
@@ -94,6 +94,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 # The files of an adapter of PEFT, and the beginning of the names in it.
 ADAPTER_CONFIG, _ADAPTER, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+# An embedding, and what the model computes with. Those that a file lacks are copies of the last one that it has.
+SHARED, SOFTMAX = "model.shared.weight", "lm_head.weight"
+EMBEDDINGS = SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", SOFTMAX
 # Options of an adapter that change how it is merged, and the values that nmt merges.
 _PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alpha_pattern": {}, "rank_pattern": {}}
 
@@ -101,9 +104,10 @@ _PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alph
 def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor | Computed]:
     """Returns the tensors of a model with the LoRA adapter in a folder (Hu et al. 2021): W + B A alpha / r.
 
-    Sums are computed in fp32 when a tensor is needed, and get the type of the model.
+    Tensors that were trained as a whole, such as biases, replace those of the model. Sums are computed in fp32 when a
+    tensor is needed, and get the type of the model.
     """
-    path, merged = folder / ADAPTER_CONFIG, dict[str, Tensor | Computed](tensors)
+    path = folder / ADAPTER_CONFIG
     options, adapter = read_json(path), read_safetensors(folder / _ADAPTER)
     for name, plain in _PLAIN.items():
         if options.get(name, plain) != plain:
@@ -113,20 +117,36 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     alpha = options.get("lora_alpha")
     if type(alpha) not in (int, float):
         raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
-    for name in dict.fromkeys(re.sub("[.]lora_[AB][.]weight$", "", name) for name in adapter):
-        target = f"{name.removeprefix(_PREFIX)}.weight"
+    stored = [name for name in EMBEDDINGS if name in tensors] or [SHARED]
+    copies = [name for name in EMBEDDINGS[1:] if name not in stored[:-1]]
+    merged: dict[str, Tensor | Computed] = {**dict.fromkeys(copies, tensors.get(stored[-1], torch.empty(0))), **tensors}
+    modules = {re.sub("[.]lora_[AB][.]weight$", "", name) for name in adapter}
+    for name in sorted(modules, key=lambda name: (name not in adapter, name)):  # LoRA may change what is replaced
+        trained = adapter.get(name)
+        target = name.removeprefix(_PREFIX).replace(".base_layer.", ".") + (".weight" if trained is None else "")
         down, up = (adapter.get(f"{name}.lora_{factor}.weight", torch.empty(0)) for factor in "AB")
-        weight, rank = tensors.get(target, torch.empty(0)), down.shape[:1]
+        weight, rank = merged.get(target, torch.empty(0)), down.shape[:1]
         fitting = (*weight.shape[:1], *rank, *rank, *weight.shape[1:])
-        if down.dim() != 2 or not down.numel() or (*up.shape, *down.shape) != fitting:
+        fits = down.dim() == 2 and down.numel() > 0 and (*up.shape, *down.shape) == fitting
+        if not (fits if trained is None else trained.shape == weight.shape):
             raise NmtError(
                 f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base; give the "
-                f"model that the adapter is for"
+                f"model that the adapter is for, or merge it with peft first"
             )
+        if trained is not None:
+            merged[target] = trained.to(weight.dtype)
+            continue
         scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
         update = partial(_updated, down=down, up=up, scale=scale)
         merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
-    return merged
+    for name in copies:
+        if merged[name] is not merged[copies[0]] and not torch.equal(whole(merged[name]), whole(merged[copies[0]])):
+            raise NmtError(
+                f"{folder / _ADAPTER} makes {name} differ from {copies[0]}, but nmt uses one matrix for both; train it "
+                f"with ensure_weight_tying"
+            )
+    merged[stored[-1]] = merged[copies[0]]
+    return {name: merged[name] for name in tensors}
 
 
 def _updated(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:

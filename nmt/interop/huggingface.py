@@ -30,7 +30,7 @@ from nmt.interop.conversion import (
     write_folder,
 )
 from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import ADAPTER_CONFIG, read_bytes, read_json, read_tensors, with_adapter
+from nmt.interop.foreign_files import ADAPTER_CONFIG, SHARED, SOFTMAX, read_bytes, read_json, read_tensors, with_adapter
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.interop.multilingual import export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
@@ -75,7 +75,7 @@ def import_huggingface(
     tensors = Tensors(values, origin, _CONFIG, "download both again")
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
-        embeddings = (tensors.take(_SHARED, (size, config.d_model)),) * 2
+        embeddings = (tensors.take(SHARED, (size, config.d_model)),) * 2
     else:
         sizes = {"source": size, "target": settings.values.get("decoder_vocab_size", size)}
         source_VD, target_VD = (tensors.take(_SIDES[side], (sizes[side], config.d_model)) for side in _SIDES)
@@ -134,7 +134,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     check_text(codec, origin, "MarianMT")
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
     tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights, "model.")}
-    for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": _SHARED}).items():
+    for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": SHARED}).items():
         tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
     write_folder(output, marian_files(config, codec), tensors, partial(marian_card, checkpoint, origin, facts))
@@ -222,9 +222,7 @@ def _our_config(settings: Settings) -> ModelConfig:
 
 # The weights
 
-_SHARED = "model.shared.weight"
 _SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
-_SOFTMAX = "lm_head.weight"
 _BIAS = "final_logits_bias"
 
 
@@ -243,7 +241,7 @@ def _our_weights(
         weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
     bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
     weights["output_bias"] = target.our_bias(bias_1V[0])
-    tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
+    tensors.drop_copies([SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
     check_encodings(tensors, config, "model.")
     tensors.check_all_taken()
     return weights

@@ -10,7 +10,7 @@ from nmt.checkpoint import Checkpoint
 from nmt.checkpoint_file import latest
 from nmt.console import listed
 from nmt.model.architectures import parameter_count
-from nmt.text.codec import TextConfig
+from nmt.text.codec import Direction, TextCodec, TextConfig
 from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import language_code
 from nmt.text.moses import WHOLE
@@ -91,10 +91,17 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     return card.encode(errors="backslashreplace").decode()  # names and arguments may hold bytes that are not UTF-8
 
 
+def codec_of_example(checkpoint: Checkpoint) -> TextCodec:
+    """Returns the text processing for the direction in which the card translates: a trained one, if one is known."""
+    codec, text = checkpoint.codec, checkpoint.codec.config
+    trained = [each.split() for each in latest(checkpoint.provenance).get("directions", text.directions)]
+    direction = (*trained, (text.languages * 2)[-2:])[0]
+    return codec.within(Direction(*direction)) if text.languages else codec
+
+
 def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
     """Returns the card of a MarianMT model for transformers."""
-    text = checkpoint.codec.config
-    use = f"{example(text, _HUGGINGFACE, _GENERATE)}\n\n{_notes(text)}"
+    use = f"{example(checkpoint, _HUGGINGFACE, _GENERATE, in_text=True)}\n\n{_notes(checkpoint.codec.config)}"
     return _FRONT_MATTER.format(library="transformers") + model_card(checkpoint, origin, use, facts, size, AGAIN)
 
 
@@ -103,7 +110,7 @@ def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> s
     text = checkpoint.codec.config
     paragraphs = [
         "In Python, with the package `optimum-onnx`:",
-        example(text, _ONNX, _GENERATE),
+        example(checkpoint, _ONNX, _GENERATE, in_text=True),
         "In JavaScript, with the package `@huggingface/transformers`, where MODEL is this folder or its name on the "
         "hub. Without `dtype`, it takes the weights in 32 bits. It does not do Moses or lowercasing.",
         f"```js\n{_JAVASCRIPT}\n```",
@@ -126,14 +133,17 @@ def _code(text: str) -> str:
     return f"```\n{text.strip()}\n```"
 
 
-def example(text: TextConfig, load: str, translate: str) -> str:
+def example(checkpoint: Checkpoint, load: str, translate: str, *, in_text: bool = False) -> str:
     """Returns Python code that translates. What the toolkit does not do, the code does.
 
     Args:
         load: code that loads the model.
         translate: code that translates prepared lines.
+        in_text: whether a token of a language is a part of the line.
     """
-    lines = [load, f'lines = ["…"]  # sentences in {text.source_lang}']
+    codec = codec_of_example(checkpoint)
+    text, tokens = codec.config, codec.source.pieces(codec.around[0]) if in_text else []
+    lines = [load, f'lines = ["{" ".join([*tokens, "…"])}"]  # sentences in {text.source_lang}']
     tokenizers = text.source_tokenizer, text.target_tokenizer
     source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
     if source or target:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -13,7 +13,6 @@ import torch
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed
-from nmt.checkpoint_file import latest
 from nmt.config import SelectionConfig, names_in
 from nmt.errors import NmtError
 from nmt.interop.additions import lines_of, new_languages, with_new_pieces
@@ -29,8 +28,8 @@ from nmt.interop.conversion import (
     write_folder,
 )
 from nmt.interop.fairseq import FIRST_PIECES, check_encodings, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import read_bytes, read_json
-from nmt.interop.model_card import AGAIN, Facts, model_card
+from nmt.interop.foreign_files import EMBEDDINGS, SHARED, read_bytes, read_json
+from nmt.interop.model_card import AGAIN, Facts, codec_of_example, model_card
 from nmt.interop.sentencepiece_model import FILE, changed, needed_pieces, of_tokenizer
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
 from nmt.text.codec import Placement, TextCodec, TextConfig
@@ -54,8 +53,6 @@ _WITHOUT_EFFECT = dict.fromkeys(("normalize_embedding", "add_bias_logits"), Fals
 _WITHOUT_EFFECT |= dict.fromkeys(("normalize_before", "add_final_layer_norm", "static_position_embeddings"), True)
 _WITHOUT_EFFECT |= dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True)
 _ARCHITECTURE = {"norm": "pre", "sinusoids": "fairseq", "bos_is_eos": True}
-_SHARED, _SOFTMAX = "model.shared.weight", "lm_head.weight"
-_EMBEDDINGS = _SHARED, "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", _SOFTMAX
 # Their BOS in our vocabulary, and rows without a piece.
 _RENAMED_BOS, _UNUSED = "<<s>>", re.compile("<unused [0-9]+>")
 _OFFSET = 2  # the row of the first position in stored sinusoids
@@ -68,9 +65,9 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     d_model, d_ff = settings.required("d_model"), settings.of_both_sides("ffn_dim")
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
-    stored = next((name for name in _EMBEDDINGS if name in tensors), _SHARED)
+    stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
     embedding_VD = tensors.take(stored, (settings.required("vocab_size"), config.d_model))
-    tensors.drop_copies(_EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
+    tensors.drop_copies(EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
     try:
         codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
@@ -201,7 +198,7 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
     embedding_VD = weights["target_embedding.weight"]
     tensors = to_fairseq(config, weights, "model.")
-    tensors[_SHARED] = Computed(
+    tensors[SHARED] = Computed(
         embedding_VD.dtype,
         (len(order), config.d_model),
         torch.tensor(order).split(ROWS),
@@ -213,20 +210,24 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
     more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
     files = their_settings(config, "M2M100ForConditionalGeneration", special, [1, 3], **more)
-    card = partial(model_card, checkpoint, origin, _use(checkpoint), facts, again=AGAIN)
-    write_folder(output, files | _tokenizer_files(codec, ids), tensors, card)
+    languages, tokens = codec.config.languages, codec.config.language_pieces
+    is_m2m = list(languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
+    is_m2m = is_m2m and codec.config.placement != "behind_source"
+    names = dict(zip(languages, languages if is_m2m else tokens, strict=True))
+    card = partial(model_card, checkpoint, origin, _use(checkpoint, names), facts, again=AGAIN)
+    write_folder(output, files | _tokenizer_files(codec, ids, list(names.values())), tensors, card)
 
 
-def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, bytes]:
-    """Returns the content of the files of a tokenizer with these ids of pieces and languages."""
+def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int], names: Sequence[str]) -> dict[str, bytes]:
+    """Returns the content of the files of a tokenizer with these ids of pieces and names of languages."""
     tokens = codec.config.language_pieces
+    is_m2m = names[0] != tokens[0]  # NllbTokenizer has no codes, but tokens
     special = {token: ids[token] for token in (*FIRST_PIECES, *tokens, "<mask>") if token in ids}
-    is_m2m = list(codec.config.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
     options = {
         "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",
         "additional_special_tokens": list(tokens),
         "legacy_behaviour": codec.config.placement == "behind_source",
-        "src_lang": codec.config.languages[0],
+        "src_lang": names[0],
     }
     if is_m2m:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
@@ -236,16 +237,15 @@ def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int]) -> dict[str, byte
     return files | {_TOKENIZER: json.dumps(options).encode()}
 
 
-def _use(checkpoint: Checkpoint) -> str:
-    """Returns how to translate with an exported model, for its card. The example is a trained direction, if known."""
-    text = checkpoint.codec.config
-    trained = [each.split() for each in latest(checkpoint.provenance).get("directions", text.directions)]
-    source, target = (*trained, text.languages[-2:] if len(text.languages) > 1 else text.languages * 2)[0]
+def _use(checkpoint: Checkpoint, names: Mapping[str, str]) -> str:
+    """Returns how to translate with an exported model, for its card; `names` are those of languages there."""
+    text = codec_of_example(checkpoint).config
+    source, target = text.source_lang, text.target_lang
     given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
     lines = [
         "from transformers import AutoTokenizer, M2M100ForConditionalGeneration",
         "",
-        f'tokenizer = AutoTokenizer.from_pretrained(".", src_lang="{source}")',
+        f'tokenizer = AutoTokenizer.from_pretrained(".", src_lang="{names.get(source, names[target])}")',
         'model = M2M100ForConditionalGeneration.from_pretrained(".")',
         f'language = tokenizer.convert_tokens_to_ids("{text.language_pieces[text.languages.index(target)]}")',
         f'batch = tokenizer(["…"], return_tensors="pt", padding=True)  # sentences in {source}',

@@ -64,8 +64,8 @@ def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) 
 
 def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
     """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the flag, for messages."""
-    check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
     check_text(checkpoint.codec, origin, form)
+    check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
     if not checkpoint.codec.config.joint_vocab:
         raise NmtError(
             f"{form} has one vocabulary for both languages, but {origin} has two; translate with nmt generate"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import nmt
 from nmt import console
-from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, learned_weights, load_checkpoint, load_weights
+from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, joint_codec, learned_weights, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
@@ -176,7 +176,7 @@ def _check_changes(training: Training, path: Path, checkpoint: Checkpoint) -> bo
         changes.append("another version of nmt planned its updates")
     changes += [_change(*option) for option in planning]
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
-    if checkpoint.codec.to_dict() != training.data.codec.to_dict():
+    if joint_codec(checkpoint.codec, training.data.codec) is None:
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")

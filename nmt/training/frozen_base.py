@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, Computed, average_checkpoints, load_checkpoint
+from nmt.checkpoint import Checkpoint, Computed, average_checkpoints, joint_codec, load_checkpoint
 from nmt.checkpoint_file import read_digest, read_header, read_rows
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
@@ -185,14 +185,15 @@ def average(paths: list[Path]) -> Checkpoint:
     if not any("learned_from" in read_header(path)[0]["provenance"] for path in paths):
         return average_checkpoints(paths)
     loaded = [load_checkpoint(path, verify=True, whole=False) for path in paths]
-    last, reference = loaded[-1], loaded[-1].provenance.get("learned_from", {})
+    last, codec, reference = loaded[-1], loaded[-1].codec, loaded[-1].provenance.get("learned_from", {})
     for path, other in zip(paths, loaded, strict=True):
         own = other.provenance.get("learned_from", {})
         has_base = all(own.get(name) == reference.get(name) for name in ("sha256", "lora"))  # which may have moved
-        if not has_base or other.codec.to_dict() != last.codec.to_dict():
+        if not has_base or (joint := joint_codec(codec, other.codec)) is None:
             raise NmtError(f"{path} and {paths[-1]} have not learned from one checkpoint; average those of one run")
-    base = FrozenBase(reference["path"], last.model_config, last.codec, reference["lora"])
+        codec = joint
+    base = FrozenBase(reference["path"], last.model_config, codec, reference["lora"])
     base.check(reference["sha256"], paths[-1])
     computed = base.whole([checkpoint.weights for checkpoint in loaded])
     provenance = {"averaged": [str(path) for path in paths], "last": last.provenance} | base.added_pieces
-    return Checkpoint(last.model_config, last.codec, {}, provenance, computed=computed)
+    return Checkpoint(last.model_config, codec, {}, provenance, computed=computed)

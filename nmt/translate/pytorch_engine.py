@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt import console, extensions
-from nmt.checkpoint import build_model, load_checkpoint
+from nmt.checkpoint import build_model, joint_codec, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
@@ -129,11 +129,12 @@ class PyTorchEngine:
         loaded = list(map(load_checkpoint, checkpoints))
         codec = loaded[0].codec
         for path, other in zip(checkpoints[1:], loaded[1:], strict=True):
-            if other.codec.to_dict() != codec.to_dict():
+            if (joint := joint_codec(codec, other.codec)) is None:
                 raise NmtError(
                     f"{path} and {checkpoints[0]} differ in vocabulary or text processing; "
                     f"an ensemble's models must be trained on one data folder"
                 )
+            codec = joint
         # On a GPU, converting activations between fp32 and 16 bits takes longer than most products of a step.
         dtype = torch.float32 if resolved.device.type == "cpu" else resolved.dtype
         models = [build_model(*each).to(dtype) for each in zip(loaded, checkpoints, strict=True)]

@@ -1,6 +1,7 @@
 """Raw lines to translations, for programs in Python."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -83,7 +84,7 @@ class Translator:
             lines: raw text, or units with prefixes and constraints.
             search: the options of beam search or sampling; `n_best` or `samples` is the number of translations.
             advance: called after each batch with the number of lines it held.
-            source_lang, target_lang: the languages of raw lines, for a model of several; "" if there is no choice.
+            source_lang, target_lang: those of lines and of units without a direction; "" if there is no choice.
 
         Raises:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
@@ -92,7 +93,8 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
         direction = Direction.of(source_lang, target_lang)
-        units = [line if isinstance(line, Unit) else Unit(line, direction=direction) for line in lines]
+        units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
+        units = [replace(unit, direction=unit.direction or direction) for unit in units]
         with_sentences = [(unit, [Sentence(0, unit.source)]) for unit in units]
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
         job = TranslationJob((), runtime, search or SearchConfig(), output="jsonl")

@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from checkpoints import saved, small_checkpoint
 from conftest import invented_pairs, write_pairs
 
 import nmt
@@ -79,3 +81,19 @@ def test_preprocess_reads_corpus_files(tmp_path: Path) -> None:
 def test_a_single_constraint_is_not_taken_for_its_letters() -> None:
     with pytest.raises(TypeError, match="constraints takes a list of phrases"):
         nmt.Unit("A dog runs.", constraints="Hund")
+
+
+def test_files_may_be_paths(tmp_path: Path) -> None:
+    first, second, valid = (Path(write_pairs(tmp_path / name, invented_pairs(20))) for name in ("a", "b", "c"))
+    model, module = saved(small_checkpoint(0), tmp_path / "model.safetensors"), tmp_path / "mine.py"
+    module.write_text("")
+    langs: dict[str, Any] = {"source_lang": "en", "target_lang": "de", "valid": valid, "like": model}
+    data = nmt.preprocess(**langs, train=[first, str(second)], test=(valid,), dest=tmp_path / "data")
+    small: dict[str, Any] = {"device": "cpu", "max_updates": 1, "device_tokens": 2000, "valid_metric": ("nll",)}
+    best = nmt.train(data, **small, init_from=model, save_dir=tmp_path / "run", user_module=module)
+    assert best == tmp_path / "run" / "best.safetensors"
+    runtime = nmt.RuntimeConfig(device="cpu", user_module=module)  # type: ignore[arg-type]
+    assert runtime == nmt.RuntimeConfig(device="cpu", user_module=str(module))
+    assert len(nmt.Translator.load(best, runtime=runtime).translate(["a"])) == 1
+    with pytest.raises(nmt.OptionError, match="--train must be a list in brackets, but is"):
+        nmt.preprocess(**langs, train=first, dest=tmp_path / "other")  # type: ignore[arg-type]

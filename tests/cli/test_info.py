@@ -5,15 +5,25 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import edit, saved, small_checkpoint
+import torch
+from checkpoints import TEXT_CONFIG, WORDS, edit, saved, small_checkpoint
 from commands import failed, records, run
 
 from nmt.checkpoint import load_checkpoint
 from nmt.checkpoint_file import read_header
+from nmt.text.codec import TextCodec
+from nmt.text.subword import Subword
+
+
+def separate_codec() -> TextCodec:
+    """Returns a codec whose sides have vocabularies of different sizes."""
+    sides = [Subword.train([WORDS] * 5, "bpe", size) for size in (300, 305)]
+    return TextCodec(replace(TEXT_CONFIG, joint_vocab=False), *sides)
 
 
 def info(path: Path, *options: str) -> dict[str, Any]:
@@ -37,6 +47,23 @@ def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_pa
     assert "provenance      average of snapshot-00000030.safetensors, snapshot-00000040.safetensors; update 40" in said
     assert "languages       en -> de\n" in said
     assert re.search(r"model +N 1\+1, d_model 32, d_ff 64, h 2, d_k 16, d_v 16, P_drop 0\.1\n", said)
+
+
+def test_a_file_with_what_has_learned_has_the_vocabulary_of_its_base(tmp_path: Path) -> None:
+    one, two = small_checkpoint(1), small_checkpoint(1, codec=separate_codec())
+    for number, checkpoint in enumerate((one, two)):
+        weights = {"encoder.0.feed_forward.inner.up": torch.zeros(8, 3)}
+        provenance = {"learned_from": {"path": "/a/base.safetensors", "sha256": "0" * 64, "lora": 3}}
+        snapshot = replace(checkpoint, weights=weights, provenance=provenance)
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / "metrics.jsonl").touch()
+        path = saved(snapshot, tmp_path / "run" / f"snapshot-{number}.safetensors")
+        sizes = [len(checkpoint.codec.source), len(checkpoint.codec.target)]
+        for described in (path, tmp_path / "run"):
+            assert list(info(described)["vocabulary"].values()) == sizes
+            said = run("info", described).stdout.decode()
+            assert f"vocabulary      {' and '.join(map(str, dict.fromkeys(sizes)))} bpe pieces" in said
+            assert "parameters      24, which have learned since base.safetensors\n" in said
 
 
 def test_a_checkpoint_without_a_newer_option_is_described(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from stand_ins import Recipe
 import nmt
 from nmt.interop.conversion import SPECIAL_PIECES
 from nmt.interop.ctranslate2 import specification
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, Placement, TextCodec
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, with_eos
 
@@ -156,11 +156,51 @@ def test_the_code_in_the_card_does_not_cut_translations_at_256_pieces(
     checkpoint = saved(eloquent_checkpoint(3, ending=0, config=config), tmp_path / "model.safetensors")
     run("export", checkpoint, "--output", tmp_path / "model")
     monkeypatch.chdir(tmp_path / "model")
-    found = re.search("```python\n(.*?)```", Path("README.md").read_text(), re.DOTALL)
-    assert found
     names: dict[str, Any] = {}
-    exec(found[1].replace("…", "some words"), names)
+    exec(code_of_card(tmp_path / "model").replace("…", "some words"), names)
     assert len(names["found"][0].hypotheses[0]) == (positions or 1001) - 1
+
+
+def code_of_card(folder: Path) -> str:
+    """Returns the Python code in the card of an exported model."""
+    (code,) = re.findall("```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return str(code)
+
+
+@pytest.mark.parametrize(("placement", "directions", "trained", "direction"), [
+    ("target_on_source", (), [], ("de", "fr")), ("both_sides", ("de fr",), [], ("de", "fr")),
+    ("behind_source", ("de fr",), ["en de"], ("en", "de")), ("target_on_source", ("de fr",), ["fr en"], ("fr", "en")),
+    ("both_sides", (), ["fr de"], ("fr", "de")),
+])  # fmt: skip
+def test_the_code_in_the_card_puts_tokens_of_languages(
+    placement: Placement, directions: tuple[str, ...], trained: list[str], direction: tuple[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    model = eloquent_checkpoint(5, ending=12, codec=multilingual_codec(placement, directions))
+    checkpoint = saved(
+        replace(model, provenance={"directions": trained} if trained else {}), tmp_path / "m.safetensors"
+    )
+    lines = some_sentences(30, seed=1)
+    expected = translations_in(checkpoint, lines, Direction(*direction))
+    (other,) = {"en", "de", "fr"} - {*direction}
+    assert expected != translations_in(checkpoint, lines, Direction(direction[0], other))
+    run("export", checkpoint, "--output", tmp_path / "model")
+    code = code_of_card(tmp_path / "model")
+    assert f"# sentences in {direction[0]}" in code
+    monkeypatch.chdir(tmp_path / "model")
+    names: dict[str, Any] = {"LINES": lines}
+    exec(code.replace('["…"]', "LINES").replace("beam_size=4", "beam_size=1").replace("1000", "60"), names)
+    outputs = zip(names["lines"], expected, strict=True)
+    assert all(theirs == ours for theirs, (ours, ended) in outputs if ended)
+    assert sum(ended for _, ended in expected) > 3
+
+
+def translations_in(checkpoint: Path, lines: list[str], direction: Direction) -> list[tuple[str, bool]]:
+    """Returns greedy translations, and whether each of them has ended before its maximum length."""
+    search = nmt.SearchConfig(beam=1, max_length_offset=50)
+    translator = nmt.Translator.load(checkpoint, runtime=FP32)
+    units = [nmt.Unit(line, direction=direction) for line in lines]
+    return [(best.text, len(best.pieces) < 40) for best, *_ in translator.hypotheses(units, search)]
 
 
 def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:

@@ -356,6 +356,10 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
     assert "Each sentence begins with the token of its target language: `>>fra<< …`." in (
         (tmp_path / "out" / "README.md").read_text()
     )
+    assert 'lines = [">>fra<< …"]  # sentences in en\n' in (tmp_path / "out" / "README.md").read_text()
+    run("export", path, "--output", tmp_path / "ctranslate2")
+    pieces = "[['>>fra<<'] + line + [] for line in source.encode(lines, out_type=str)]"
+    assert pieces in (tmp_path / "ctranslate2" / "README.md").read_text()
     for line in LINES[:50]:
         ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
         assert tokenizer(f">>ron<< {line}").input_ids == ids

@@ -295,18 +295,53 @@ def test_the_card_of_a_tuned_model_translates_in_a_direction_of_its_last_trainin
     assert 'src_lang="fra_Latn"' in card and 'convert_tokens_to_ids("eng_Latn")' in card
 
 
-def test_a_trimmed_model_of_m2m_leaves_with_the_tokenizer_of_nllb(
-    imported: Callable[[str], Imported], tmp_path: Path
+# Options of an import, after which a model has other languages or ids than M2M-100 or NLLB-200, or other places of them
+OTHER_LANGUAGES: dict[str, tuple[str, list[str]]] = {
+    "all": ("m2m", []),
+    "some": ("m2m", ["--languages=fr, en ,zh"]),
+    "one more": ("m2m", ["--add-language=tyv=kk"]),
+    "behind": ("m2m", ["--language-tokens=behind_source"]),
+    "some behind": ("m2m", ["--languages=en,fr", "--language-tokens=behind_source"]),
+    "small": ("small", []),
+    "some of small": ("small", ["--languages=fr,en", "--add-language=tyv=en"]),
+    "some of NLLB": ("nllb", ["--languages=en,fr"]),
+    "one more of NLLB": ("nllb", ["--add-language=tyv_Cyrl=eng_Latn", "--language-tokens=behind_source"]),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", OTHER_LANGUAGES)
+def test_the_tokenizer_of_an_exported_folder_has_every_language(
+    imported: Callable[[str], Imported], case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "trimmed.safetensors"
-    run("import", "huggingface", imported("m2m").folder, "--output", path, "--languages=en,fr")
+    kind, options = OTHER_LANGUAGES[case]
+    path, line = tmp_path / "other.safetensors", "abc déf 字"
+    run("import", "huggingface", imported(kind).folder, "--output", path, *options)
     run("export", path, "--format=huggingface", "--output", tmp_path / "out")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang="__en__")
-    codec = nmt.load_checkpoint(path).codec.towards(Direction("en", "fr"))
-    for line in map(stripped, LINES[:50]):
-        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
-        assert their_ids(ids) == tokenizer(line).input_ids
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(codec.target) - 1
+    codec = nmt.load_checkpoint(path).codec
+    text, (ids,) = codec.config, codec.encode_source([line])
+
+    def source(direction: Direction) -> list[int]:
+        before, behind = codec.within(direction).around
+        return their_ids(with_eos([*before, *ids, *behind]).tolist())
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    has_codes = type(tokenizer).__name__ == "M2M100Tokenizer"
+    assert has_codes == (case in ("all", "small"))
+    for number, (language, token) in enumerate(zip(text.languages, text.language_pieces, strict=True)):
+        if number:  # the tokenizer begins with the first one
+            tokenizer.src_lang = language if has_codes else token
+        assert tokenizer(line).input_ids == source(Direction(language, language))
+        assert tokenizer.convert_tokens_to_ids([token]) == their_ids(codec.target.ids([token]))
+
+    (code,) = re.findall("```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    names: dict[str, Any] = {}
+    exec(code.replace("…", line).replace("generate(", "generate(max_new_tokens=4, "), names)
+    direction = Direction(*text.languages[-2:])
+    assert names["batch"].input_ids.tolist() == [source(direction)]
+    assert names["language"] == their_ids(codec.target.ids([text.language_pieces[-1]]))[0]
+    assert f"# sentences in {direction.source}" in code
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -331,6 +366,85 @@ def test_an_adapter_is_merged(imported: Callable[[str], Imported], rslora: bool,
     save_file({f"{n}.x": value for n, value in tensors.items()}, adapter / "adapter_model.safetensors")
     command = ["import", "huggingface", adapter, "--base", model.folder, "--output", tmp_path / "x.safetensors"]
     assert "which does not fit the model of --base" in failed(*command)
+
+
+def write_adapter(folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
+    """Writes an adapter with a LoRA matrix, and with tensors as PEFT names them; returns the folder."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2}))
+    draw = torch.Generator().manual_seed(1)
+    factors = {f"{LORA}.lora_A.weight": (2, 32), f"{LORA}.lora_B.weight": (32, 2)}
+    tensors = {name: torch.randn(shape, generator=draw) for name, shape in factors.items()} | tensors
+    tensors = {f"base_model.model.{name}": tensor for name, tensor in tensors.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+LORA = "model.encoder.layers.0.self_attn.q_proj"
+EMBEDDINGS = (
+    "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight", "model.shared.weight",
+)  # fmt: skip
+# Tensors that PEFT stores of what was trained as a whole, with their shapes, and the name of each in the model. In an
+# adapter with one value for all, each has this value.
+WHOLE: dict[str, dict[str, tuple[tuple[int, ...], str]]] = {
+    "bias of a layer with LoRA": {f"{LORA}.base_layer.bias": ((32,), f"{LORA}.bias")},
+    "other biases": {f"model.encoder.{x}.bias": ((n,), f"model.encoder.{x}.bias")
+                     for x, n in (("layers.1.fc1", 48), ("layer_norm", 32), ("layers.0.final_layer_norm", 32))},
+    "norm": {f"model.decoder.layer_norm.{x}": ((32,), f"model.decoder.layer_norm.{x}") for x in ("weight", "bias")},
+    "matrix": {"model.decoder.layers.0.fc2.weight": ((32, 48), "model.decoder.layers.0.fc2.weight")},
+    "weight of a layer with LoRA": {f"{LORA}.base_layer.weight": ((32, 32), f"{LORA}.weight")},
+    "embeddings": dict.fromkeys(EMBEDDINGS, ((1210, 32), "model.shared.weight")),
+    "embeddings that compute": dict.fromkeys(EMBEDDINGS[:3], ((1210, 32), "model.shared.weight")),
+    "an embedding that computes nothing": {"model.shared.weight": ((1210, 32), "")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", WHOLE)
+def test_what_an_adapter_has_trained_as_a_whole_replaces_the_model(
+    imported: Callable[[str], Imported], case: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    base, tensors = imported("nllb").folder, {name: torch.full(shape, 0.3) for name, (shape, _) in WHOLE[case].items()}
+    if dtype != torch.float32:
+        base = tmp_path / "base"
+        write_nllb(base, dtype=dtype)
+    adapter = write_adapter(tmp_path / "adapter", tensors)
+    run("export", import_(adapter, "--base", base), "--format=huggingface", "--output", tmp_path / "out")
+    before, after = (load_file(folder / "model.safetensors") for folder in (base, tmp_path / "out"))
+    stored = load_file(adapter / "adapter_model.safetensors")
+    down, up = (stored[f"base_model.model.{LORA}.lora_{factor}.weight"] for factor in "AB")
+    expected = before | {name: torch.full(shape, 0.3, dtype=dtype) for shape, name in WHOLE[case].values() if name}
+    expected[f"{LORA}.weight"] = (expected[f"{LORA}.weight"].float() + up @ down).to(dtype)
+    assert after.keys() == before.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-6 if dtype == torch.float32 else 0.02)
+
+
+REFUSED: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
+    "softmax alone": ({"lm_head.weight": (1210, 32)}, "makes lm_head.weight differ from model.encoder.embed_tokens"),
+    "one side": ({EMBEDDINGS[1]: (1210, 32)}, "makes model.decoder.embed_tokens.weight differ from"),
+    "softmax with LoRA": (
+        {"lm_head.lora_A.weight": (2, 32), "lm_head.lora_B.weight": (1210, 2)}, "train it with ensure_weight_tying",
+    ),
+    "more pieces": (dict.fromkeys(EMBEDDINGS, (1211, 32)), "does not fit the model of --base; give the model that"),
+    "another width": ({f"{LORA}.base_layer.bias": (16,)}, f"{LORA}.base_layer.bias', which does not fit the model of"),
+    "bias of LoRA": ({f"{LORA}.lora_B.bias": (32,)}, "or merge it with peft first"),
+    "rows of an embedding": (
+        {"model.shared.token_adapter.trainable_tokens_delta": (2, 32)}, "or merge it with peft first",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_adapter_that_cannot_be_merged_is_refused(
+    imported: Callable[[str], Imported], case: str, tmp_path: Path
+) -> None:
+    shapes, message = REFUSED[case]
+    adapter = write_adapter(tmp_path / "adapter", {name: torch.ones(shape) for name, shape in shapes.items()})
+    output = tmp_path / "x.safetensors"
+    command = ["import", "huggingface", adapter, "--base", imported("nllb").folder, "--output", output]
+    assert message in failed(*command)
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(("settings", "options", "source"), [
@@ -389,7 +503,7 @@ def test_formats_without_languages_are_refused(
 ) -> None:
     output = tmp_path / "out"
     said = failed("export", imported("nllb").path, f"--format={format}", "--output", output)
-    assert "bos-is-eos" in said or "tokens of several languages" in said
+    assert f"--format {format} has no tokens of languages as" in said
     assert not output.exists()
 
 
@@ -568,19 +682,39 @@ def test_the_share_of_lines_that_keep_their_pieces_is_printed(
         assert f"{tmp_path / name}: {share} of {count} lines have the same pieces as before" in said
 
 
+@pytest.mark.parametrize(("kind", "options"), [
+    ("nllb", []), ("nllb", ["--language-tokens=behind_source"]), ("m2m", ["--languages=fr,en"]), ("small", []),
+])  # fmt: skip
 def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
-    imported: Callable[[str], Imported], tmp_path: Path
+    imported: Callable[[str], Imported], kind: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run("export", imported("small").path, "--output", tmp_path / "out")
-    assert "put __af__ and the like where config.json says (target_on_source)" in done.stderr
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["text"]["placement"] == "target_on_source"
+    path, lines = tmp_path / "model.safetensors", ["abc déf", "字 abc", "fed cba"]
+    run("import", "huggingface", imported(kind).folder, "--output", path, *options)
+    done, codec = run("export", path, "--output", tmp_path / "out"), nmt.load_checkpoint(path).codec
+    text, (source, target) = codec.config, codec.config.languages[-2:]
+    assert f"put {text.language_pieces[0]} and the like where config.json says ({text.placement})" in done.stderr
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["text"]["placement"] == text.placement
+    (code,) = re.findall("```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    names: dict[str, Any] = {"LINES": lines}
+    exec(code.replace('["…"]', "LINES").replace("beam_size=4", "beam_size=1").replace("1000", "12"), names)
+    search = ["--device=cpu", "--precision=fp32", "--beam=1", "--max-length-offset=20", "--output-format=jsonl"]
+    command = ["generate", path, f"--source-lang={source}", f"--target-lang={target}", *search]
+    done = run(*command, stdin="".join(f"{line}\n" for line in lines).encode())
+    for result, line in zip(names["found"], done.stdout.splitlines(), strict=True):
+        (hypothesis,) = json.loads(line)["hypotheses"]
+        pieces = [*codec.target.pieces(codec.within(Direction(source, target)).given), *hypothesis["pieces"]]
+        assert result.hypotheses[0] == pieces[: len(result.hypotheses[0])]
+    assert not [token for token in text.language_pieces if token in " ".join(names["lines"])]
 
 
 def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str], Imported], tmp_path: Path) -> None:
     command: list[Any] = ["import", "huggingface", imported("nllb").folder, "--output", tmp_path / "x.safetensors"]
     assert "does not name a new language; give one such as" in failed(*command, "--add-language=deu_Latn=eng_Latn")
     assert "names no related language; give one such as" in failed(*command, "--add-language=tyv_Cyrl")
-    assert "also give --add-pieces" in failed(*command, f"--unchanged={__file__}")
+    for option in (f"--unchanged={__file__}", "--pieces=12"):
+        assert "there are no new pieces; also give --add-pieces" in failed(*command, option)
+        assert "there are no new pieces; also give --add-pieces" in failed("import", "checkpoint", *command[2:], option)
 
 
 @needs_linux

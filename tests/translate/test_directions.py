@@ -118,6 +118,18 @@ def test_python_has_directions(several: Path) -> None:
     assert lines == [result["hypotheses"][0]["text"] for result in results]
 
 
+def test_units_have_directions_of_their_own_or_those_of_the_call(several: Path) -> None:
+    translator, (line, *_) = Translator.load(several, runtime=FP32), LINES
+    own = nmt.Direction("fr", "en")
+    units = [line, nmt.Unit(line), nmt.Unit(line, direction=own), nmt.Unit(line, prefix="some")]
+    german, unit, english, begun = translator.hypotheses(units, source_lang="en", target_lang="de")
+    assert german == unit != english
+    assert english == translator.hypotheses([line], source_lang="fr", target_lang="en")[0]
+    assert begun[0].text.startswith("some") and begun != german
+    with pytest.raises(nmt.NmtError, match="-lang is missing; name one of"):
+        translator.hypotheses([nmt.Unit(line, direction=own), nmt.Unit(line)])
+
+
 def test_prefixes_and_constraints_in_a_direction(several: Path) -> None:
     line = {"source": LINES[0], "source_lang": "en", "target_lang": "fr"}
     (result,) = generated(several, [json.dumps(line | {"prefix": "words", "constraints": ["few more"]})],
