@@ -281,11 +281,9 @@ def test_folders_with_too_few_checkpoints_to_average_are_refused(trained: Path, 
 def test_updates_without_numbers_are_skipped(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add, calls = update_module.add_gradient, iter(range(100))
 
-    def add_nan_once(
-        training: Training, batch: MicroBatch, weight: float, *, last: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_nan_once(training: Training, batch: MicroBatch, weight: float) -> tuple[torch.Tensor, torch.Tensor]:
         is_third = weight > 0 and next(calls) == 2  # the check of the memory has the weight 0
-        return add(training, batch, float("nan") if is_third else weight, last=last)
+        return add(training, batch, float("nan") if is_third else weight)
 
     monkeypatch.setattr(update_module, "add_gradient", add_nan_once)
     options = ["--max-updates=4", "--save-updates=1", "--log-updates=4"]
