@@ -94,7 +94,8 @@ def read_directions(
                 yield direction, (source, target)
     if is_empty:
         languages = " and ".join(dict.fromkeys(chain.from_iterable(directions)))
-        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the languages")
+        checked = "separators and --columns" if "without one of the columns" in left_out else "languages"
+        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the {checked}")
 
 
 def _advice(path: str, languages: Sequence[str]) -> str:
