@@ -213,10 +213,11 @@ def _kind(name: str, languages: Sequence[str], *, is_field: bool) -> tuple[str, 
     for code in codes:
         if any(likeliest(lang, [code]) for lang in languages):
             language, *subtags = re.split("[-_]", code)
-            return "-".join([base_language(language), *subtags]), 9 if name.lower() in _SAID["other"] else len(words)
+            rank = 2 if name.lower() in _SAID["other"] else int(code_named(name, languages) != code)
+            return "-".join([base_language(language), *subtags]), rank
     if codes or not words or not set(words).isdisjoint(_SAID["other"]):
         return "other", 0
     sides = {side: _SAID[side].index(word) for side in ("source", "target") for word in words if word in _SAID[side]}
     if len(sides) == 1 and (is_identifier or not bare):
-        return next((side, 9 * index + len(words)) for side, index in sides.items())
+        return next((side, 2 * index + (len(words) > 1)) for side, index in sides.items())
     return "text" if set(words) <= set(_SAID["text"]) else "", 0

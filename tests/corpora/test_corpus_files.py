@@ -274,7 +274,8 @@ NAMED = [
     ("th", "ภาษาไทย,ภาษาอังกฤษ"), ("ru", "русский язык,английский язык"), ("de", "Zieltext,Ausgangstext"),
     ("de", "de - German,en - English"), ("de", "German/Deutsch,English/Englisch"), ("de", "<de>,*en*"),
     ("de", "translated_text,original_text"), ("zh", "zh-Hans-CN,en-US"), ("zh", "zh_CN.UTF-8,en_US"),
-    ("ja", "日本語訳,原文"), ("de", "ref,src,mt"), ("de", "post-edit,source,translation"), ("de", "translation,source,notes"),
+    ("ja", "日本語訳,原文"), ("de", "ref,src,mt"), ("de", "post-edit,source,translation"),
+    ("de", "translation,source,notes"),
     ("de", "German,English,source"), ("tyv", "tyv_sentence,english,eng_tokens"), ("tyv", "word (tyv),en text"),
     ("id", "indonesian,english,id"), ("id", "text_id,english,id"), ("id", "id,en"), ("is", "is,en,is_valid"),
     ("nb", "Norsk bokmål,English,No"), ("no", "Norwegian,English,No."),
@@ -315,6 +316,7 @@ def test_joined_tables_repeat_their_header(tmp_path: Path) -> None:
     "German,Deutsch", "source,Quelle", "id,words,en", "title_de,title_en,text_de,text_en", "Unnamed: 0,text",
     "source_lang,target_lang", "category,english,lummi,notes,source", "text,source", "lummi,english,source",
     "english,eng_tokens", "source,target,English", "no,nb,no", "English,Englisch", "src_1,src_2,target",
+    "en,uz_south,uz_north_new,de_1,de_2_b",
 ])  # fmt: skip
 def test_a_header_that_does_not_say_the_sides_is_refused(tmp_path: Path, header: str) -> None:
     path = write(tmp_path / "t.csv", f"{header}\n{','.join('Abcd'[: header.count(',') + 1])}\n".encode())
@@ -339,7 +341,7 @@ def test_a_first_line_of_text_is_a_pair(tmp_path: Path, first: str) -> None:
     {"text": "A", "translation": "b"}, {"id": "x", "Japanese": "b", "sentence": "A"}, {"original": "b", "en": "A"},
     {"translation": {"Japanese": "b", "English": "A"}}, {"source": "A", "target": "b", "translation": "c"},
     {"en_score": "1", "ja": "b", "en": "A"}, {"targets": "b", "inputs": "A"}, {"orig": "A", "translated_text": "b"},
-    {"translation": "x", "src": "A", "ref": "b", "mt": "y"}, {"text_ja": "b", "text_en": "A", "text_en_tokens": "x"},
+    {"translation": "x", "src": "A", "ref": "b", "mt": "y"}, {"text_ja": "b", "en": "A", "en_tokens": "x"},
 ])  # fmt: skip
 def test_names_of_fields_decide(tmp_path: Path, record: dict[str, object]) -> None:
     path = write(tmp_path / "t.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}".encode())
