@@ -52,15 +52,15 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
         return
     lines, before = (f"{line}\n" for line in table), 0
     first = list(islice(lines, _SHOWN))
-    if first and (named := re.fullmatch(r'"?sep=(.)"?\r?\n', first[0])):  # which spreadsheets write and read
+    if first and (named := re.fullmatch(r'"?sep=(.)"?\n', first[0])):  # which spreadsheets write and read
         separators, before, first = named[1], 1, first[1:]
 
     def regularity(separator: str) -> tuple[int, int]:
         """Returns how many rows have the usual number of cells, and that number."""
         widths = Counter[int]()
         with suppress(csv.Error):
-            widths.update(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
-        return max(((count, width) for width, count in widths.items()), default=(0, 0))
+            widths.update(map(len, csv.reader(first, delimiter=separator)))
+        return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
 
     reader = csv.reader(chain(first, lines), delimiter=max(separators, key=regularity), strict=True)
     try:
@@ -182,10 +182,10 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
     """Returns the positions of the columns with the texts, if the names say it, and what each of them says."""
     said = [_kind(name, languages, is_field=are_fields) for name in names]
     kinds = [kind for kind, _ in said]
-    best = dict[str, int]()  # the column that says it most clearly
+    best = dict[str, int]()  # the column that says it most clearly, if there is one
     for kind in kinds:
         ranked = sorted((rank, i) for i, (other, rank) in enumerate(said) if other == kind)
-        if len({rank for rank, _ in ranked[:2]}) == len(ranked[:2]):
+        if len(ranked) == 1 or ranked[0][0] < ranked[1][0]:
             best[kind] = ranked[0][1]
     codes = [kind for kind in best if kind not in (*_SAID, "")]
     others = [kind for kind in kinds if kind in ("source", "target", "text", "")]
