@@ -26,7 +26,7 @@ def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
     yield from ((("", language), pair) for pair in pairs)
 
 
-VERSION = 3  # of the pairs that are read from a file; a new one reads it again
+VERSION = 4  # of the pairs that are read from a file; a new one reads it again
 # What reads the units of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),
@@ -94,7 +94,8 @@ def read_directions(
                 yield direction, (source, target)
     if is_empty:
         languages = " and ".join(dict.fromkeys(chain.from_iterable(directions)))
-        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the languages")
+        checked = "separators and --columns" if "without one of the columns" in left_out else "languages"
+        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the {checked}")
 
 
 def _advice(path: str, languages: Sequence[str]) -> str:

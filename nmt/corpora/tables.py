@@ -3,28 +3,33 @@
 import csv
 import json
 import re
+import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
 from nmt.config import names_in
 from nmt.corpora.units import CorpusFile, Unit
 from nmt.errors import NmtError
 from nmt.text.corpus import table_lines
-from nmt.text.languages import code_named, likeliest
+from nmt.text.languages import base_language, code_named, likeliest
 
 _SHOWN = 20  # so many lines show which character separates cells
 _BETWEEN = re.compile(r"[\s,\[\]]*")  # values of JSON
-# What a name says if it is no language: a side, that there is text, something else, or nothing known.
-_KINDS = ("source", "text", "target", "other", "")
-_PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("original", "translation"))
-_SIDES = {word: side for pair in _PAIRS for word, side in zip(pair, _PAIRS[0], strict=True)}
-_TEXT = {"text", "texts", "sentence", "sentences", "sent", "segment", "string", "line", "phrase", "content", "column"}
-_OTHER = {"id", "lang", "language", "locale", "score", "url", "file", "domain", "type", "key", "index", "label"}
-_KNOWN = re.compile(rf"(?<![^\W_])(?:{'|'.join([*_TEXT, *_SIDES, 'language'])})(?![^\W_])", re.IGNORECASE)
+# What a name says if it is no language. Of several columns that say one side, the first of these words counts.
+_WORDS = """
+source: source src input original orig 原文 ausgangstext
+target: target tgt trg output edit ref translation translated 译文 譯文 訳文 zieltext
+text: text sentence sent segment string line phrase content column
+other: id no lang language locale score url file domain type key index label category split pos
+"""
+_SAID = {kind: words.split() for kind, words in re.findall("(.+): (.+)", _WORDS)}
+_KNOWN = "|".join([*_SAID["source"], *_SAID["target"], *_SAID["text"], "language"])
+_KNOWN = rf"(?<![^\W_])(?:{_KNOWN})s?(?![^\W_])|原文|[译譯訳]文?"
 _IDENTIFIER = re.compile(r"(?:Unnamed: )?\w*[\d_]\w*")
+_MARKS = f" {string.punctuation}"  # around a name
 
 
 class _Columns(NamedTuple):
@@ -47,15 +52,15 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
         return
     lines, before = (f"{line}\n" for line in table), 0
     first = list(islice(lines, _SHOWN))
-    if first and (named := re.fullmatch(r'"?sep=(.)"?\r?\n', first[0])):  # which spreadsheets write and read
+    if first and (named := re.fullmatch(r'"?sep=(.)"?\n', first[0])):  # which spreadsheets write and read
         separators, before, first = named[1], 1, first[1:]
 
     def regularity(separator: str) -> tuple[int, int]:
         """Returns how many rows have the usual number of cells, and that number."""
         widths = Counter[int]()
         with suppress(csv.Error):
-            widths.update(len(row) for row in csv.reader(first, delimiter=separator) if len(row) > 1)
-        return max(((count, width) for width, count in widths.items()), default=(0, 0))
+            widths.update(map(len, csv.reader(first, delimiter=separator)))
+        return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
 
     reader = csv.reader(chain(first, lines), delimiter=max(separators, key=regularity), strict=True)
     try:
@@ -65,21 +70,22 @@ def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
         raise NmtError(f"{where}: a cell cannot be read ({error}); check whether its quotes are closed") from error
 
 
-def _units(rows: Iterable[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Unit]:
-    """Yields the units in the rows of a table, each with the number of its line."""
-    columns = None
-    for line_number, row in rows:
+def _units(rows: Iterator[tuple[int, Sequence[str]]], corpus: CorpusFile) -> Iterator[Unit]:
+    """Yields the units in the rows of a table, each with the number of its line. The names may follow a title."""
+    first = list(islice(rows, _SHOWN))
+    said = [_texts(row, corpus.languages) for _, row in first]
+    names = (i for i, (texts, kinds) in enumerate(said) if texts and all(kinds[i] for i in texts))
+    comments = takewhile(lambda row: not any(map(str.strip, row[1])) or row[1][0].lstrip().startswith("#"), first)
+    begin = next(names, sum(1 for _ in comments))
+    corpus.left_out.update(["blank or a comment"] * begin)
+    columns = header = None
+    for line_number, row in chain(first[begin:], rows):
         where = f"{corpus.name}, line {line_number:,}"
         if columns is None:
-            is_comment = not any(map(str.strip, row)) or row[0].lstrip().startswith("#")
-            is_unclear = "" in (_kind(name, corpus.languages, is_field=False) for name in row)
-            if is_comment and (is_unclear or not _texts(row, corpus.languages)):
-                corpus.left_out["blank or a comment"] += 1
-                continue
             columns = _columns(row, corpus, where)
-            if columns.has_header:
-                continue
-        yield from _unit(row, columns, corpus, where)
+            header = row if columns.has_header else None
+        if row != header:  # tables that were joined repeat it
+            yield from _unit(row, columns, corpus, where)
 
 
 def read_json(corpus: CorpusFile) -> Iterator[Unit]:
@@ -97,7 +103,7 @@ def read_json(corpus: CorpusFile) -> Iterator[Unit]:
         fields = record | texts if isinstance(texts, dict) else record
         names = tuple(fields)
         if names not in columns_of:
-            if columns_of and not corpus.config.columns and not _texts(names, corpus.languages, are_fields=True):
+            if columns_of and not corpus.config.columns and not _texts(names, corpus.languages, are_fields=True)[0]:
                 corpus.left_out["without one of the columns"] += 1
                 continue
             columns_of[names] = _columns(names, corpus, where, are_fields=True)
@@ -132,8 +138,7 @@ def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str)
         return []
     if least is not None and columns.score is not None:
         cell = row[columns.score] if columns.score < len(row) else ""
-        score = _number(cell)
-        if score is None:
+        if (score := _number(cell)) is None:
             raise NmtError(f"{where} has the score {cell!r:.40}, which is not a number; check --columns")
         if not score >= least:
             corpus.left_out[f"with a score below {least}"] += 1
@@ -142,85 +147,77 @@ def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str)
 
 
 def _number(cell: Any) -> float | None:
-    try:
+    with suppress(TypeError, ValueError):
         return float(cell)
-    except (TypeError, ValueError):
-        return None
+    return None
 
 
 def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_fields: bool = False) -> _Columns:
     """Returns what the first line of a table, or the names of the fields in JSON, say about the columns."""
     names = [" ".join(name.split()) for name in header]
-    kinds = [_kind(name, corpus.languages, is_field=are_fields) for name in names]
-    texts = _texts(names, corpus.languages, are_fields=are_fields)
+    texts, kinds = _texts(names, corpus.languages, are_fields=are_fields)
     asked = names_in(corpus.config.columns) if corpus.config.columns else []
     by_number = all(column.isdecimal() for column in asked)
-    listed = f"{', '.join(names):.100}"
+    listed = f"{', '.join(names):.200}"
     if not by_number and (missing := [column for column in asked if column not in names]):
         raise NmtError(f"{where} has no column {missing[0]!r:.40}, but {listed}; check --columns")
-    if asked:
-        positions = [int(column) - 1 if by_number else names.index(column) for column in asked]
-    elif texts or not (are_fields or len(names) > 2 or _is_header(names, kinds)):
-        positions = texts or [0, 1]
-    else:
+    # Two columns that are not named may begin with text, which does not look like names.
+    are_names = all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
+    are_names = are_names and len({name.lower() for name in names}) > 1
+    if not (asked or texts) and (are_fields or len(names) > 2 or are_names or set(kinds) - {"text", "other", ""}):
         raise NmtError(
             f"{where} has the columns {listed}, which do not say what is the source and what the target; call them "
             f"{' and '.join(corpus.languages[:2])}, or give --columns SOURCE,TARGET of nmt clean or nmt preprocess: "
             f"names, or numbers if this line is text"
         )
+    positions = [int(column) - 1 if by_number else names.index(column) for column in asked] or texts or [0, 1]
     score = positions.pop() if len(asked) > 2 else None
     has_header = bool(texts) or not by_number
     has_header |= score is not None and score < len(names) and _number(names[score]) is None
-    codes = [kinds[i] if has_header and i < len(names) and kinds[i] not in _KINDS else "" for i in positions]
-    return _Columns(positions, tuple(codes), score, has_header)
+    codes = {i: kind for i, kind in enumerate(kinds) if has_header and kind not in (*_SAID, "")}
+    return _Columns(positions, tuple([codes.get(i, "") for i in positions]), score, has_header)
 
 
-def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool = False) -> list[int]:
-    """Returns the positions of the columns with the texts; none if their names do not say it.
+def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool = False) -> tuple[list[int], list[str]]:
+    """Returns the positions of the columns with the texts, if the names say it, and what each of them says."""
+    said = [_kind(name, languages, is_field=are_fields) for name in names]
+    kinds = [kind for kind, _ in said]
+    best = dict[str, int]()  # the column that says it most clearly, if there is one
+    for kind in kinds:
+        ranked = sorted((rank, i) for i, (other, rank) in enumerate(said) if other == kind)
+        if len(ranked) == 1 or ranked[0][0] < ranked[1][0]:
+            best[kind] = ranked[0][1]
+    codes = [kind for kind in best if kind not in (*_SAID, "")]
+    others = [kind for kind in kinds if kind in ("source", "target", "text", "")]
+    texts = list[str]()
+    if len(codes) > 1 and len([lang for lang in languages if likeliest(lang, codes)]) > 1:
+        texts = codes
+    elif len(codes) == len(others) == 1 and (others[0] or (len(names) == 2 and not are_fields)):
+        texts = [*codes, *others]  # one language decides what the other is
+    elif set(kinds) <= {*_SAID, ""} and "target" in best:
+        texts = next(([side, "target"] for side in ("source", "text") if side in best), [])
+    return [best[kind] for kind in texts], kinds
 
-    A name that only says a language counts more than one with other words. One language decides what the other is.
+
+def _kind(name: str, languages: Sequence[str], *, is_field: bool) -> tuple[str, int]:
+    """Returns what a name says, and its rank among names that say the same, of which the lowest counts.
+
+    It says the code of a language that is asked for, a key of _SAID, or nothing. The first line of a table may be text.
     """
-    for is_whole in (True, False):
-        kinds = [_kind(name, languages, is_field=are_fields, is_whole=is_whole) for name in names]
-        named = [i for i, kind in enumerate(kinds) if kind not in _KINDS]
-        if len({kinds[i].lower() for i in named}) == len(named) > 1:
-            return named
-        lower = [name.lower() for name in names]
-        if pair := next((pair for pair in _PAIRS if set(pair) <= set(lower)), None):
-            return [lower.index(side) for side in pair]
-    sides = [i for i, kind in enumerate(kinds) if kind in ("source", "target")]
-    texts = [i for i, kind in enumerate(kinds) if kind == "text"]
-    if len(named) == 1:
-        unknown = [i for i, kind in enumerate(kinds) if not kind and len(names) == 2 and not are_fields]
-        others = sides or texts or unknown
-        return [*named, *others] if len(others) == 1 else []
-    both = sides if len(sides) > 1 else sides + texts
-    is_clear = not named and sides and len({kinds[i] for i in both}) == len(both) == 2
-    return sorted(both, key=lambda i: _KINDS.index(kinds[i])) if is_clear else []
-
-
-def _kind(name: str, languages: Sequence[str], *, is_field: bool, is_whole: bool = False) -> str:
-    """Returns what a name says: the code of a language that is asked for, or one of _KINDS.
-
-    The first line of a table may be text, a field is not. With `is_whole`, no other words count in names of languages.
-    """
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("# "))
-    words = set(re.findall(r"[^\W_]+", name.lower()))
-    bare = name if is_whole else _KNOWN.sub(" ", name).strip(" _.:/()[]-")
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip(_MARKS)
+    words = [word.removesuffix("s") for word in re.findall(r"[^\W_]+", name.lower())]
+    bare = re.sub(_KNOWN, " ", name, flags=re.IGNORECASE).strip(_MARKS)
     is_identifier = is_field or not re.search(r"\s", name)  # any of its words counts
-    parts = [bare, *re.split(r"[\s_.]+", bare)] if is_identifier and not is_whole else [bare]
+    parts = [name, bare, *re.split(r"[\s_./:|]+" if is_identifier else " [-/:|] ", bare)]
     codes = [code for part in parts if (code := code_named(part, languages))]
-    asked = [code for code in codes if any(likeliest(lang, [code]) for lang in languages)]
-    if asked or codes or words & _OTHER or not words:
-        return asked[0] if asked else "other"
-    sides = {_SIDES[word] for word in words if word in _SIDES}
-    if sides and (is_identifier or not bare):
-        return sides.pop() if len(sides) == 1 else ""
-    return "text" if words <= _TEXT else ""
-
-
-def _is_header(names: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Returns whether the first line of a table cannot be text, although it does not say the sides."""
-    are_names = all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
-    are_different = len({name.lower() for name in names}) > 1
-    return (are_names and are_different) or not {"text", "other", ""}.issuperset(kinds)
+    for code in codes:
+        if any(likeliest(lang, [code]) for lang in languages):
+            language, *subtags = re.split("[-_]", code)
+            rank = 2 if name.lower() in _SAID["other"] else int(code_named(name, languages) != code)
+            return "-".join([base_language(language), *subtags]), rank
+    if codes or not words or not set(words).isdisjoint(_SAID["other"]):
+        return "other", 0
+    sides = {side: _SAID[side].index(word) for side in ("source", "target") for word in words if word in _SAID[side]}
+    if len(sides) == 1 and (is_identifier or not bare):
+        return next((side, 2 * index + (len(words) > 1)) for side, index in sides.items())
+    return "text" if set(words) <= set(_SAID["text"]) else "", 0

@@ -178,8 +178,10 @@ ka:ქართული|kk:қазақша|km:ខ្មែរ|kn:ಕನ್ನಡ
 mr:मराठी|ms:Bahasa Melayu|my:မြန်မာ|nb:Bokmål|ne:नेपाली|nl:Nederlands|nn:Nynorsk|no:norsk|pa:ਪੰਜਾਬੀ|pl:polski
 pt:português|pt-br:Portuguese (Brazil)|ro:română|ru:русский|si:සිංහල|sk:slovenčina|sl:slovenščina|sq:shqip|sr:српски
 sv:svenska|sw:Kiswahili|ta:தமிழ்|te:తెలుగు|th:ไทย|tl:Filipino|tr:Türkçe|uk:українська|ur:اردو|uz:o‘zbek|vi:Tiếng Việt
-zh:中文|zh:Mandarin|zh-hans:Chinese (Simplified)|zh-hans:简体中文|zh-hans:中文（简体）|zh-hant:繁體中文
+zh:中文|zh:汉语|zh:漢語|zh:Mandarin|zh-hans:Chinese (Simplified)|zh-hans:简体中文|zh-hans:中文（简体）|zh-hant:繁體中文
 zh-hant:中文（繁體）
+en:anglais|en:englisch|en:inglés|en:inglês|en:inglese|en:ingilizce|en:английский|en:англійська|en:英語|en:英语|en:英文|en:영어
+en:الإنجليزية|en:अंग्रेज़ी|en:ภาษาอังกฤษ|en:tiếng Anh|nb:norsk bokmål|nn:norsk nynorsk|ru:русский язык|th:ภาษาไทย
 """
 _ENGLISH_NAMES = dict(name.split(":") for name in re.findall("[^|\n]+", _NAMES))
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_]([A-Z][a-z]{3}|latn|cyrl|arab|hans|hant))?([-_]([A-Za-z]{2}|\d{3}))?")

@@ -270,7 +270,15 @@ NAMED = [
     ("hi", "हिन्दी,अंग्रेज़ी"), ("uk", "Translation: Ukrainian,Source"), ("pt", "Portuguese (Brazil),English (US)"),
     ("nb", "norwegian bokmål,ENGLISH"), ("ger", "Deutsch,eng_Latn"), ("tyv", "tyv_Cyrl,x"), ("ja", "tgt,src text"),
     ("ja", "#ja,en"), ("ja", "ja,en,en_context"), ("ja", "ja,en,,"), ("en-GB", "en-GB,en-US"),
-    ("pt-BR", "pt-BR,palavras"),
+    ("pt-BR", "pt-BR,palavras"), ("zh", "中文译文,英文原文"), ("zh", "汉语,英语"), ("zh", "译文,原文"),
+    ("th", "ภาษาไทย,ภาษาอังกฤษ"), ("ru", "русский язык,английский язык"), ("de", "Zieltext,Ausgangstext"),
+    ("de", "de - German,en - English"), ("de", "German/Deutsch,English/Englisch"), ("de", "<de>,*en*"),
+    ("de", "translated_text,original_text"), ("zh", "zh-Hans-CN,en-US"), ("zh", "zh_CN.UTF-8,en_US"),
+    ("ja", "日本語訳,原文"), ("de", "ref,src,mt"), ("de", "post-edit,source,translation"),
+    ("de", "translation,source,notes"),
+    ("de", "German,English,source"), ("tyv", "tyv_sentence,english,eng_tokens"), ("tyv", "word (tyv),en text"),
+    ("id", "indonesian,english,id"), ("id", "text_id,english,id"), ("id", "id,en"), ("is", "is,en,is_valid"),
+    ("nb", "Norsk bokmål,English,No"), ("no", "Norwegian,English,No."),
 ]  # fmt: skip
 
 
@@ -292,10 +300,23 @@ def test_a_header_may_follow_blank_lines_and_comments(tmp_path: Path, before: st
     assert read(path) == ([("A", "b")], {"blank or a comment": before.count("\n")})
 
 
+@pytest.mark.parametrize("title", ["Birds", "Birds;", "// exported;2024", "German birds;", ";;\nBirds;and more"])
+def test_a_header_may_follow_a_title(tmp_path: Path, title: str) -> None:
+    path = write(tmp_path / "t.csv", f"{title}\nGerman;English\nb;A\n".encode())
+    assert read(path) == ([("A", "b")], {"blank or a comment": 1 + title.count("\n")})
+
+
+def test_joined_tables_repeat_their_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", b"de\ten\nb\tA\nde\ten\nd\tC\n")
+    assert read(path)[0] == [("A", "b"), ("C", "d")]
+
+
 @pytest.mark.parametrize("header", [
     "col1,col2", "0,1", ",en", "id,en", "lang,text", "English,French", "fr,es", "English,English (US)",
     "German,Deutsch", "source,Quelle", "id,words,en", "title_de,title_en,text_de,text_en", "Unnamed: 0,text",
-    "source_lang,target_lang",
+    "source_lang,target_lang", "category,english,lummi,notes,source", "text,source", "lummi,english,source",
+    "english,eng_tokens", "source,target,English", "no,nb,no", "English,Englisch", "src_1,src_2,target",
+    "en,uz_south,uz_north_new,de_1,de_2_b",
 ])  # fmt: skip
 def test_a_header_that_does_not_say_the_sides_is_refused(tmp_path: Path, header: str) -> None:
     path = write(tmp_path / "t.csv", f"{header}\n{','.join('Abcd'[: header.count(',') + 1])}\n".encode())
@@ -319,7 +340,8 @@ def test_a_first_line_of_text_is_a_pair(tmp_path: Path, first: str) -> None:
     {"source_lang": "en", "target_lang": "ja", "target_text": "b", "source_text": "A"}, {"ja": "b", "text": "A"},
     {"text": "A", "translation": "b"}, {"id": "x", "Japanese": "b", "sentence": "A"}, {"original": "b", "en": "A"},
     {"translation": {"Japanese": "b", "English": "A"}}, {"source": "A", "target": "b", "translation": "c"},
-    {"en_score": "1", "ja": "b", "en": "A"},
+    {"en_score": "1", "ja": "b", "en": "A"}, {"targets": "b", "inputs": "A"}, {"orig": "A", "translated_text": "b"},
+    {"translation": "x", "src": "A", "ref": "b", "mt": "y"}, {"text_ja": "b", "en": "A", "en_tokens": "x"},
 ])  # fmt: skip
 def test_names_of_fields_decide(tmp_path: Path, record: dict[str, object]) -> None:
     path = write(tmp_path / "t.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}".encode())
@@ -333,6 +355,7 @@ def test_a_record_that_lacks_a_field_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", [
     {"a": "A", "b": "b"}, {"id": "A", "en": "b"}, {"sha1": "A", "en": "b"}, {"a_en": "A", "de": "b", "b_en": "c"},
+    {"text": "A", "source": "web"}, {"english": "A", "source": "web", "x": "b"}, {"en": "A", "ref": "b", "note": "c"},
 ])  # fmt: skip
 def test_fields_have_no_positions(tmp_path: Path, record: dict[str, str]) -> None:
     with pytest.raises(NmtError, match=r"t\.jsonl, line 1 has the columns .* which do not say"):
@@ -398,6 +421,7 @@ def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str
     ("t.jsonl", '{"en": "A", "de": "b"\n{"en": "A", "de": "b"}\n', None, "line 1 is not JSON"),
     ("t.json", '[{"en": "A", "de": "b"},\n{"en": "A" "de": "b"}]', None, "line 2 is not JSON"),
     ("t.json", '[{"en": "A", "de": "b"},\n\n{"en": "A",\n"de":', None, "line 3 is not JSON"),
+    ("t.txt", "A\n\nb\n", None, "left out: 3 without one of the columns.; check the separators and --columns"),
     ("t.json", '["A", "b"]', None, "line 1 is not an object; write one object on each line, or an array of objects"),
 ])  # fmt: skip
 def test_bad_tables_are_refused(tmp_path: Path, name: str, data: str, columns: str | None, message: str) -> None:
