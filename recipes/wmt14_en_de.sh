@@ -3,7 +3,7 @@
 # 37,000 joint BPE pieces, validates on newstest2013, and tests on newstest2014 in full (3,003 lines) and filtered
 # (2,737 lines).
 #
-#   GPUS=8 bash recipes/wmt14_en_de.sh [base|big] [STEP...] [-- nmt train option...]
+#   CUDA_VISIBLE_DEVICES=0 bash recipes/wmt14_en_de.sh [base|big] [STEP...] [-- nmt train option...]
 #
 # Estimates: 5 GB of disk with the archives, one hour of a core to preprocess, and 1 GB of RAM.
 #
@@ -13,10 +13,13 @@
 # translates and scores again, and writes the scores to scores.txt in the run folder of the model.
 #
 # DATA=folder holds the archives; missing ones are downloaded there from SITE (default https://www.statmt.org).
-# RUN=folder receives all other files. SEED=2 trains another model on the same data, in base-seed2 beside base. GPUS=N
-# trains on N GPUs (default 1); without a GPU, the recipe stops before the training unless `-- --device cpu` is given.
-# WORKERS=N preprocesses with N processes (default: all cores that it may use). PUNCTUATION=both or source trains with
-# ASCII punctuation on both sides or in the source (default none: the punctuation of the text).
+# RUN=folder receives all other files. SEED=2 trains another model on the same data, in base-seed2 beside base. WORKERS=N
+# preprocesses with N processes (default: all cores that it may use). PUNCTUATION=both or source trains with ASCII
+# punctuation on both sides or in the source (default none: the punctuation of the text).
+#
+# On a machine with several GPUs, train one model on each: what several gain on one model was not measured, and one GPU
+# needs hours. GPUS=N trains one model on N GPUs. Without a GPU, the recipe stops before the training unless
+# `-- --device cpu` is given.
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 
