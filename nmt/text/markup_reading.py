@@ -78,10 +78,11 @@ _TAG = rf"[^\s/>]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)(?P<last>>|\Z)"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>|.*)|<!\[CDATA\[.*?\]\]>|<\?(?:php\b|=).*?(?:\?>|\Z)|<%.{{0,9999}}?%>"
     rf"|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
-    rf"|<(?P<literal>{_LITERAL})(?=[\s>]){_ATTRIBUTES}>.*?(?:</(?P=literal)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
+    rf"|<(?P<literal>{_LITERAL})(?=[\s>])(?P<attributes>{_ATTRIBUTES})>.*?(?:</(?P=literal)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
     rf"|<(?P<end>/?)(?P<name>[a-z]{_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
+_SVG_TITLE = re.compile(r"(?<=<(title|desc)(?:\s[^<>]*)?>\s*)[^<\s][^<]*(?=</\1)", re.IGNORECASE)
 _QUOTED = r"""\"[^\"]*+\"|'[^']*+'"""
 _MISC = r"<!--.*?-->|<\?.*?\?>"
 _DOCTYPE = rf"<!DOCTYPE(?:{_QUOTED}|\[(?:{_QUOTED}|{_MISC}|[^\]\"'])*+\]|[^>\[\"'])*+>"
@@ -133,7 +134,9 @@ def parse(
 
 
 def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mapping[str, str]], lang: str = "") -> str:
-    """Returns HTML with other values of attributes. Elements that are not translated keep theirs.
+    """Returns HTML with other values of attributes, and of the titles of SVG, as if these were attributes of the svg.
+
+    Elements that are not translated keep theirs.
 
     Args:
         change: returns the new values by the names of attributes, given the name of an element and the values of its
@@ -144,10 +147,11 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
     @cache  # a page has many equal tags
     def written(raw: str) -> str:
         tag = _HTML.match(raw)
-        if not tag or tag["end"]:  # a lone end tag
+        name = tag and not tag["end"] and (tag["name"] or tag["literal"])
+        if not tag or not name or name.lower() in ("script", "style"):  # also a lone end tag, or a comment
             return raw
         old = _attributes(tag["attributes"])
-        new = {name: value for name, value in change(tag["name"].lower(), old).items() if old.get(name) != value}
+        new = {name: value for name, value in change(name.lower(), old).items() if old.get(name) != value}
 
         def changed(match: re.Match[str]) -> str:
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
@@ -160,10 +164,21 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
         added = "".join(f' {name}="{escape(value)}"' for name, value in new.items())
         return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
 
-    return "".join(
-        written(token.raw) if token.kind in ("start", "leaf") and token.name and not token.is_kept else token.raw
-        for token in _nested(html, lang, is_html=True)
-    )
+    def titled(title: re.Match[str]) -> str:
+        old = {"title": unescape(title[0])}
+        new = change("svg", old).get("title", old["title"])
+        return title[0] if new == old["title"] else escape(new, quote=False)
+
+    def parts() -> Iterator[str]:
+        for token in _nested(html, lang, is_html=True):
+            if token.kind in ("start", "leaf") and not token.is_kept:
+                yield written(token.raw)
+            elif token.name == "svg" and not any(kept for by, kept in token.kept_by.items() if by != "name"):
+                yield _SVG_TITLE.sub(titled, token.raw)
+            else:
+                yield token.raw
+
+    return "".join(parts())
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -210,16 +225,19 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    if not match["last"]:  # a comment or the like, or a tag that does not end
-        return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
-    values = _attributes(match["attributes"])
+    values = _attributes(match["attributes"] or "")
     says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
-    if says is None and is_html and (name in _UNTRANSLATED or "notranslate" in values.get("class", "").lower().split()):
+    if says is None and is_html and "notranslate" in values.get("class", "").lower().split():
         says = True
-    kept_by = {} if says is None and name not in kept else {"translate": says or name in kept}
+    kept_by = {} if says is None and name not in kept else {"translate": says or name in kept, "name": False}
+    if says is None and is_html and name in _UNTRANSLATED:
+        kept_by["name"] = True
     language = values.get("lang") or values.get("xml:lang")
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
         kept_by["lang"] = base_language(language) != base_language(lang)
+    if not match["last"]:  # a comment or the like, an element without markup inside, or a tag that does not end
+        text = _line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else ""
+        return Token("leaf", raw, text=text, kept_by=kept_by)
     is_empty = match["empty"] or (is_html and name in _VOID)
     return Token("leaf" if is_empty else "start", raw, name, kept_by=kept_by)
 

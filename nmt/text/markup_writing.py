@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape, unescape
 from html.entities import html5
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, zip_longest
 from typing import Literal, NamedTuple
 
 import regex as re
@@ -154,7 +154,6 @@ class _Projection:
     def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.source = marked.text
         left, right = map(len, _spaces_around(self.source))
-        self.target = self.source[:left] + translation.strip() + self.source[len(self.source) - right :]
         self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all others
         self.source_nodes: list[int] = []  # the innermost node around each character of the source
         self.spellings: list[str] = []  # how the source writes each of its characters
@@ -170,18 +169,37 @@ class _Projection:
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 node.end_tag = token.raw if token.kind == "end" else ""
-        sides = (RAW_WORD.finditer(side, left, len(side) - right) for side in (self.source, self.target))
-        self.words = [[match.span() for match in side] for side in sides]
-        # The source character of each character of the translation; None if it has none.
-        self.origins: list[int | None] = [*range(left), *[None] * len(translation.strip())]
-        self.origins += range(len(self.source) - right, len(self.source))
+        self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         links = {target: source for source, target in sorted(alignment, reverse=True)}
+        source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, len(self.source) - right)]
+        inner_target = self._with_spaces(translation.strip(), links, source_words)
+        self.target = self.source[:left] + inner_target + self.source[len(self.source) - right :]
+        target_words = [match.span() for match in RAW_WORD.finditer(self.target, left, len(self.target) - right)]
+        self.words = [source_words, target_words]
+        # The source character of each character of the translation; None if it has none.
+        self.origins: list[int | None] = [*range(left), *[None] * len(inner_target)]
+        self.origins += range(len(self.source) - right, len(self.source))
         inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
         ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
         lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
         leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map_words(links, leaves)
         self.target_nodes = self._nodes_of_target(leaves, left, right)
+
+    def _edges_between(self, start: int, stop: int) -> list[int]:
+        """Returns where elements begin or end between two characters of the source, not directly at them."""
+        return self.edges[bisect_right(self.edges, start) : bisect_left(self.edges, stop)]
+
+    def _with_spaces(self, translation: str, links: Mapping[int, int], source_words: Sequence[_Span]) -> str:
+        """Returns the translation with a space for each space that tags separate in the source."""
+        words, gaps = RAW_WORD.findall(translation), RAW_WORD.split(translation)
+        for i in range(1, len(words)):
+            source_word = links.get(i, -1)
+            if gaps[i] == " " and source_word > 0 and links.get(i - 1) == source_word - 1:
+                gaps[i] += " " * len(
+                    self._edges_between(source_words[source_word - 1][1], source_words[source_word][0])
+                )
+        return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
 
     def _text(self, node: _MarkupNode) -> str:
         return self.source[node.begin : node.end]
@@ -233,8 +251,10 @@ class _Projection:
         for (_, start), (stop, _) in pairwise(target_words):
             left, right = self.origins[start - 1], self.origins[stop]
             if left is not None and right is not None and self.source[left + 1 : right].isspace():
-                length = stop - start if self.source[left + 1 : right] == self.target[start:stop] else 1
-                self._map((left + 1, left + 1 + length), (start, start + length))
+                is_same = self.source[left + 1 : right] == self.target[start:stop]
+                spaces = range(left + 1, right) if is_same else [left + 1, *self._edges_between(left + 1, right)]
+                for position, space in zip(range(start, stop), spaces, strict=False):
+                    self.origins[position] = space
 
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
@@ -347,10 +367,13 @@ class _Projection:
                 return 0
             is_behind = low < i and (i == high or bool(_WORD_END.match(self.source, begin)))
             position = last[origins[i - 1]] + 1 if is_behind else first[origins[i]]
-            if parent == 0 and gaps and self.source[:begin].strip() and _SPACES.match(self.source, begin):
-                position = min(max(position, gaps[0]), gaps[-1])  # what stands between words stays between them
             while common[position] not in self.nodes[parent].path:  # do not split a node in the parent
                 position += 1 if is_behind else -1
+            is_between = self.source[:begin].strip() and _SPACES.match(self.source, begin)
+            if parent == 0 and gaps and is_between and not _SPACES.match(self.target, position):
+                gap = min(max(position, gaps[0]), gaps[-1])  # what stands between words stays between them
+                gap_or_edge = range(gap, position, 1 if gap < position else -1)
+                position = next((edge for edge in gap_or_edge if common[edge] == parent), position)
             return position
 
         ranked = []

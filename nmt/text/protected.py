@@ -55,7 +55,12 @@ _PATTERNS = (
         r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     ),
     (r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
-    (r"\[\[", r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])"),
+    # Names, and links of MediaWiki around their text
+    (
+        r"\[\[",
+        r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])|\[\[[^\[\]\n]{1,200}\|(?=[^\[\]|\n]{1,200}\]\])"
+        r"|(?<=\[\[[^\[\]\n]{1,200}\|[^\[\]|\n]{1,200})\]\]",
+    ),
     # Neither money, such as `$million`, nor the beginning of a formula
     (
         r"\$",
@@ -172,8 +177,8 @@ _LONGER = re.compile(r"(?<=[\w/])[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
 # Placeholders of text, also with a unit before them; a unit behind them; and one between two of them
 _COUNT = re.compile(r"[a-z/:x-]{0,3}(?:[%$#]|\{(?!%|\{[#/^]|\{\s*else\b))")
 _UNIT, _UNIT_BETWEEN = re.compile(r"[^\W_]{1,4}(?![^\W_])"), re.compile(r"[^>](?:[a-z]|min)[^<]")
-# Tags, blocks of templates, and citations in brackets; and one that is empty or ends at once
-_ORDERED = regex.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%|[\[\]]\Z|(?<=\[[^\[\]]{0,200})@")
+# Tags, blocks of templates, citations in brackets, and links; and one that is empty or ends at once
+_ORDERED = regex.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%|[\[\]|]\Z|(?<=\[[^\[\]]{0,200})@")
 _PAIR = re.compile(r"\[[^\[\]]*\]|<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](\w+)[^{}]*\}\}\{\{/\2\}\}")
 _OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
 # A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
@@ -418,7 +423,7 @@ def _kind(text: str, start: int) -> str:
 
 def _joined_sides(text: str, start: int, stop: int) -> int:
     """Returns the sum of 1 if what stands before a word seems to belong to it, and of 2 if what stands behind does."""
-    if text[start:stop] in ("[", "]"):
+    if text[start:stop].startswith("]") or text[start:stop].endswith(("[", "|")):
         return 0
     if _kind(text, start).strip("-@"):  # a sign joins no placeholder, as in `%d-mal`
         return text[:start][-1:].isalnum() + 2 * text[stop : stop + 1].isalnum()

@@ -242,6 +242,24 @@ def test_pages_have_the_direction_of_the_language(target_lang: str, text: str, e
     assert translated_file(text.encode(), "html", capitals, "en", target_lang).decode() == expected
 
 
+@pytest.mark.parametrize("text, expected", [
+    ("<iframe title='a map' src=x>b</iframe>c", "<iframe title='A MAP' src=x>b</iframe>C"),
+    ("<p>see <svg title=n><title>a dog &amp; b</title><path/><text>c</text></svg> here",
+     "<p>SEE <svg title=n><title>A DOG &amp; B</title><path/><text>c</text></svg> HERE"),
+    ("<svg><g><desc id=x>\n a dog\n</desc></g></svg>", "<svg><g><desc id=x>\n A DOG\n</desc></g></svg>"),
+    ("<optgroup label='big dog'><option value=a label='b'>c", "<optgroup label='BIG DOG'><option value=a label='B'>C"),
+    ("<input type=Submit value='send'><input value='typed'>", "<input type=Submit value='SEND'><input value='typed'>"),
+    ("<p aria-description='a' aria-valuetext='two dogs' aria-label='' data-x='b'>",
+     "<p aria-description='A' aria-valuetext='TWO DOGS' aria-label='' data-x='b'>"),
+    # What stays
+    ("<iframe title='a' translate=no></iframe><style title='b'>c</style><!-- <img alt='d'> -->", None),
+    ("<p translate=no><svg><title>a</title></svg><iframe title='a'></iframe>", None),
+    ("<svg class=notranslate><title>a</title></svg><svg lang=fr><title>a</title></svg>", None),
+])  # fmt: skip
+def test_attributes_and_titles_that_users_see(text: str, expected: str | None) -> None:
+    assert page(text) == (expected or text).encode()
+
+
 def test_elements_in_another_language_stay() -> None:
     first = '<p lang="fr">un <b title=deux>deux</b></p>'
     text = f'<html lang="fr">{first}<p lang=en-GB>a <i lang=de>b</i> <q xml:lang=en>c</q>'

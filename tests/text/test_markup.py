@@ -127,6 +127,13 @@ class Reader(HTMLParser):
     ("a &lt; <b>b &amp; c</b>", "d & c > a", "3-0 3-1 4-2 1-3 0-4", "<b>d &amp; c</b> &gt; a"),
     ("caf&eacute; &copy;&nbsp;x", "x café", "1-0 0-1", "x caf&eacute;"),
     ("a <img> <wbr> b", "A B", "0-0 1-1", "A <img> <wbr> B"),
+    # Spaces stay on their side of tags, and markup stays between the words
+    ("<a>Two dogs </a><img> <b>Cats</b>", "Zwei Hunde Katzen", "0-0 1-1 2-2", "<a>Zwei Hunde </a><img> <b>Katzen</b>"),
+    ("<a>Two dogs </a><img> <b>Cats</b>", "Zwei Hunde Katzen", "0-0 2-2", "<a>Zwei</a> Hunde <img> <b>Katzen</b>"),
+    ("<a>Two dogs </a><img> <b>Cats</b>", "Zwei  Hunde  C", "0-0 1-1 2-2", "<a>Zwei  Hunde </a><img> <b>C</b>"),
+    ("<a>A dog </a> <a> cats</a> x", "Ein Hund Katzen x", "0-0 1-1 2-2 3-3", "<a>Ein Hund </a> <a> Katzen</a> x"),
+    ("a <b>dog </b> <img> <i> c</i>", "A Hund C", "0-0 1-1 2-2", "A <b>Hund </b> <img> <i> C</i>"),
+    ("<b>a </b> <i>c</i> <u>d</u>", "D A C", "2-0 0-1 1-2", "<u>D</u> <b>A </b> <i>C</i>"),
 ])  # fmt: skip
 def test_tags_follow_the_alignment(text: str, translation: str, alignment: str, expected: str) -> None:
     assert restored(text, translation, alignment) == expected

@@ -55,6 +55,7 @@ EXAMPLES = [
     "See ⟦@sec-birds⟧, as ⟦@smith2020⟧ says, ⟦-@doe99⟧, ⟦@fig:plot⟧; ⟦@doi:10.1/a⟧; ⟦@smith2020⟧'s (⟦@Müller_2020⟧)",
     "⟦[⟧see ⟦@doe99⟧, pp. 33-35⟦]⟧ and ⟦[⟧⟦-@a⟧; cf. ⟦@b⟧⟦]⟧, [⟦@user⟧](x), [⟦@user⟧][x], [a@b], ⟦[⟧см. ⟦@Иванов⟧⟦]⟧",
     "Add ⟦@scope/package⟧, ⟦@types/node@1.2.3⟧, ask ⟦@name⟧; .⟦@user⟧, 5 @ 5 EUR, @5EUR, me@home, 你好@张三你好, Sa.@",
+    "The ⟦[[Dog breed|⟧two dogs⟦]]⟧ in ⟦[[File:a.jpg|thumb|⟧a dog⟦]]⟧, ⟦[[Собака|⟧пёс⟦]]⟧ы, [[New York]], a | b]]",
     "⟦#hashtag⟧, ⟦#MeToo⟧; l'⟦#Agoua⟧ ⟦#сезон⟧ ⟦#猫の日⟧ fixes ⟦#123⟧ (⟦#4567⟧). The #1, #10 C# F#m a#b x/#y # A #",
 ]
 
@@ -138,6 +139,11 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("Dogs [см. @doe99] run", "Hunde [vgl. @doe99] rennen", "Hunde [vgl. @doe99] rennen"),
     ("Dogs run [see @doe99].", "Hunde rennen [siehe].", "Hunde rennen [siehe @doe99]."),
     ("I like #dogs in #123", "Ich mag #Hunde in 123", "Ich mag #dogs in #123"),
+    # Links of MediaWiki
+    ("A [[Dog|dog]] runs.", "Ein [[Hund|Hund]] läuft.", "Ein [[Dog|Hund]] läuft."),
+    ("A [[Dog|dog]] runs.", "Ein [[Dog|Hund]] läuft.", "Ein [[Dog|Hund]] läuft."),
+    ("[[Собака|Пёс]] бежит.", "[[Собака|Hund]] läuft.", "[[Собака|Hund]] läuft."),
+    ("See [[File:a.jpg|thumb|a dog]]", "Siehe [[Datei:a.jpg|mini|ein Hund]]", "Siehe [[File:a.jpg|thumb|ein Hund]]"),
     # Addresses of which one begins like the other
     ("https://x.org/a or https://x.org/ab", "https://x.org/a x https://x.org/ab", "https://x.org/a x https://x.org/ab"),
     ("https://x.org/a or https://x.org/ab", "https://x.org/ab x https://x.org/ab", "https://x.org/ab x https://x.org/a"),
