@@ -235,8 +235,8 @@ def joint_codec(codec: TextCodec, other: TextCodec) -> TextCodec | None:
     """Returns the text processing of two models with the directions of both; None if it differs in anything else."""
     if {**codec.to_dict(), "directions": ()} != {**other.to_dict(), "directions": ()}:
         return None
-    of_both = codec.config.directions, other.config.directions
-    directions = dict.fromkeys((*of_both[0], *of_both[1])) if all(of_both) else ()  # () if those of a model are unknown
+    first, second = codec.config.directions, other.config.directions
+    directions = dict.fromkeys((*first, *second)) if first and second else ()  # () if those of a model are unknown
     return TextCodec(replace(codec.config, directions=tuple(directions)), codec.source, codec.target)
 
 

@@ -70,8 +70,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the messages in a file."""
     text, encoding = _decoded(data, options.name)
     entries = _entries(text)
-    fields_of_damaged = (entry.fields for entry in entries if entry.fields and not entry.is_message)
-    starts = [(fields.get("") or next(iter(fields.values()))).start for fields in fields_of_damaged]
+    damaged_fields = (entry.fields for entry in entries if entry.fields and not entry.is_message)
+    starts = [(fields.get("") or next(iter(fields.values()))).start for fields in damaged_fields]
     damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
     if not messages and damages:

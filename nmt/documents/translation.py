@@ -152,10 +152,10 @@ def translate(
     outputs = _files(paths, files.output, files.format, codec.config.target_lang)
     if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
-    of_memories = [files_of(path, (codec.config.source_lang, codec.config.target_lang)) for path in files.memory]
+    memory_files = [files_of(path, (codec.config.source_lang, codec.config.target_lang)) for path in files.memory]
     models_and_terms = [*files.model, *filter(None, [files.glossary, engine.vocabulary_map])]
     for _, output in outputs:
-        refuse_inputs(output, [*models_and_terms, *chain.from_iterable(of_memories)], f"--output {output}")
+        refuse_inputs(output, [*models_and_terms, *chain.from_iterable(memory_files)], f"--output {output}")
     reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
     documents = [(report, report.document) for report in reports if report.document]
     if not documents:

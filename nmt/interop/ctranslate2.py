@@ -96,8 +96,11 @@ def write_ctranslate2(
         load, pieces = _LOAD.format(models=model_names(codec.config)), "source.encode(lines, out_type=str)"
         given = rest = ""
         if codec.config.languages:
-            of_card = codec_of_example(checkpoint)
-            (before, behind), prefix = map(codec.source.pieces, of_card.around), codec.target.pieces(of_card.given)
+            example_codec = codec_of_example(checkpoint)
+            (before, behind), prefix = (
+                map(codec.source.pieces, example_codec.around),
+                codec.target.pieces(example_codec.given),
+            )
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
             given = f"target_prefix=[{prefix}] * len(lines), "
         use = example(checkpoint, load, _TRANSLATE.format(longest=longest, pieces=pieces, given=given, rest=rest))
