@@ -32,8 +32,8 @@ source, target = map(sentencepiece.SentencePieceProcessor, {models})
 translator = ctranslate2.Translator(".")"""
 # CTranslate2 would cut sentences at 1,024 pieces, and translations at 256.
 _TRANSLATE = """limits = {{"max_input_length": 0, "max_decoding_length": {longest}}}
-found = translator.translate_batch({pieces}, {given}beam_size=4, **limits)
-lines = [target.decode(result.hypotheses[0]{rest}) for result in found]"""
+results = translator.translate_batch({pieces}, {given}beam_size=4, **limits)
+lines = [target.decode(result.hypotheses[0]{rest}) for result in results]"""
 
 
 def export_ctranslate2(
@@ -96,11 +96,8 @@ def write_ctranslate2(
         load, pieces = _LOAD.format(models=model_names(codec.config)), "source.encode(lines, out_type=str)"
         given = rest = ""
         if codec.config.languages:
-            example_codec = codec_of_example(checkpoint)
-            (before, behind), prefix = (
-                map(codec.source.pieces, example_codec.around),
-                codec.target.pieces(example_codec.given),
-            )
+            directed = codec_of_example(checkpoint)
+            (before, behind), prefix = map(codec.source.pieces, directed.around), codec.target.pieces(directed.given)
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
             given = f"target_prefix=[{prefix}] * len(lines), "
         use = example(checkpoint, load, _TRANSLATE.format(longest=longest, pieces=pieces, given=given, rest=rest))
