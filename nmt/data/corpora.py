@@ -201,7 +201,7 @@ def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
     """Returns pairs after --augment. Tags stay. A pair whose words get other numbers loses its alignment."""
     tags, lines = zip(*map(text.split_tags, pairs.source), strict=True)
     old = list(zip(lines, pairs.target, strict=True))
-    langs = pairs.direction or text.langs
+    langs = pairs.direction or (text.source_lang, text.target_lang)
     new = [augmented(pair, seed, position, langs) for position, pair in enumerate(old, pairs.first)]
     # Both sides become equal only if noise replaces them.
     alignments = [
@@ -352,7 +352,7 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     preparers = {side: Preparer(text, side) for side in sides}
 
     def prepare(pairs: RawPairs) -> list[str]:
-        source = [text.cased_for(line, langs=pairs.direction) for _, line in map(text.split_tags, pairs.source)]
+        source = [text.cased_for(line, direction=pairs.direction) for _, line in map(text.split_tags, pairs.source)]
         lines = {"source": source, "target": cased_targets(pairs, text)}
         return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 

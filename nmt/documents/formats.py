@@ -38,9 +38,7 @@ _ENCODINGS = {
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
-_ATTRIBUTES = (
-    "alt title placeholder label aria-label aria-description aria-placeholder aria-roledescription aria-valuetext"
-)
+_SEEN = re.compile("alt|title|placeholder|label|aria-(?:label|description|placeholder|roledescription|valuetext)")
 _JSON_TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<colon>\s*:)?|[{}\[\]]')
 
 
@@ -55,14 +53,6 @@ def _text(data: bytes, options: ReadOptions) -> Document:
     return Document([Passage("\n".join(line for line, _ in lines))], write)
 
 
-def _seen(element: str, attributes: Mapping[str, str]) -> dict[str, str]:
-    """Returns the attributes of an element that users see."""
-    names = _ATTRIBUTES.split()
-    if element == "input" and attributes.get("type", "").lower() in ("button", "reset", "submit"):
-        names.append("value")
-    return {name: attributes[name] for name in names if attributes.get(name, "").strip()}
-
-
 def _html(data: bytes, options: ReadOptions) -> Document:
     """Returns HTML: the text of a page, and the attributes that users see."""
     encoding = _encoding_of_page(data)
@@ -71,8 +61,13 @@ def _html(data: bytes, options: ReadOptions) -> Document:
     is_right_to_left = base_language(options.target_lang) in RIGHT_TO_LEFT.split()
     values: dict[str, None] = {}
 
+    def seen(element: str, attributes: Mapping[str, str]) -> list[str]:
+        is_button = element == "input" and attributes.get("type", "").lower() in ("button", "reset", "submit")
+        names = [name for name in attributes if _SEEN.fullmatch(name) or (is_button and name == "value")]
+        return [name for name in names if attributes[name].strip()]
+
     def noted(element: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
-        values.update(dict.fromkeys(_seen(element, attributes).values()))
+        values.update({attributes[name]: None for name in seen(element, attributes)})
         return {}
 
     def write(translations: Sequence[str]) -> bytes:
@@ -80,7 +75,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
         translated = dict(zip(values, map(unescape, others), strict=True))
 
         def changed(element: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
-            new = {name: translated.get(value, value) for name, value in _seen(element, attributes).items()}
+            new = {name: translated.get(attributes[name], attributes[name]) for name in seen(element, attributes)}
             if element == "html":
                 new |= dict.fromkeys(attributes.keys() & {"lang", "xml:lang"}, options.target_lang.replace("_", "-"))
             direction = attributes.get("dir", "").lower()

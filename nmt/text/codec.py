@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
 
@@ -100,15 +100,10 @@ class TextConfig(Config):
             raise NmtError(f"languages {self.languages!r:.80} and their pieces or directions do not go together")
 
     @property
-    def langs(self) -> Direction:
-        """The languages of both sides."""
-        return Direction(self.source_lang, self.target_lang)
-
-    @property
     def trained(self) -> list[Direction]:
         """The directions that the model was trained on, as far as is known."""
         if not self.languages:
-            return [self.langs]
+            return [Direction(self.source_lang, self.target_lang)]
         return [Direction(*direction.split()) for direction in self.directions]
 
     @property
@@ -164,23 +159,23 @@ class TextConfig(Config):
             line = words[1] if len(words) > 1 else ""
         return tags, line
 
-    def lowers(self, source: str, langs: Direction | None = None) -> bool:
+    def lowers(self, source: str, direction: Direction | None = None) -> bool:
         """Whether the model gets this source line, and what belongs to its translation, in lower case."""
         if not self.lower_capitals:
             return False
         words = [word for word in source.split() if word not in self.tags and not word.isnumeric()]
         # A single word may be an abbreviation.
-        return len(words) > 1 and is_upper(" ".join(words), (langs or self.langs).source)
+        return len(words) > 1 and is_upper(" ".join(words), direction.source if direction else self.source_lang)
 
-    def cased_for(self, source: str, target: str | None = None, langs: Direction | None = None) -> str:
-        """Returns a source line, or text of its translation, as the model gets it.
-
-        Args:
-            langs: other languages than those of this configuration.
-        """
-        langs = langs or self.langs
-        text, lang = (source, langs.source) if target is None else (target, langs.target)
-        return lower(text, lang) if self.lowers(source, langs) else text
+    def cased_for(self, source: str, target: str | None = None, direction: Direction | None = None) -> str:
+        """Returns a source line, whose tags stay, or text of its translation, as the model gets it."""
+        source_lang, target_lang = direction or (self.source_lang, self.target_lang)
+        if not self.lowers(source, direction):
+            return source if target is None else target
+        if target is not None:
+            return lower(target, target_lang)
+        _, text = self.split_tags(source)
+        return source.removesuffix(text) + lower(text, source_lang)
 
     @property
     def has_moses(self) -> bool:
@@ -281,7 +276,7 @@ class TextCodec:
     @property
     def direction(self) -> Direction | None:
         """The direction of the text processing for one direction of a model of several languages; otherwise None."""
-        return self.config.langs if self.config.languages else None
+        return Direction(self.config.source_lang, self.config.target_lang) if self.config.languages else None
 
     @property
     def around(self) -> tuple[list[int], list[int]]:
@@ -300,13 +295,9 @@ class TextCodec:
         """The ids that each target of the direction begins with, which are given and not predicted."""
         return [self._languages[self.config.target_lang]] if self.config.given_tokens else []
 
-    def encode_source(self, lines: list[str], directions: Sequence[Direction | None] = ()) -> list[list[int]]:
-        """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each.
-
-        Args:
-            directions: those of the lines, if they differ.
-        """
-        tags, text = self._tags_and_text(lines, directions)
+    def encode_source(self, lines: list[str]) -> list[list[int]]:
+        """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
+        tags, text = self._tags_and_text(lines)
         return [[*of_line, *ids] for of_line, ids in zip(tags, self.source.encode(text), strict=True)]
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
@@ -327,14 +318,10 @@ class TextCodec:
             for of_line, line, seeds_of_line in zip(tags, text, seeds, strict=True)
         ]
 
-    def _tags_and_text(
-        self, lines: Sequence[str], directions: Sequence[Direction | None] = ()
-    ) -> tuple[list[list[int]], list[str]]:
+    def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         split = list(map(self.config.split_tags, lines))
         tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
-        of_lines = zip(split, directions or repeat(None), strict=False)
-        cased = (self.config.cased_for(text, langs=direction) for (_, text), direction in of_lines)
-        prepared = map(self._source_text.prepare, cased)
+        prepared = [self._source_text.prepare(self.config.cased_for(text)) for _, text in split]
         return tags, [line.replace(self._unknown_mark, "") for line in prepared]
 
     def tags_before(self, ids: Sequence[int]) -> int:

@@ -26,7 +26,6 @@ class Glossary:
     def __init__(self, terms: Mapping[str, tuple[str, ...]]) -> None:
         self.terms = terms
         self._lengths = sorted(set(map(len, terms)))
-        self._capitals: dict[str, dict[str, str]] = {}  # the terms in lower case as they begin a sentence, by language
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -55,41 +54,39 @@ class Glossary:
             raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
         return cls(terms)
 
-    def found_in(self, line: str, *, spaces: bool, langs: tuple[str, str] = ("", "")) -> list[tuple[str, ...]]:
+    def found_in(self, line: str, *, spaces: bool, lang: str = "") -> list[tuple[str, ...]]:
         """Returns the forms of each term that occurs in a source line. Where terms overlap, only the longest counts.
 
         A term in lower case may begin a sentence with a capital letter. Its forms may then have one, too.
 
         Args:
             spaces: whether spaces separate the words of the language, so that only whole words match.
+            lang: of the forms.
         """
         longest: list[tuple[int, int, str, bool]] = []
-        occurrences = self._occurrences(" ".join(line.split()), spaces, langs[0])
-        for new in sorted(occurrences, key=lambda span: span[0] - span[1]):
+        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda span: span[0] - span[1]):
             if all(new[1] <= other[0] or other[1] <= new[0] for other in longest):
                 longest.append(new)
         forms_of: dict[str, list[str]] = {}
         for _, _, term, capital in sorted(longest):
             forms = self.terms[term]
-            forms_of[term] = [*forms_of.get(term, forms), *(capitalized(form, langs[1]) for form in forms if capital)]
+            forms_of[term] = [*forms_of.get(term, forms), *(capitalized(form, lang) for form in forms if capital)]
         return [tuple(dict.fromkeys(forms)) for forms in forms_of.values()]
 
-    def _occurrences(self, text: str, spaces: bool, lang: str) -> Iterator[tuple[int, int, str, bool]]:
+    def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
 
         def is_within_word(i: int) -> bool:  # marks above and below letters belong to them
             return 0 < i < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[i - 1 : i + 1])
 
-        if lang not in self._capitals:
-            self._capitals[lang] = {capitalized(term, lang): term for term in self.terms if term.islower()}
-        capitals = self._capitals[lang]
         cuts = [i for i in range(len(text) + 1) if not (spaces and is_within_word(i))]
         ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
         sentences = {gap.end() for gap in gaps if gap.start() == 0 or _ENDS & set(gap[0].rpartition(" ")[0])}
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]
+                lower = written[0].lower() + written[1:]
                 if written in self.terms:
                     yield start, end, written, False
-                elif start in sentences and written in capitals:
-                    yield start, end, capitals[written], True
+                elif start in sentences and lower in self.terms and lower.islower():
+                    yield start, end, lower, True

@@ -134,9 +134,7 @@ def parse(
 
 
 def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mapping[str, str]], lang: str = "") -> str:
-    """Returns HTML with other values of attributes, and of the titles of SVG, as if these were attributes of the svg.
-
-    Elements that are not translated keep theirs.
+    """Returns HTML with other values of attributes, or titles of SVG. Elements that are not translated keep theirs.
 
     Args:
         change: returns the new values by the names of attributes, given the name of an element and the values of its
@@ -147,11 +145,13 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
     @cache  # a page has many equal tags
     def written(raw: str) -> str:
         tag = _HTML.match(raw)
-        name = tag and not tag["end"] and (tag["name"] or tag["literal"])
-        if not tag or not name or name.lower() in ("script", "style"):  # also a lone end tag, or a comment
+        element = (tag["name"] or tag["literal"] or "").lower() if tag else ""
+        if not tag or tag["end"] or element in ("", "script", "style"):  # a lone end tag or the like
             return raw
         old = _attributes(tag["attributes"])
-        new = {name: value for name, value in change(name.lower(), old).items() if old.get(name) != value}
+        if old.get("translate", "").lower() == "no":
+            return raw
+        new = {name: value for name, value in change(element, old).items() if old.get(name) != value}
 
         def changed(match: re.Match[str]) -> str:
             name, equals, old_value = re.split(r"(\s*=\s*|\Z)", match[0], maxsplit=1)
@@ -165,20 +165,18 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
         return f"{raw[:start]}{attributes}{added}{raw[stop:]}"
 
     def titled(title: re.Match[str]) -> str:
-        old = {"title": unescape(title[0])}
-        new = change("svg", old).get("title", old["title"])
-        return title[0] if new == old["title"] else escape(new, quote=False)
+        old = unescape(title[0])
+        new = change("svg", {"title": old}).get("title", old)
+        return title[0] if new == old else escape(new, quote=False)
 
-    def parts() -> Iterator[str]:
-        for token in _nested(html, lang, is_html=True):
-            if token.kind in ("start", "leaf") and not token.is_kept:
-                yield written(token.raw)
-            elif token.name == "svg" and not any(kept for by, kept in token.kept_by.items() if by != "name"):
-                yield _SVG_TITLE.sub(titled, token.raw)
-            else:
-                yield token.raw
-
-    return "".join(parts())
+    return "".join(
+        written(token.raw)
+        if token.kind in ("start", "leaf") and not token.is_kept
+        else _SVG_TITLE.sub(titled, token.raw)
+        if token.name == "svg" and not any({**token.kept_by, "name": False}.values())
+        else token.raw
+        for token in _nested(html, lang, is_html=True)
+    )
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -225,19 +223,17 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    values = _attributes(match["attributes"] or "")
+    if not match["last"]:  # a comment or the like, or a tag that does not end
+        return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
+    values = _attributes(match["attributes"])
     says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
     if says is None and is_html and "notranslate" in values.get("class", "").lower().split():
         says = True
     kept_by = {} if says is None and name not in kept else {"translate": says or name in kept, "name": False}
-    if says is None and is_html and name in _UNTRANSLATED:
-        kept_by["name"] = True
+    kept_by |= {"name": True} if says is None and is_html and name in _UNTRANSLATED else {}
     language = values.get("lang") or values.get("xml:lang")
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
         kept_by["lang"] = base_language(language) != base_language(lang)
-    if not match["last"]:  # a comment or the like, an element without markup inside, or a tag that does not end
-        text = _line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else ""
-        return Token("leaf", raw, text=text, kept_by=kept_by)
     is_empty = match["empty"] or (is_html and name in _VOID)
     return Token("leaf" if is_empty else "start", raw, name, kept_by=kept_by)
 

@@ -196,9 +196,8 @@ class _Projection:
         for i in range(1, len(words)):
             source_word = links.get(i, -1)
             if gaps[i] == " " and source_word > 0 and links.get(i - 1) == source_word - 1:
-                gaps[i] += " " * len(
-                    self._edges_between(source_words[source_word - 1][1], source_words[source_word][0])
-                )
+                start, stop = source_words[source_word - 1][1], source_words[source_word][0]
+                gaps[i] += " " * len(self._edges_between(start, stop))
         return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
 
     def _text(self, node: _MarkupNode) -> str:
@@ -251,10 +250,8 @@ class _Projection:
         for (_, start), (stop, _) in pairwise(target_words):
             left, right = self.origins[start - 1], self.origins[stop]
             if left is not None and right is not None and self.source[left + 1 : right].isspace():
-                is_same = self.source[left + 1 : right] == self.target[start:stop]
-                spaces = range(left + 1, right) if is_same else [left + 1, *self._edges_between(left + 1, right)]
-                for position, space in zip(range(start, stop), spaces, strict=False):
-                    self.origins[position] = space
+                spaces = [left + 1, *self._edges_between(left + 1, right)][: stop - start]
+                self.origins[start : start + len(spaces)] = spaces
 
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""

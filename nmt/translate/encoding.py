@@ -18,7 +18,6 @@ from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError, naming
 from nmt.search.api import Required
-from nmt.text.casing import lower
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Span, lacks, with_protected
@@ -104,8 +103,8 @@ def encode(
                 keyed.append((Key(n, i), unit, sentence, kept, copies))
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    directions = [unit.direction for _, unit, *_ in keyed]
-    all_ids = codec.encode_source([sentence.text for _, _, sentence, *_ in keyed], directions)
+    cased_for = codec.config.cased_for
+    all_ids = codec.encode_source([cased_for(s.text, direction=unit.direction) for _, unit, s, *_ in keyed])
     for (key, unit, sentence, kept, copies), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         with naming(place):
@@ -160,7 +159,7 @@ def _required(
     constraints = unit.alternatives
     if glossary is not None:
         _, text = codec.config.split_tags(sentence.text)
-        terms = glossary.found_in(text, spaces=codec.has_spaces("source"), langs=codec.config.langs)
+        terms = glossary.found_in(text, spaces=codec.has_spaces("source"), lang=codec.config.target_lang)
         if terms and is_long:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
@@ -171,8 +170,7 @@ def _required(
         return Required(), Given(in_capitals=lowered)
 
     def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
-        lang = codec.config.target_lang
-        ids = codec.encode_target([lower(phrase, lang) if lowered else phrase for phrase in phrases])
+        ids = codec.encode_target([codec.config.cased_for(sentence.text, phrase) for phrase in phrases])
         return list(zip(phrases, map(tuple, ids), strict=True))
 
     alternatives = []
@@ -264,8 +262,8 @@ def by_sentence(
         tags, source = codec.config.split_tags(sentence.text)
         if match := unit.known(sentence):
             towards = codec.towards(unit.direction)
-            spaces, langs = towards.has_spaces("source"), towards.config.langs
-            terms = glossary.found_in(source, spaces=spaces, langs=langs) if glossary else []
+            spaces, lang = towards.has_spaces("source"), towards.config.target_lang
+            terms = glossary.found_in(source, spaces=spaces, lang=lang) if glossary else []
             unmet = not all(any(form in match.target for form in forms) for forms in terms)
             words = _in_proportion(sentence.text, match.target) if aligned else None
             yield Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)

@@ -97,8 +97,8 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     Raises:
         NmtError: pieces are of another model.
     """
-    sources = codec.encode_source([pair.source for pair in pairs], [pair.direction for pair in pairs])
     cased_for = codec.config.cased_for
+    sources = codec.encode_source([cased_for(pair.source, direction=pair.direction) for pair in pairs])
     texts = [cased_for(pair.source, target.text, pair.direction) for pair in pairs for target in pair.targets]
     targets = iter(codec.encode_target(texts))
     encoded = []

@@ -16,7 +16,7 @@ from conftest import invented_pairs
 from nmt.checkpoint import save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import Subword
 from nmt.translate.encoding import encode
 from nmt.translate.units import Sentence, Unit
@@ -39,6 +39,15 @@ def test_lines_in_capitals_have_two_words_or_more(line: str, lowered: bool) -> N
     expected = line.lower() if lowered else line
     assert codec().config.cased_for(line) == expected
     assert codec().encode_source([line]) == codec().encode_source([expected])
+
+
+def test_small_letters_are_those_of_the_direction() -> None:
+    config = dataclasses.replace(LOWERED, tags=("<BT>",))
+    cased = [config.cased_for("<BT> IŞIK VE İŞ", direction=Direction(lang, "ga")) for lang in ("tr", "en")]
+    assert cased == ["<BT> ışık ve iş", "<BT> işik ve i̇ş"]
+    assert config.cased_for("I AM", "AN tUISCE", Direction("en", "ga")) == "an t-uisce"
+    assert config.cased_for("I nGAILLIMH", direction=Direction("ga", "en")) == "i ngaillimh"
+    assert config.cased_for("ეს არის USA", direction=Direction("ka", "en")) == "ეს არის USA"
 
 
 @pytest.mark.parametrize("options", [
