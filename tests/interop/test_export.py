@@ -158,7 +158,7 @@ def test_the_code_in_the_card_does_not_cut_translations_at_256_pieces(
     monkeypatch.chdir(tmp_path / "model")
     names: dict[str, Any] = {}
     exec(code_of_card(tmp_path / "model").replace("…", "some words"), names)
-    assert len(names["found"][0].hypotheses[0]) == (positions or 1001) - 1
+    assert len(names["results"][0].hypotheses[0]) == (positions or 1001) - 1
 
 
 def code_of_card(folder: Path) -> str:

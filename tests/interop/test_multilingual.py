@@ -701,7 +701,7 @@ def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
     search = ["--device=cpu", "--precision=fp32", "--beam=1", "--max-length-offset=20", "--output-format=jsonl"]
     command = ["generate", path, f"--source-lang={source}", f"--target-lang={target}", *search]
     done = run(*command, stdin="".join(f"{line}\n" for line in lines).encode())
-    for result, line in zip(names["found"], done.stdout.splitlines(), strict=True):
+    for result, line in zip(names["results"], done.stdout.splitlines(), strict=True):
         (hypothesis,) = json.loads(line)["hypotheses"]
         pieces = [*codec.target.pieces(codec.within(Direction(source, target)).given), *hypothesis["pieces"]]
         assert result.hypotheses[0] == pieces[: len(result.hypotheses[0])]
