@@ -23,8 +23,7 @@ from safetensors import SafetensorError, safe_open
 from nmt.config import ModelConfig
 from nmt.errors import DamagedError, NmtError
 from nmt.files import Output
-from nmt.text.codec import TextCodec
-from nmt.text.protected import Protected
+from nmt.text.codec import TextCodec, TextConfig
 
 _T = TypeVar("_T")
 SUFFIX = ".safetensors"
@@ -162,11 +161,14 @@ def latest(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     return provenance
 
 
-def read_codec(path: str | Path, protected: Protected | None = None) -> TextCodec:
-    """Returns the text processing of a checkpoint. `protected` finds the words that stay as they are."""
-    codec = read_model(path)[1]
-    codec.protected = protected or codec.protected
-    return codec
+def read_codec(path: str | Path) -> TextCodec:
+    """Returns the text processing of a checkpoint, with the subword models."""
+    return read_model(path)[1]
+
+
+def read_text_config(path: str | Path) -> TextConfig:
+    """Returns what determines the text processing of a checkpoint, without the subword models."""
+    return TextConfig.from_dict(read_header(path)[0]["text"], str(path))
 
 
 def read_model_config(path: str | Path) -> ModelConfig:

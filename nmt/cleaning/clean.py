@@ -26,7 +26,7 @@ from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan, Shard
-from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result, Row
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
@@ -48,9 +48,6 @@ class CleaningJob(Job):
 
     def load(self, _models: Sequence[str], _process: int) -> Cleaner:
         return Cleaner(self.config, self.excluded)
-
-    def unit(self, row: Row, _: Place) -> Row:
-        return row
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         first = chunk.first
@@ -246,7 +243,7 @@ def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Res
     """
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
-        rows = [row for row, _ in files.read(shard)]
+        rows = files.read(shard)
         for index, row in result.values["changed"]:
             rows[index] = tuple(row)
         yield shard, result, rows, reasons[first : first + shard.rows]

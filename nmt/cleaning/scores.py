@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nmt import console
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_file import read_text_config
 from nmt.cleaning.measures import length_ratio, measure
 from nmt.config import DirectionConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks
@@ -19,9 +20,10 @@ from nmt.jobs.run import Run
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import read_rows
-from nmt.translate.job import placed, settings_of
 from nmt.translate.pairs import Pair, Score
 from nmt.translate.rescoring import RescoringJob
+from nmt.translate.setup import placed, settings_of
+from nmt.translate.sources import PairReader
 
 # How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
 # on statutes with planted noise (docs/cleaning.md).
@@ -36,11 +38,14 @@ class _EntropyJob(RescoringJob):
         (score,) = scores
         return [round(-score.log_prob / score.tokens, 6), round(-score.log_probs[-1], 6)]
 
+    def restored(self, record: Any) -> Any:
+        return record
+
 
 def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
     """Checks that the first model translates the languages in this direction, and the second in the other one."""
     for model, wanted in zip(models, (tuple(languages), tuple(reversed(languages))), strict=True):
-        text = read_codec(model).config
+        text = read_text_config(model)
         try:
             text.direction(*wanted)
         except NmtError as error:
@@ -79,9 +84,10 @@ def dual_scores(
         output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
             direction = DirectionConfig(source_lang=source_lang, target_lang=target_lang)
-            job = _EntropyJob((model,), here, direction, input="files")
+            pairs = PairReader(read_text_config(model), direction, "files")
+            job = _EntropyJob((model,), here)
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
-                source = Files([files], ["--source", "--target"])
+                source = Files([files], ["--source", "--target"], pairs)
                 run = Run(job, source, str(output), settings_of(here), execution, progress)
                 advice = f"correct that and start the same command again; what is finished stays in {folder.parent}"
                 with run.records() as records, replaced_file(output, advice) as file:

@@ -69,7 +69,14 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
     for files, path in zip(segments, config.alignments, strict=False):
         files.append(path)
-    source = Files(segments, columns)
+
+    def unit(row: Row, place: Place) -> tuple[corpora.Record, Direction]:
+        """Returns the pair of a row with its alignment and its tag, and its direction."""
+        corpus = train[place.segment]
+        tag = config.tag[corpus.number] if config.tag else ""
+        return (row[0], row[1], row[2] if len(row) > 2 else "", tag), corpus.direction
+
+    source = Files(segments, columns, unit)
 
     def prepare(folder: Path, plan: Plan) -> None:
         corpora.check(config, plan, train, list(splits.values()))
@@ -90,7 +97,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                folder.finish_shards(EncodingJob(codec.to_dict(), config, train), execution, progress)
+                folder.finish_shards(EncodingJob(codec.to_dict(), config), execution, progress)
         if options.shard:
             return
         done = {TRAIN: _merge_training(folder, codec, config, train)}
@@ -315,7 +322,7 @@ class Encoder(Processor):
         config, direction = self.config, pairs.direction
         is_copy = direction is not None and direction.source == direction.target
         codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
-        (before, behind), given = codec.around, codec.given
+        (before, behind), given = codec.around(codec.direction), codec.given(codec.direction)
         if config and config.augment:
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
@@ -381,16 +388,9 @@ class EncodingJob(Job):
 
     codec_values: dict[str, Any]
     config: DataConfig
-    train: Sequence[Corpus]
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
         return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
-
-    def unit(self, row: Row, place: Place) -> tuple[corpora.Record, Direction]:
-        """Returns the pair of a row with its alignment and its tag, and its direction."""
-        corpus = self.train[place.segment]
-        tag = self.config.tag[corpus.number] if self.config.tag else ""
-        return (row[0], row[1], row[2] if len(row) > 2 else "", tag), corpus.direction
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         records, directions = zip(*chunk.units, strict=True)

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,7 @@ class JobFolder:
         shards = {shard.first: shard for shard in todo}
         failures: list[Outcome] = []
         chunks = (
-            Chunk(shard.first, list(starmap(job.unit, self.source.read(shard))), shard.first - shard.start - 1)
+            Chunk(shard.first, self.source.read(shard), shard.first - shard.start - 1)
             for shard in todo
         )
         with closing(execution.executor(job, Chunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
@@ -321,7 +320,7 @@ class Run:
         job, options = self.job, self.execution.options
         if not self.is_resumable:
             end_as_usual()
-            units = starmap(job.unit, self.source.rows())
+            units = self.source.units()
             are_ready = all(map(is_regular, self.source.paths))  # from a pipe, lines arrive slowly
             chunks = Chunks(in_chunks(units, CHUNK_UNITS)) if are_ready else ArrivingChunks(units, CHUNK_UNITS)
             with closing(self.execution.executor(job, chunks, self.execution.workers, self.progress)) as outcomes:
@@ -343,7 +342,7 @@ class Run:
             if options.shard:
                 yield None
                 return
-            yield (record for _, result in folder.results() for record in result.values)
+            yield (job.restored(record) for _, result in folder.results() for record in result.values)
             folder.finish()  # from here on, it ends without an error if a signal comes
 
     def write(self, text: Callable[[Any], str]) -> bool:

@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -194,23 +194,36 @@ def _state(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
+# Returns the unit of a row, or raises NmtError, which names the place, if the row is wrong.
+UnitOfRow = Callable[[Row, Place], Any]
+
+
+def _row(row: Row, _: Place) -> Row:
+    return row
+
+
 class Files:
     """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read.
 
     Attributes:
         paths: the files that are read; `-` is standard input.
         columns: what each column of the rows is, for messages.
+        unit: makes the units; by default, these are the rows.
     """
 
-    def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = _row
+    ) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
+        self.unit = unit
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
 
-    def rows(self) -> Iterator[tuple[Row, Place]]:
-        """Yields all rows in order, and where each is from."""
+    def units(self) -> Iterator[Any]:
+        """Yields all units in order."""
         for segment, files in enumerate(self.segments):
+            name = name_of(files[0])
             for line, row in enumerate(read_rows(*files), start=1):
-                yield row, Place(name_of(files[0]), line, segment)
+                yield self.unit(row, Place(name, line, segment))
 
     @property
     def estimated_rows(self) -> int:
@@ -225,8 +238,8 @@ class Files:
         with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, shard_rows, progress)
 
-    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
-        """Returns the rows of a shard, and where each is from."""
+    def read(self, shard: Shard) -> list[Any]:
+        """Returns the units of a shard."""
         paths = list(map(os.path.abspath, self.segments[shard.segment]))
         if shard.segment != self._segment:
             self._open.close()
@@ -238,7 +251,7 @@ class Files:
             rows = list(islice(zip(*sides, strict=False), shard.rows))
         if len(rows) < shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
-        return [(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
+        return [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
 
 
 class Rows:
@@ -246,20 +259,21 @@ class Rows:
 
     paths: Sequence[str] = ()
 
-    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+    def __init__(self, name: str, rows: Sequence[Row], unit: UnitOfRow) -> None:
         self._name, self._rows, self.columns, self.estimated_rows = name, rows, [name], len(rows)
+        self.unit = unit
 
-    def rows(self) -> Iterator[tuple[Row, Place]]:
-        return ((row, Place(self._name, line)) for line, row in enumerate(self._rows, start=1))
+    def units(self) -> Iterator[Any]:
+        return (self.unit(row, Place(self._name, line)) for line, row in enumerate(self._rows, start=1))
 
     def plan(self, shard_rows: int, saved: Plan | None) -> Plan:  # noqa: ARG002 (there is no file to read again)
         file = File(self._name, len(self._rows), None, digest_of_json(self._rows))
         shard_rows *= thinned([len(self._rows)], shard_rows)
         return Plan(((file,),), shard_rows, np.zeros((-(-len(self._rows) // shard_rows), 1), np.int64))
 
-    def read(self, shard: Shard) -> list[tuple[Row, Place]]:
+    def read(self, shard: Shard) -> list[Any]:
         rows = self._rows[shard.start : shard.start + shard.rows]
-        return [(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
+        return [self.unit(row, Place(self._name, line)) for line, row in enumerate(rows, shard.start + 1)]
 
 
 Source = Files | Rows

@@ -20,8 +20,8 @@ from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError, worker_pool
 from nmt.resources import share_cores
 
-# Row n of files that are read side by side: line n of each of them.
-Row = tuple[str, ...]
+# Row n of files that are read side by side: line n of each of them. Of rows in memory, values of JSON.
+Row = tuple[Any, ...]
 
 
 class Place(NamedTuple):
@@ -121,9 +121,6 @@ class Job(Protocol):
         """Returns the `codec` of the processor without loading the rest."""
         return None
 
-    def unit(self, row: Row, place: Place) -> Any:
-        """Returns the unit of a row. Raises NmtError, naming the place, if the row is wrong."""
-
     def batches(self, codec: Any, chunk: Chunk) -> Iterable[Batch]:
         """Returns the batches of a chunk."""
 
@@ -132,6 +129,10 @@ class Job(Protocol):
 
     def result(self, codec: Any, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns the result of a chunk from its batches, which were done in any order, and their results."""
+
+    def restored(self, record: Any) -> Any:
+        """Returns a record of a result that was stored as JSON."""
+        return record
 
 
 # Computes the chunks of a job in any order. If `workers` is None, `local` has one, and a cluster as many as fit.

@@ -5,34 +5,26 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from nmt import console
-from nmt.checkpoint_file import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.reading import VERSION, kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
-from nmt.files import STDIO, digest_of, digest_of_json, refuse_inputs
+from nmt.files import digest_of, digest_of_json
 from nmt.memories.memory import Memory
-from nmt.text.codec import Direction
+from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
 from nmt.text.languages import UNKNOWN, look_swapped
 
 
-def open_memories(
-    paths: Sequence[str], model: str, direction: Direction | None, output: str = STDIO
-) -> tuple[Memory, ...]:
+def open_memories(paths: Sequence[str], text: TextConfig, direction: Direction) -> tuple[Memory, ...]:
     """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model.
 
     Raises:
-        NmtError: a file cannot be read, or is the output.
+        NmtError: a file cannot be read.
     """
-    if not paths:
-        return ()
-    config = read_codec(model).towards(direction).config
-    if config.source_lang == UNKNOWN:
+    languages = text.resolved(direction)
+    if languages.source == UNKNOWN:
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
-    languages = config.source_lang, config.target_lang
-    for path in paths:
-        refuse_inputs(output, files_of(path, languages), f"--output {output}")
-    asked = [code or lang for code, lang in zip(direction or languages, languages, strict=True)]
+    asked = [code or lang for code, lang in zip(direction, languages, strict=True)]
     return tuple(open_memory(path, languages, asked) for path in paths)
 
 

@@ -13,10 +13,9 @@ from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import DamagedError, NmtError
 from nmt.text.casing import is_upper, lower, upper
-from nmt.text.languages import MULTIPLE, UNKNOWN, WITHOUT_SPACES, base_language, listed, matching
+from nmt.text.languages import MULTIPLE, UNKNOWN, has_spaces, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
-from nmt.text.protected import Protected
 from nmt.text.subword import EOS, UNK, Subword
 from nmt.text.words import (
     NO_WORD,
@@ -35,18 +34,13 @@ _MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
 
 
 class Direction(NamedTuple):
-    """What a model of several languages is to do: translate from one language into another."""
+    """What a model of several languages is to do: translate from one language into another. "" names no language."""
 
-    source: str
-    target: str
+    source: str = ""
+    target: str = ""
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
-
-    @classmethod
-    def of(cls, source: str | None, target: str | None) -> "Direction | None":
-        """Returns the direction between two languages, or None if neither is named."""
-        return cls(source or "", target or "") if source or target else None
 
 
 # Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source behind
@@ -151,6 +145,24 @@ class TextConfig(Config):
             raise NmtError(f"both languages are {codes[0]}; name two of {listed(self.all_languages)}")
         return Direction(*codes)
 
+    def resolved(self, direction: Direction = Direction()) -> Direction:
+        """Returns a direction with the codes of the model, and warns if the model was not trained on it.
+
+        Args:
+            direction: see `direction` for its codes. By default, the only one that the model has.
+
+        Raises:
+            NmtError: the model does not have a language, or it has to be named.
+        """
+        if not any(direction) and self.target_lang != MULTIPLE:
+            return Direction(self.source_lang, self.target_lang)
+        resolved = source, target = self.direction(*direction)
+        if self.languages and self.trained:
+            if not any(each.target == target and source in (UNKNOWN, each.source) for each in self.trained):
+                missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {resolved}"
+                console.warn(f"the model was not trained {missing}; its translations may be poor")
+        return resolved
+
     def split_tags(self, line: str) -> tuple[list[str], str]:
         """Returns the tags that a source line begins with, and the rest of the line."""
         tags: list[str] = []
@@ -159,18 +171,18 @@ class TextConfig(Config):
             line = words[1] if len(words) > 1 else ""
         return tags, line
 
-    def lowers(self, source: str, direction: Direction | None = None) -> bool:
+    def lowers(self, source: str, source_lang: str) -> bool:
         """Whether the model gets this source line, and what belongs to its translation, in lower case."""
         if not self.lower_capitals:
             return False
         words = [word for word in source.split() if word not in self.tags and not word.isnumeric()]
         # A single word may be an abbreviation.
-        return len(words) > 1 and is_upper(" ".join(words), direction.source if direction else self.source_lang)
+        return len(words) > 1 and is_upper(" ".join(words), source_lang)
 
     def cased_for(self, source: str, target: str | None = None, direction: Direction | None = None) -> str:
         """Returns a source line, whose tags stay, or text of its translation, as the model gets it."""
         source_lang, target_lang = direction or (self.source_lang, self.target_lang)
-        if not self.lowers(source, direction):
+        if not self.lowers(source, source_lang):
             return source if target is None else target
         if target is not None:
             return lower(target, target_lang)
@@ -232,12 +244,10 @@ class TextCodec:
         config: the languages, the tokenisation and the kinds of subword models.
         source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same object
             if `config.one_model`.
-        protected: finds the words that stay as they are. Whoever loads a codec for translation may set it.
     """
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
         self.config, self.source, self.target = config, source, target
-        self.protected = Protected()
         self._source_text = Preparer(config, "source")
         self._target_text = Preparer(config, "target")
         # A model that was trained before Moses marked words does not know the mark.
@@ -246,59 +256,53 @@ class TextCodec:
         self._languages = dict(zip(config.languages, source.ids(config.language_pieces), strict=True))
         self._tokens = {"source": set(self._languages.values())}
         self._tokens["target"] = self._tokens["source"] if config.joint_vocab else set()
-        self._of_directions: dict[Direction, Self] = {}
+        self._directed: dict[Direction, Self] = {}
 
     def towards(self, direction: Direction | None) -> Self:
-        """Returns the text processing for one direction of a model; see `TextConfig.direction` for its codes."""
-        if direction is None and self.config.target_lang != MULTIPLE:
+        """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
+        direction = direction or Direction()
+        if not any(direction) and self.config.target_lang != MULTIPLE:
             return self
-        direction = direction or Direction("", "")
-        if direction not in self._of_directions:
-            self._of_directions[direction] = self._towards(self.config.direction(*direction))
-        return self._of_directions[direction]
-
-    def _towards(self, direction: Direction) -> Self:
-        if not self.config.languages:
-            return self
-        trained, (source, target) = self.config.trained, direction
-        if trained and not any(each.target == target and source in (UNKNOWN, each.source) for each in trained):
-            missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {direction}"
-            console.warn(f"the model was not trained {missing}; its translations may be poor")
-        return self.within(direction)
+        if direction not in self._directed:  # so that a direction is reported once
+            resolved = self.config.resolved(direction)
+            self._directed[direction] = self.within(resolved) if self.config.languages else self
+        return self._directed[direction]
 
     def within(self, direction: Direction) -> Self:
         """Returns the text processing between two languages of a model, which may be the same."""
-        config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
         codec = copy(self)  # which shares all tables, as there can be 40,000 directions
-        codec.config, codec._of_directions = config, {}
+        codec.config = replace(self.config, source_lang=direction.source, target_lang=direction.target)
+        codec._directed = {}
         return codec
 
     @property
-    def direction(self) -> Direction | None:
-        """The direction of the text processing for one direction of a model of several languages; otherwise None."""
-        return Direction(self.config.source_lang, self.config.target_lang) if self.config.languages else None
+    def direction(self) -> Direction:
+        """The languages of the text processing; of a model of several, those that `towards` was given."""
+        return Direction(self.config.source_lang, self.config.target_lang)
 
-    @property
-    def around(self) -> tuple[list[int], list[int]]:
-        """The tokens of languages before and behind the ids of a source line; none for a pair of languages."""
+    def around(self, direction: Direction) -> tuple[list[int], list[int]]:
+        """Returns the tokens of languages before and behind the ids of a source line; none for a pair of languages."""
         config = self.config
         if not config.languages:
             return [], []
-        lang = config.target_lang if config.placement == "target_on_source" else config.source_lang
+        lang = direction.target if config.placement == "target_on_source" else direction.source
         if lang not in self._languages:
             raise NmtError(f"--source-lang is missing; name one of {listed(config.languages)}")
         token = self._languages[lang]
         return ([], [EOS, token]) if config.placement == "behind_source" else ([token], [])
 
-    @property
-    def given(self) -> list[int]:
-        """The ids that each target of the direction begins with, which are given and not predicted."""
-        return [self._languages[self.config.target_lang]] if self.config.given_tokens else []
+    def given(self, direction: Direction) -> list[int]:
+        """Returns the ids that each target of a direction begins with, which are given and not predicted."""
+        return [self._languages[direction.target]] if self.config.given_tokens else []
 
-    def encode_source(self, lines: list[str]) -> list[list[int]]:
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
-        tags, text = self._tags_and_text(lines)
-        return [[*of_line, *ids] for of_line, ids in zip(tags, self.source.encode(text), strict=True)]
+        return self.encode_tagged(self._cased(lines))
+
+    def encode_tagged(self, lines: Sequence[tuple[Sequence[str], str]]) -> list[list[int]]:
+        """Returns the ids of source text, given with the tags before it and in the case in which the model gets it."""
+        encoded = self.source.encode([self._prepared(text) for _, text in lines])
+        return [[*map(self._tags.__getitem__, tags), *ids] for (tags, _), ids in zip(lines, encoded, strict=True)]
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw target lines, without BOS and EOS."""
@@ -309,20 +313,22 @@ class TextCodec:
     ) -> list[list[list[int]]]:
         """Returns random encodings of raw lines of a side: for each line, one for each of its seeds. See `Subword`."""
         if side == "source":
-            subword, (tags, text) = self.source, self._tags_and_text(lines)
+            subword, cased = self.source, self._cased(lines)
+            tags, text = [tags for tags, _ in cased], [self._prepared(text) for _, text in cased]
         else:
             subword, tags, text = self.target, [[] for _ in lines], list(map(self._target_text.prepare, lines))
         assert isinstance(subword, Subword)  # `DataConfig` refuses to sample other models
         return [
-            [[*of_line, *ids] for ids in subword.sample([line] * len(seeds_of_line), strength, seeds_of_line)]
-            for of_line, line, seeds_of_line in zip(tags, text, seeds, strict=True)
+            [[*map(self._tags.__getitem__, tags), *ids] for ids in subword.sample([line] * len(seeds), strength, seeds)]
+            for tags, line, seeds in zip(tags, text, seeds, strict=True)
         ]
 
-    def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
-        split = list(map(self.config.split_tags, lines))
-        tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
-        prepared = [self._source_text.prepare(self.config.cased_for(text)) for _, text in split]
-        return tags, [line.replace(self._unknown_mark, "") for line in prepared]
+    def _cased(self, lines: Sequence[str]) -> list[tuple[list[str], str]]:
+        """Returns the tags of raw source lines, and the text behind them as the model gets it."""
+        return [(tags, self.config.cased_for(text)) for tags, text in map(self.config.split_tags, lines)]
+
+    def _prepared(self, text: str) -> str:
+        return self._source_text.prepare(text).replace(self._unknown_mark, "")
 
     def tags_before(self, ids: Sequence[int]) -> int:
         """Returns the number of tags that the ids of a source line begin with."""
@@ -338,9 +344,9 @@ class TextCodec:
     def borders(self) -> list[bool] | None:
         """Returns whether each target piece may stand directly behind a phrase: a new word, or punctuation.
 
-        Returns None if any piece may, as in a language without spaces.
+        Returns None if the pieces do not show where a word begins.
         """
-        if self.config.subword == "subword-nmt" or not self.has_spaces("target"):
+        if self.config.subword == "subword-nmt":
             return None
         return [i == EOS or bool(_BORDER.match(piece)) for i, piece in enumerate(self.target.vocabulary)]
 
@@ -350,7 +356,9 @@ class TextCodec:
             ids = [[i for i in line if i not in tokens] for line in ids]
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
-    def target_phrase(self, text: str, ids: Sequence[int], *, in_capitals: bool = False) -> GivenPhrase | None:
+    def target_phrase(
+        self, text: str, ids: Sequence[int], lang: str, *, in_capitals: bool = False
+    ) -> GivenPhrase | None:
         """Returns a phrase of a target line, without the spaces around it, and how the line has its ids.
 
         Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters, or
@@ -361,33 +369,17 @@ class TextCodec:
         if not text or not printable or UNK in ids:
             return None
         (decoded,) = self.decode_target([list(ids)])
-        decoded = upper(decoded, self.config.target_lang) if in_capitals else decoded
+        decoded = upper(decoded, lang) if in_capitals else decoded
         return GivenPhrase(text, decoded) if decoded else None
 
-    def target_with(self, line: str, given: Given) -> str:
+    def target_with(self, line: str, given: Given, lang: str) -> str:
         """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
-        line = upper(line, self.config.target_lang) if given.in_capitals else line
-        return with_phrases(line, given, spaces=self.has_spaces("target"))
+        line = upper(line, lang) if given.in_capitals else line
+        return with_phrases(line, given, spaces=has_spaces(lang)) if given.prefix or given.constraints else line
 
-    def join_target(self, parts: Iterable[str]) -> str:
-        """Returns the raw text of a line whose parts were translated one by one."""
-        return (" " if self.has_spaces("target") else "").join(parts)
-
-    def words_before(self, part: str) -> int:
-        """Returns the number to add to the word numbers of the next part when `join_target` appends it to this one.
-
-        Without spaces, the last word of a part and the first one of the next are one word.
-        """
-        return max(0, len(RAW_WORD.findall(part)) - (not self.has_spaces("target")))
-
-    def has_spaces(self, side: Side) -> bool:
-        """Whether spaces separate the words of the language of a side."""
-        language = self.config.source_lang if side == "source" else self.config.target_lang
-        return base_language(language) not in WITHOUT_SPACES
-
-    def target_segments(self, line: str, pieces: Sequence[str]) -> tuple[list[str], list[int]]:
+    def target_segments(self, line: str, pieces: Sequence[str], lang: str) -> tuple[list[str], list[int]]:
         """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD."""
-        if not self.has_spaces("target"):
+        if not has_spaces(lang):
             return groups_of_pieces(pieces, line)
         return re.findall(r"\s*\S+", line, re.ASCII), words_of_pieces(pieces, line)
 

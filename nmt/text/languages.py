@@ -59,6 +59,11 @@ def base_language(code: str) -> str:
     return _TWO_LETTERS.get(base, base)
 
 
+def has_spaces(code: str) -> bool:
+    """Returns whether spaces separate the words of a language."""
+    return base_language(code) not in WITHOUT_SPACES
+
+
 def _subtags(code: str) -> tuple[str, str, str, str]:
     """Returns a code's language, script and region in lower case, "" if it does not say them, and the usual script."""
     language, subtags = base_language(code), re.split("[-_]", code.lower())[1:]

@@ -16,14 +16,16 @@ import numpy as np
 
 from nmt import console
 from nmt.config import SearchConfig
-from nmt.errors import NmtError, naming
+from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import Direction, TextCodec
+from nmt.text.casing import lower
 from nmt.text.glossary import Glossary
-from nmt.text.protected import Span, lacks, with_protected
+from nmt.text.languages import has_spaces
+from nmt.text.protected import lacks, with_protected
 from nmt.text.subword import UNK
 from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
-from nmt.translate.units import Sentence, Translation, Unit, Units, joined
+from nmt.translate.units import Sentence, Translation, Unit, joined
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
@@ -51,10 +53,9 @@ class EncodedSentence:
         required: what the translation must have, as ids.
         given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
             decoded pieces.
-        kept: where the sentence without its tags has what stays.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
         copies: what stays, if an alignment is needed only to put that into a translation that lacks some of it.
-        direction: see `Unit`.
+        direction: the languages.
     """
 
     key: Key
@@ -62,10 +63,9 @@ class EncodedSentence:
     ids: np.ndarray
     required: Required
     given: Given
-    kept: Sequence[Span] = ()
+    direction: Direction
     words: Sequence[int] = ()
     copies: Sequence[str] = ()
-    direction: Direction | None = None
 
     @property
     def width(self) -> int:
@@ -78,7 +78,7 @@ class EncodedSentence:
 
 
 def encode(
-    codec: TextCodec, units: Units, search: SearchConfig, glossary: Glossary | None = None, first: int = 1
+    codec: TextCodec, units: Sequence[Unit], search: SearchConfig, glossary: Glossary | None = None, first: int = 1
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids. Those that need no model are left out.
 
@@ -89,44 +89,51 @@ def encode(
     Raises:
         NmtError: a prefix is too long, or a sentence in parts has a prefix or constraints.
     """
-    keyed = []
-    for n, (unit, sentences) in enumerate(units, first):
-        for i, sentence in enumerate(sentences):
-            if unit.known(sentence):
-                continue
-            _, text = codec.config.split_tags(sentence.text)
-            kept = codec.protected.spans(text, sentence.kept)
-            edges = [0, *chain.from_iterable(kept), len(text)]
-            others = "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
-            if unit.prefix or unit.constraints or any(map(str.isalpha, others)):
-                copies = () if search.alignments else tuple(text[slice(*span)] for span in kept)
-                keyed.append((Key(n, i), unit, sentence, kept, copies))
+    keyed = [
+        (Key(n, i), unit, sentence, codec.config.lowers(sentence.text, unit.direction.source))
+        for n, unit in enumerate(units, first)
+        for i, sentence in enumerate(unit.sentences)
+        if _needs_model(unit, sentence)
+    ]
+    all_ids = codec.encode_tagged(
+        [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]
+    )
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
-    cased_for = codec.config.cased_for
-    all_ids = codec.encode_source([cased_for(s.text, direction=unit.direction) for _, unit, s, *_ in keyed])
-    for (key, unit, sentence, kept, copies), ids in zip(keyed, all_ids, strict=True):
+    for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
-        with naming(place):
-            of_direction = codec.towards(unit.direction)
-        required, given = _required(of_direction, unit, sentence, glossary, is_long=len(ids) > longest)
-        parts = _parts(of_direction, ids, longest, required)
+        required, given = _required(codec, unit, sentence, glossary, lowers=lowers, is_long=len(ids) > longest)
+        parts = _parts(codec, ids, unit.direction, longest, required)
         _check(parts, required, place, search)
-        is_aligned = search.alignments or kept
-        words = iter(codec.words("source", sentence.text, chain.from_iterable(parts)) if is_aligned else ())
-        direction = of_direction.direction
+        is_aligned = search.alignments or sentence.protected
+        words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
+        copies = () if search.alignments else tuple(sentence.text[slice(*span)] for span in sentence.protected)
         for n, part in enumerate(parts):
-            of_part = list(islice(words, len(part)))
-            of_key = key._replace(part=n)
-            encoded.append(EncodedSentence(of_key, place, part, required, given, kept, of_part, copies, direction))
+            words_of_part = list(islice(words, len(part)))
+            encoded.append(
+                EncodedSentence(
+                    key._replace(part=n), place, part, required, given, unit.direction, words_of_part, copies
+                )
+            )
     return encoded
+
+
+def _needs_model(unit: Unit, sentence: Sentence) -> bool:
+    """Returns whether a sentence is not in a memory, and has letters beside what stays as it is."""
+    if unit.known(sentence):
+        return False
+    edges = [0, *chain.from_iterable(sentence.protected), len(sentence.text)]
+    others = (sentence.text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
+    return bool(unit.prefix or unit.constraints or any(map(str.isalpha, "".join(others))))
 
 
 # How a part of a long sentence ends, if possible.
 _SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
 
 
-def _parts(codec: TextCodec, ids: Sequence[int], longest: int, required: Required) -> list[np.ndarray]:
+def _parts(
+    codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int, required: Required
+) -> list[np.ndarray]:
     """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
 
     A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
@@ -145,32 +152,34 @@ def _parts(codec: TextCodec, ids: Sequence[int], longest: int, required: Require
         of_sentences = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
         goal = start + math.ceil(left / math.ceil(left / room))
         cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
-    before, behind = codec.around
+    before, behind = codec.around(direction)
     return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 
 
 def _required(
-    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, is_long: bool
+    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, lowers: bool, is_long: bool
 ) -> tuple[Required, Given]:
     """Returns the prefix and the constraints of a sentence, as ids and as text.
 
     They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
+
+    Args:
+        lowers: whether the model gets the sentence in lower case.
+        is_long: whether it is translated in parts.
     """
-    constraints = unit.alternatives
+    constraints, (source_lang, target_lang) = unit.alternatives, unit.direction
     if glossary is not None:
-        _, text = codec.config.split_tags(sentence.text)
-        terms = glossary.found_in(text, spaces=codec.has_spaces("source"), lang=codec.config.target_lang)
+        terms = glossary.found_in(sentence.text, spaces=has_spaces(source_lang), lang=target_lang)
         if terms and is_long:
             advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
             console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
         else:
             constraints += terms
-    lowered = codec.config.lowers(sentence.text)
     if not unit.prefix and not constraints:
-        return Required(), Given(in_capitals=lowered)
+        return Required(), Given(in_capitals=lowers)
 
     def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
-        ids = codec.encode_target([codec.config.cased_for(sentence.text, phrase) for phrase in phrases])
+        ids = codec.encode_target([lower(phrase, target_lang) if lowers else phrase for phrase in phrases])
         return list(zip(phrases, map(tuple, ids), strict=True))
 
     alternatives = []
@@ -179,11 +188,11 @@ def _required(
         # Of the alternatives, those that the model can write, if there are any.
         alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
     ((_, prefix),) = encoded([unit.prefix])
-    as_given = partial(codec.target_phrase, in_capitals=lowered)
+    as_given = partial(codec.target_phrase, lang=target_lang, in_capitals=lowers)
     shown = (tuple(filter(None, starmap(as_given, each))) for each in alternatives)
-    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowered)
-    ids_of = (tuple(ids for _, ids in each) for each in alternatives)
-    return Required(prefix, tuple(filter(None, ids_of))), given
+    given = Given(as_given(unit.prefix, prefix), tuple(filter(None, shown)), lowers)
+    ids = (tuple(ids for _, ids in each) for each in alternatives)
+    return Required(prefix, tuple(filter(None, ids))), given
 
 
 def _check(parts: Sequence[np.ndarray], required: Required, place: str, search: SearchConfig) -> None:
@@ -238,8 +247,7 @@ def _in_proportion(source: str, target: str) -> list[AlignedWords]:
 
 
 def by_sentence(
-    codec: TextCodec,
-    units: Units,
+    units: Sequence[Unit],
     translations: Iterable[tuple[EncodedSentence, Sequence[Translation]]],
     *,
     aligned: bool,
@@ -254,36 +262,49 @@ def by_sentence(
         glossary: a translation of a memory without its terms is marked as unmet.
         first: the number of the first unit.
     """
-    parts = defaultdict[tuple[int, ...], list[tuple[EncodedSentence, Sequence[Translation]]]](list)
+    parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
     for encoded, ranked in sorted(translations, key=lambda pair: pair[0].key):
-        parts[encoded.key[:2]].append((encoded, ranked))
-
-    def translated(key: tuple[int, ...], unit: Unit, sentence: Sentence) -> Iterator[Translation]:
-        tags, source = codec.config.split_tags(sentence.text)
-        if match := unit.known(sentence):
-            towards = codec.towards(unit.direction)
-            spaces, lang = towards.has_spaces("source"), towards.config.target_lang
-            terms = glossary.found_in(source, spaces=spaces, lang=lang) if glossary else []
-            unmet = not all(any(form in match.target for form in forms) for forms in terms)
-            words = _in_proportion(sentence.text, match.target) if aligned else None
-            yield Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)
-        elif key not in parts:  # nothing of the sentence is translated
-            words = [(i + len(tags), i) for i in range(len(RAW_WORD.findall(source)))]
-            text = "" if is_blank(source) else source.strip()
-            yield Translation(text, 0.0, [], [], alignment=words if aligned else None)
-        of_direction, given = codec.towards(unit.direction), [unit.prefix, *chain.from_iterable(unit.alternatives)]
-        # The n-th translation joins the n-th translation of every part.
-        for of_parts in zip(*(ranked for _, ranked in parts[key]), strict=False):
-            translation = joined(of_direction, of_parts)
-            text, alignment = translation.text, translation.alignment
-            if kept := parts[key][0][0].kept:
-                links = {j: i - len(tags) for i, j in alignment or () if i >= len(tags)}
-                spaces = of_direction.has_spaces("target")
-                text, links = with_protected(source, kept, text, links, spaces=spaces, given=given)
-                alignment = [(i + len(tags), j) for j, i in links.items()]
-            yield translation._replace(text=text, alignment=tuple(sorted(alignment or ())) if aligned else None)
-
+        parts[encoded.key[:2]].append(ranked)
     return [
-        [list(translated((n, i), unit, sentence)) for i, sentence in enumerate(sentences)]
-        for n, (unit, sentences) in enumerate(units, first)
+        [
+            _from_parts(unit, sentence, parts[n, i], aligned=aligned)
+            if (n, i) in parts
+            else [_without_model(unit, sentence, glossary, aligned=aligned)]
+            for i, sentence in enumerate(unit.sentences)
+        ]
+        for n, unit in enumerate(units, first)
     ]
+
+
+def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *, aligned: bool) -> Translation:
+    """Returns the translation of a sentence that a memory has, or that has nothing to translate."""
+    source, (source_lang, target_lang) = sentence.text, unit.direction
+    if match := unit.known(sentence):
+        terms = glossary.found_in(source, spaces=has_spaces(source_lang), lang=target_lang) if glossary else []
+        unmet = not all(any(form in match.target for form in forms) for forms in terms)
+        words = _in_proportion(sentence.raw, match.target) if aligned else None
+        return Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)
+    words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]
+    return Translation("" if is_blank(source) else source.strip(), 0.0, [], [], alignment=words if aligned else None)
+
+
+def _from_parts(
+    unit: Unit, sentence: Sentence, parts: Sequence[Sequence[Translation]], *, aligned: bool
+) -> list[Translation]:
+    """Returns the translations of a sentence by the model. Number n joins number n of every part."""
+    translations = []
+    target_lang, tags = unit.direction.target, len(sentence.tags)
+    for ranked in zip(*parts, strict=False):
+        gap = " " if has_spaces(target_lang) else ""
+        translation = ranked[0] if len(ranked) == 1 else joined(ranked, [gap] * (len(ranked) - 1), target_lang)
+        text, alignment = translation.text, translation.alignment
+        if sentence.protected:
+            links = {j: i - tags for i, j in alignment or () if i >= tags}
+            given = [unit.prefix, *chain.from_iterable(unit.alternatives)]
+            text, links = with_protected(
+                sentence.text, sentence.protected, text, links, spaces=has_spaces(target_lang), given=given
+            )
+            alignment = [(i + tags, j) for j, i in links.items()]
+        in_order = tuple(sorted(alignment or ())) if aligned else None
+        translations.append(translation._replace(text=text, alignment=in_order))
+    return translations

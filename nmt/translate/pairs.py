@@ -24,13 +24,13 @@ class Pair(NamedTuple):
 
     Attributes:
         fields: the JSON object that the pair is from; empty if it is from text.
-        direction: the languages, for a model of several.
+        direction: the languages.
     """
 
     source: str
     targets: tuple[Target, ...]
     fields: Mapping[str, Any] = {}
-    direction: Direction | None = None
+    direction: Direction = Direction()
 
 
 class Score(NamedTuple):
@@ -104,9 +104,8 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     encoded = []
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
         with naming(f"line {line}"):
-            of_direction = codec.towards(pair.direction)
-            before, behind = of_direction.around
-        given = of_direction.given
+            before, behind = codec.around(pair.direction)
+        given = codec.given(pair.direction)
         texts_of_pair = tuple(target.text for target in pair.targets)
         ids = tuple(np.array([*given, *_ids(codec, target, next(targets), line)]) for target in pair.targets)
         encoded.append(EncodedPair(line, pair.source, texts_of_pair, np.array([*before, *source, *behind]), ids))

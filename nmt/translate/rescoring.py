@@ -1,19 +1,18 @@
 """Rescoring as a job: lines with given translations become pairs, and their scores become lines."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from nmt.config import DirectionConfig
-from nmt.errors import NmtError, naming
-from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
+from nmt.jobs.stream import Batch, Chunk, Result
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
+from nmt.text.words import pharaoh
 from nmt.translate.alignment import PADDED_TOKENS
 from nmt.translate.encoding import longest_first
-from nmt.translate.job import Engine, ModelJob, direction_of, parsed_object, with_alignment
-from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
+from nmt.translate.job import Engine, ModelJob
+from nmt.translate.pairs import EncodedPair, Pair, Score, encode_pairs
 
 
 class ScoredLine(NamedTuple):
@@ -29,12 +28,6 @@ class ScoredLine(NamedTuple):
     fields: dict[str, Any]
     scores: list[Score]
 
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> Self:
-        """Returns the record whose JSON values these are."""
-        source, targets, fields, scores = values
-        return cls(source, targets, fields, [Score(*score) for score in scores])
-
 
 @dataclass(frozen=True)
 class RescoringJob(ModelJob):
@@ -44,24 +37,10 @@ class RescoringJob(ModelJob):
         normalize: whether text has log P divided by the number of pieces.
     """
 
-    languages: DirectionConfig = field(default_factory=DirectionConfig)
     batch_tokens: int | None = None
     alignments: bool = False
-    input: Literal["tsv", "jsonl", "files"] = "tsv"
     output: Literal["text", "jsonl"] = "text"
     normalize: bool = False
-
-    def unit(self, row: Row, place: Place) -> Pair:
-        """Returns the pair of a row of the input."""
-        if self.input == "jsonl":
-            fields = parsed_object(row[0], str(place))
-            with naming(str(place)):
-                direction = direction_of(fields, self.languages)
-            return Pair(fields["source"], _targets(fields, str(place)), fields, direction)
-        texts = row if self.input == "files" else row[0].split("\t")
-        if len(texts) != 2:
-            raise NmtError(f"{place} has {len(texts) - 1} tabs; give source, a tab, target")
-        return Pair(texts[0], (Target(texts[1]),), direction=direction_of({}, self.languages))
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of a chunk of pairs, longest first. The translations of a line share a batch."""
@@ -87,6 +66,10 @@ class RescoringJob(ModelJob):
             return ScoredLine(pair.source, [target.text for target in pair.targets], dict(pair.fields), scores)
         return ScoredLine("", [], {}, [score._replace(pieces=[], log_probs=[]) for score in scores])
 
+    def restored(self, record: Any) -> Any:
+        source, targets, fields, scores = record
+        return ScoredLine(source, targets, fields, [Score(*score) for score in scores])
+
     def text(self, line: ScoredLine) -> str:
         """Returns the output for a line.
 
@@ -103,17 +86,8 @@ class RescoringJob(ModelJob):
                 fields = {"source": line.source, "target": line.targets[0], **line.fields, "rescored": scores[0]}
             return json.dumps(fields, ensure_ascii=False) + "\n"
         texts = [
-            with_alignment(f"{score.log_prob / (score.tokens if self.normalize else 1):.6f}", score.alignment)
+            f"{score.log_prob / (score.tokens if self.normalize else 1):.6f}"
+            + ("" if score.alignment is None else f" ||| {pharaoh(score.alignment)}")
             for score in line.scores
         ]
         return "\t".join(texts) + "\n"
-
-
-def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
-    listed = fields.get("hypotheses", [{"text": fields.get("target")}])
-    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
-        raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
-    for pieces in (h.get("pieces") for h in listed):
-        if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
-            raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
-    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)

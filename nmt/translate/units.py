@@ -1,25 +1,23 @@
 """Units, which users give to be translated as one thing, such as a line or a passage; their sentences and translations.
 
-A unit has sentences, whose translations become its own. `encode` in `encoding.py` turns sentences into ids.
+A `UnitMaker` looks at a text once: it finds the direction, the sentences, what stays in them, and the matches of
+memories. `encode` in `encoding.py` turns sentences into ids, and their translations become that of the unit.
 """
 
 import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, chain, groupby
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple
 
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
-from nmt.text.codec import Direction, TextCodec
-from nmt.text.icu import parse_icu
-from nmt.text.markup_reading import NO_RULES, ElementRules, parse
+from nmt.text.codec import Direction, TextConfig
+from nmt.text.languages import has_spaces
 from nmt.text.markup_writing import MarkedText
-from nmt.text.protected import Span
+from nmt.text.protected import Protected, Span
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
@@ -68,17 +66,27 @@ class Sentence(NamedTuple):
     """A sentence of a unit.
 
     Attributes:
+        text: raw text, without tags.
         line: the number of its line in the unit, from 0; in a unit with markup, of its marked text.
-        kept: where its text without tags of languages has what stays as markup says. Protected words stay, too.
+        start: where its text begins in the line.
+        tags: those that its line begins with.
+        protected: what of its text stays as it is.
         has_elements: whether elements of markup begin or end within it.
         matches: those of memories.
     """
 
-    line: int
     text: str
-    kept: tuple[Span, ...] = ()
+    line: int = 0
+    start: int = 0
+    tags: tuple[str, ...] = ()
+    protected: tuple[Span, ...] = ()
     has_elements: bool = False
     matches: tuple[Match, ...] = ()
+
+    @property
+    def raw(self) -> str:
+        """The text with the tags before it, whose words count in alignments."""
+        return " ".join([*self.tags, self.text])
 
 
 @dataclass(frozen=True)
@@ -87,77 +95,40 @@ class Unit:
 
     Attributes:
         source: raw text.
-        markup: what the text is written in if it is not plain: HTML, XML, or a message of ICU.
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
             alternatives, one of which must occur.
+        direction: the languages, for a model of several; those that it does not name are those of the job.
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
-        lang: the language code of the text, if elements of HTML that name another one stay as they are.
-        rules: for elements of its markup.
-        direction: the languages, for a model of several.
+        content: of marked-up text: the texts that are translated, and the markup between them. None for plain text.
+        sentences: what is translated; a `UnitMaker` finds it.
     """
 
     source: str
-    markup: Literal["html", "xml", "icu"] | None = None
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
+    direction: Direction = Direction()
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    lang: str = ""
-    rules: ElementRules = NO_RULES
-    direction: Direction | None = None
+    content: Sequence[str | MarkedText] | None = None
+    sentences: Sequence[Sentence] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.constraints, str):
             raise TypeError("constraints takes a list of phrases; put a single one in brackets")
 
-    @cached_property
-    def content(self) -> Sequence[str | MarkedText]:
-        """The marked texts of a unit with markup, and the markup between them; raises NmtError if it is damaged."""
-        if self.markup == "icu":
-            return parse_icu(self.source) or [self.source]
-        return parse(self.source, self.markup, lang=self.lang, rules=self.rules) if self.markup else []
-
     @property
-    def marked_texts(self) -> list[MarkedText]:
-        """The marked texts of a unit with markup."""
+    def lines(self) -> list[str | MarkedText]:
+        """The lines of plain text, or the marked texts."""
+        if self.content is None:
+            return [*self.source.split("\n")]
         return [part for part in self.content if isinstance(part, MarkedText)]
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of plain text, or the marked texts without their markup."""
-        return [text.source for text in self.marked_texts] if self.markup else self.source.split("\n")
 
     @property
     def alternatives(self) -> list[Sequence[str]]:
         """The phrases of each constraint, of which one must occur."""
         return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
-
-    def sentences(self, codec: TextCodec | None = None) -> list[Sentence]:
-        """Returns the sentences of the unit's lines. Blank lines have none.
-
-        Args:
-            codec: the text processing of the source, to cut lines into sentences. Without it, each line is a sentence.
-        """
-        codec = codec and codec.towards(self.direction)
-        marked: Sequence[MarkedText | None] = self.marked_texts if self.markup else [None] * len(self.lines)
-        sentences: list[Sentence] = []
-        for line_number, (text, of_markup) in enumerate(zip(self.lines, marked, strict=True)):
-            of_text, edges = (of_markup.kept, of_markup.edges) if of_markup else ((), [])
-            counts = array("Q", accumulate((not each.isspace() for each in text), initial=0)) if edges else ()
-            for line in re.finditer("[^\n]+", text):  # a marked text can have several lines
-                tags, plain = codec.config.split_tags(line[0]) if codec else ([], line[0])
-                of_line = _within(of_text, line.end() - len(plain), line.end())
-                spans = [] if is_blank(line[0]) else [(0, len(plain))]
-                if codec:
-                    spans = sentence_spans(plain, codec.config.source_lang, codec.protected.spans(plain, of_line))
-                for span in spans:  # each sentence has the tags of the line
-                    sentence = " ".join([*tags, plain[slice(*span)]])
-                    start, stop = (counts[line.end() - len(plain) + end] if edges else 0 for end in span)
-                    has_elements = bisect_right(edges, start) < bisect_left(edges, stop)
-                    sentences.append(Sentence(line_number, sentence, _within(of_line, *span), has_elements))
-        return sentences
 
     def known(self, sentence: Sentence) -> Match | None:
         """Returns the match whose target is the translation of a sentence, which the model then does not translate.
@@ -168,75 +139,116 @@ class Unit:
             return None
         return next((match for match in sentence.matches if match.score == 1), None)
 
-    def translated(self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec) -> str:
-        """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        codec = codec.towards(self.direction)
-        of_lines: list[list[tuple[str, Translation]]] = [[] for _ in self.lines]
-        for sentence, translation in zip(sentences, translations, strict=True):
-            of_lines[sentence.line].append((sentence.text, translation))
-        lines = [_joined_line(line, of_line, codec) for line, of_line in zip(self.lines, of_lines, strict=True)]
-        if self.markup is None:  # the spaces around a line stay
-            both = zip(self.lines, lines, strict=True)
-            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
-        left_out: list[set[str]] = [set() for _ in self.lines]
-        for sentence, translation in zip(sentences, translations, strict=True):
-            if translation.is_from_memory:  # which may have another address, for example
-                _, text = codec.config.split_tags(sentence.text)
-                left_out[sentence.line].update(text[slice(*span)] for span in sentence.kept)
-        pairs = zip(lines, left_out, strict=True)
-        texts = iter([(line.text, list(line.alignment or ()), words) for line, words in pairs])
-        return "".join(part if isinstance(part, str) else part.restored(*next(texts)) for part in self.content)
+    def translation(self, translations: Sequence[Translation], target_lang: str) -> Translation:
+        """Returns the translation of a unit that is a line of plain text, or with markup its text alone.
 
-    def translation(
-        self, sentences: Sequence[Sentence], translations: Sequence[Translation], codec: TextCodec
-    ) -> Translation:
-        """Returns the translation of a unit that is a line of plain text, or with markup its text alone."""
-        if self.markup is None:
-            of_line = [(sentence.text, each) for sentence, each in zip(sentences, translations, strict=True)]
-            return _joined_line(self.source, of_line, codec.towards(self.direction))
+        Args:
+            translations: of its sentences.
+        """
+        if self.content is None:
+            return _joined_line(self.source, list(zip(self.sentences, translations, strict=True)), target_lang)
         unmet = any(translation.unmet for translation in translations)
-        text = self.translated(sentences, translations, codec)
+        text = self.translated(translations, target_lang)
         return Translation(text, 0.0, [], [], unmet, is_from_memory=_are_from_memory(translations))
 
+    def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
+        """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
+        lines = self.lines
+        pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in lines]
+        for sentence, translation in zip(self.sentences, translations, strict=True):
+            pairs[sentence.line].append((sentence, translation))
+        texts = [line if isinstance(line, str) else line.source for line in lines]
+        joined_lines = [_joined_line(*each, target_lang) for each in zip(texts, pairs, strict=True)]
+        if self.content is None:  # the spaces around a line stay
+            both = zip(texts, joined_lines, strict=True)
+            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
+        restored = iter(list(zip(joined_lines, pairs, strict=True)))
 
-# Units with their sentences.
-Units = Sequence[tuple[Unit, Sequence[Sentence]]]
+        def written(marked: MarkedText) -> str:
+            line, pairs = next(restored)
+            # A memory may have another address, for example.
+            known = [sentence for sentence, translation in pairs if translation.is_from_memory]
+            optional = {sentence.text[slice(*span)] for sentence in known for span in sentence.protected}
+            return marked.restored(line.text, list(line.alignment or ()), optional)
+
+        return "".join(part if isinstance(part, str) else written(part) for part in self.content)
 
 
-def with_matches(
-    codec: TextCodec,
-    unit: Unit,
-    sentences: Sequence[Sentence],
-    memories: Sequence[AnyMemory],
-    *,
-    offers: bool,
-    target_lang: str | None = None,
-) -> list[Sentence]:
-    """Returns the sentences of a unit with their matches; with `offers`, also with similar ones.
+@dataclass(frozen=True)
+class UnitMaker:
+    """Finds what is translated of units: their sentences, in which direction, and what memories have of them.
 
-    A line of several sentences that a memory has as a whole becomes one sentence.
-
-    Args:
-        target_lang: by default, that of the codec. If several models translate in turn, that of the last one.
+    Attributes:
+        text: the text processing of the model.
+        protected: finds what stays as it is.
+        direction: of units that name none.
+        cut: what a sentence is: what ends as one, a line, or the whole unit if it is plain text.
+        memories: the first one that has a sentence translates it.
+        offers: whether similar sentences of memories are needed.
+        target_lang: of the last model, if several translate in turn.
     """
-    config = codec.towards(unit.direction).config
-    languages = config.source_lang, target_lang or config.target_lang
 
-    def matched(sentence: Sentence, *, offers: bool) -> Sentence:
-        _, text = codec.config.split_tags(sentence.text)
-        return sentence._replace(matches=matches_of(text, memories, languages, offers=offers))
+    text: TextConfig
+    protected: Protected
+    direction: Direction = Direction()
+    cut: Literal["sentence", "line", "unit"] = "unit"
+    memories: Sequence[AnyMemory] = ()
+    offers: bool = False
+    target_lang: str = ""
+    _directions: dict[Direction, Direction] = field(default_factory=dict)  # so that each is reported once
 
-    of_lines = {number: list(group) for number, group in groupby(sentences, attrgetter("line"))}
-    whole_lines = {number: list(group) for number, group in groupby(unit.sentences(), attrgetter("line"))}
-    with_all: list[Sentence] = []
-    for number, of_line in of_lines.items():
-        if len(of_line) > 1 == len(whole_lines[number]):
-            whole = matched(whole_lines[number][0], offers=False)
-            if unit.known(whole):
-                with_all.append(whole)
-                continue
-        with_all += [matched(sentence, offers=offers) for sentence in of_line]
-    return with_all
+    def complete(self, unit: Unit) -> Unit:
+        """Returns the unit with its direction and its sentences. Blank lines have none, unless they are the unit.
+
+        Sentences that the unit has already only get their matches.
+        """
+        named = unit.direction if any(unit.direction) else self.direction
+        if named not in self._directions:
+            self._directions[named] = self.text.resolved(named)
+        direction = self._directions[named]
+        if unit.sentences:
+            sentences = [self._matched(sentence, direction, offers=self.offers) for sentence in unit.sentences]
+        else:
+            lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
+            sentences = [each for number, line in enumerate(lines) for each in self._sentences(number, line, direction)]
+        return replace(unit, direction=direction, sentences=sentences)
+
+    def _sentences(self, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
+        """Returns the sentences of a line, with their matches."""
+        marked, text = (None, line) if isinstance(line, str) else (line, line.source)
+        parts = [(0, len(text))] if marked is None else [part.span() for part in re.finditer("[^\n]+", text)]
+        edges = marked.edges if marked else []
+        counts = array("Q", accumulate((not each.isspace() for each in text), initial=0)) if edges else ()
+
+        def has_elements(start: int, stop: int) -> bool:
+            return bool(edges) and bisect_right(edges, counts[start]) < bisect_left(edges, counts[stop])
+
+        sentences: list[Sentence] = []
+        for begin, end in parts:
+            tags, plain = self.text.split_tags(text[begin:end])
+            begin = end - len(plain)
+            protected = tuple(self.protected.spans(plain, _within(marked.kept, begin, end) if marked else ()))
+            whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
+            spans = [(0, len(plain))] if not is_blank(plain) or (marked is None and self.cut == "unit") else []
+            if self.cut == "sentence" and spans:
+                spans = sentence_spans(plain, direction.source, protected)
+            if len(spans) > 1 == len(parts) and not whole.has_elements:
+                entire = self._matched(whole, direction, offers=False)
+                if any(match.score == 1 for match in entire.matches):
+                    sentences.append(entire)
+                    continue
+            for start, stop in spans:
+                inner = has_elements(begin + start, begin + stop)
+                words = _within(protected, start, stop)
+                sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
+                sentences.append(self._matched(sentence, direction, offers=self.offers))
+        return sentences
+
+    def _matched(self, sentence: Sentence, direction: Direction, *, offers: bool) -> Sentence:
+        if not self.memories:
+            return sentence
+        languages = direction.source, self.target_lang or direction.target
+        return sentence._replace(matches=matches_of(sentence.text, self.memories, languages, offers=offers))
 
 
 def _are_from_memory(translations: Sequence[Translation]) -> bool:
@@ -248,35 +260,33 @@ def _within(spans: Iterable[Span], start: int, stop: int) -> tuple[Span, ...]:
     return tuple((begin - start, end - start) for begin, end in spans if start <= begin and end <= stop)
 
 
-def _joined_line(line: str, of_line: Sequence[tuple[str, Translation]], codec: TextCodec) -> Translation:
+def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], target_lang: str) -> Translation:
     """Returns the translation of a line from those of its sentences."""
-    is_aligned = any(translation.alignment for _, translation in of_line)
+    is_aligned = any(translation.alignment for _, translation in pairs)
     starts = [match.start() for match in RAW_WORD.finditer(line)] if is_aligned else []
-    translations, spans, offset = [], list[Span](), 0
-    for sentence, translation in of_line:
-        tags, text = codec.config.split_tags(sentence)  # only the line has them, and only at its beginning
-        offset = max(offset, line.find(text, offset))
-        first = bisect_right(starts, offset) - 1 - len(tags)  # the word that the sentence begins with, or within
-        links = [(i if i < len(tags) else first + i, j) for i, j in translation.alignment or ()]
+    translations, spans = [], list[Span]()
+    for sentence, translation in pairs:
+        tags = len(sentence.tags)  # only the line has them, and only at its beginning
+        first = bisect_right(starts, sentence.start) - 1 - tags  # the word that the sentence begins with, or within
+        links = [(i if i < tags else first + i, j) for i, j in translation.alignment or ()]
         translations.append(translation if translation.alignment is None else translation._replace(alignment=links))
-        spans.append((offset, offset + len(text)))
-        offset += len(text)
-    return joined(codec, translations, gaps_between(line, spans, spaces=codec.has_spaces("target")))
+        spans.append((sentence.start, sentence.start + len(sentence.text)))
+    return joined(translations, gaps_between(line, spans, spaces=has_spaces(target_lang)), target_lang)
 
 
-def joined(codec: TextCodec, translations: Sequence[Translation], gaps: Sequence[str] = ()) -> Translation:
+def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang: str) -> Translation:
     """Returns translations of consecutive text as one, whose alignment counts all its words.
 
     Args:
-        gaps: what stands between them; by default a space, or nothing in languages without spaces.
+        gaps: what stands between them.
     """
-    gaps = gaps or [codec.join_target(["", ""])] * (len(translations) - 1)
     alignment: list[AlignedWords] = []
     words = 0
     for translation, gap in zip(translations, [*gaps, " "], strict=False):
         alignment += [(source, words + target) for source, target in translation.alignment or ()]
-        # A no-break space joins words.
-        words += codec.words_before(translation.text) - bool(RAW_WORD.fullmatch(gap))
+        # Without spaces, the last word of a part and the first one of the next are one. A no-break space joins words.
+        words += max(0, len(RAW_WORD.findall(translation.text)) - (not has_spaces(target_lang)))
+        words -= bool(RAW_WORD.fullmatch(gap))
     return Translation(
         "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),

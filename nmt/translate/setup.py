@@ -1,0 +1,139 @@
+"""What translates or scores, as the options of a command say: models, device, languages, search, and the files for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from nmt import __version__
+from nmt.checkpoint_file import read_text_config
+from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.config.options import Config, flag_name
+from nmt.errors import NmtError
+from nmt.files import digest_of
+from nmt.memories.memory import Memory
+from nmt.model.device import device_type, precision_of
+from nmt.text.codec import Direction, TextConfig
+from nmt.text.corpus import files_of
+from nmt.text.glossary import Glossary
+from nmt.text.protected import Protected
+from nmt.translate.job import TranslationJob
+from nmt.translate.units import UnitMaker
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Which models translate, how, and with which glossary and memories.
+
+    Attributes:
+        models: the checkpoints; several form an ensemble.
+        runtime: a device and a precision in place of `auto`; see `placed`.
+        glossary, memory: the files of the user.
+    """
+
+    models: tuple[str, ...]
+    search: SearchConfig
+    runtime: RuntimeConfig
+    engine: EngineConfig
+    languages: DirectionConfig
+    options: JobConfig
+    glossary: str | None = None
+    memory: tuple[str, ...] = ()
+
+    @cached_property
+    def text(self) -> TextConfig:
+        """The text processing of the models."""
+        return read_text_config(self.models[0])
+
+    @property
+    def direction(self) -> Direction:
+        """The languages that the options name."""
+        return Direction(self.languages.source_lang or "", self.languages.target_lang or "")
+
+    @cached_property
+    def protected(self) -> Protected:
+        """Finds what stays as it is."""
+        return Protected(self.engine.keep, self.engine.protect)
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The memories, whose indexes are built the first time."""
+        if not self.memory:
+            return ()
+        from nmt.memories.files import open_memories
+
+        return open_memories(self.memory, self.text, self.direction)
+
+    def maker(self, cut: Literal["sentence", "line", "unit"], *, offers: bool) -> UnitMaker:
+        """Returns what makes the units; see `UnitMaker`."""
+        return UnitMaker(self.text, self.protected, self.direction, cut, self.memories, offers)
+
+    def job(self, output: Literal["text", "jsonl"], *, offers: bool, alignments: bool = False) -> TranslationJob:
+        """Returns the job that translates the units.
+
+        Args:
+            alignments: whether markup needs them, also without --alignments.
+        """
+        search = replace(self.search, alignments=self.search.alignments or alignments)
+        glossary = None if self.glossary is None else Glossary.read(self.glossary)
+        return TranslationJob(self.models, self.runtime, search, glossary, output, offers, engine=self.engine)
+
+    @property
+    def files(self) -> list[str | Path]:
+        """The files that are read besides the input."""
+        memories = chain.from_iterable(files_of(path, self.text.resolved(self.direction)) for path in self.memory)
+        return [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary]), *memories]
+
+    def settings(self, forms: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """Returns what the output depends on besides models and input, by flag.
+
+        Raises:
+            NmtError: the machines of a cluster lack a file.
+        """
+        if self.engine.vocabulary_map is not None and self.options.cluster:
+            raise NmtError(
+                "--vocabulary-map does not work with --cluster: other machines lack the file; leave out one"
+            )
+        paths = {"--vocabulary-map": self.engine.vocabulary_map, "--glossary": self.glossary}
+        files = {flag: path for flag, path in paths.items() if path is not None}
+        memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memory else {}
+        options = settings_of(self.search, self.runtime, self.engine, self.languages)
+        return options | {flag: _content_of(path) for flag, path in files.items()} | memories | dict(forms)
+
+
+def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
+    """Returns the runtime with a device and a precision in place of `auto`. With --cluster, it must be connected."""
+    if not options.cluster:
+        return _placed_here(runtime, engine)
+    from nmt.jobs.ray import has_gpus
+
+    if runtime.user_module:
+        raise NmtError(
+            "--user-module does not work with --cluster, because other machines lack the file; leave out one"
+        )
+    if runtime.device != "cpu" and has_gpus():
+        bf16 = runtime.precision == "auto" and engine == "pytorch"
+        return RuntimeConfig(device="cuda", precision="bf16" if bf16 else runtime.precision)
+    if runtime.device == "cuda":
+        raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
+    return _placed_here(replace(runtime, device="cpu"), engine)
+
+
+def _placed_here(runtime: RuntimeConfig, engine: str) -> RuntimeConfig:
+    precision = precision_of(runtime) if engine == "pytorch" else runtime.precision
+    return replace(runtime, device=device_type(runtime), precision=precision)
+
+
+def settings_of(*configs: Config) -> dict[str, Any]:
+    """Returns what output depends on: the version, and options by flag."""
+    options = {name: value for config in configs for name, value in config.to_dict().items()}
+    options.pop("batch_tokens", None)  # changes the speed alone
+    if path := options.get("user_module"):
+        options["user_module"] = _content_of(path)
+    return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}
+
+
+def _content_of(path: str) -> str:
+    return f"SHA-256 {digest_of(path)[:16]}…"

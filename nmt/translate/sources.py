@@ -1,0 +1,124 @@
+"""The lines of a job's input as units of translation, and as pairs with given translations."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nmt.config import DirectionConfig
+from nmt.errors import NmtError, naming
+from nmt.jobs.source import UnitOfRow
+from nmt.jobs.stream import Place, Row
+from nmt.text.codec import Direction, TextConfig
+from nmt.translate.pairs import Pair, Target
+from nmt.translate.units import Unit, UnitMaker
+
+
+def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool) -> UnitOfRow:
+    """Returns what makes units of lines of text, behind which rows may have a prefix and constraints.
+
+    A line without these may be a message of ICU, whose text alone is translated.
+    """
+    from nmt.text.icu import is_icu, parse_icu
+
+    def unit(row: Row, place: Place) -> Unit:
+        line, name = row[0], str(place)
+        with naming(name):
+            if len(row) == 1 and is_icu(line):
+                return maker.complete(Unit(line, place=name, content=parse_icu(line) or [line]))
+            phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
+            return maker.complete(Unit(line, row[1] if prefixes else "", phrases, place=name))
+
+    return unit
+
+
+def html_units(maker: UnitMaker) -> UnitOfRow:
+    """Returns what makes units of lines of HTML."""
+    from nmt.text.markup_reading import parse
+
+    def unit(row: Row, place: Place) -> Unit:
+        with naming(str(place)):
+            return maker.complete(Unit(row[0], place=str(place), content=parse(row[0], "html")))
+
+    return unit
+
+
+def json_units(maker: UnitMaker, languages: DirectionConfig) -> UnitOfRow:
+    """Returns what makes units of JSON objects."""
+
+    def unit(row: Row, place: Place) -> Unit:
+        name = str(place)
+        fields = parsed_object(row[0], name)
+        prefix, constraints = fields.get("prefix") or "", fields.get("constraints") or []
+        if not isinstance(prefix, str):
+            raise NmtError(f'{name}: "prefix" must be text, but is {prefix!r:.40}')
+        if not isinstance(constraints, list) or not all(
+            isinstance(phrase, str) for c in constraints for phrase in (c if isinstance(c, list) else [c])
+        ):
+            raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
+        with naming(name):
+            direction = direction_of(fields, languages)
+            return maker.complete(Unit(fields["source"], prefix, tuple(constraints), direction, name, fields))
+
+    return unit
+
+
+@dataclass(frozen=True)
+class PairReader:
+    """Makes pairs with given translations of rows.
+
+    Attributes:
+        text: the text processing of the model.
+        languages: of pairs that name none.
+        form: of the rows: a source and a target file, or lines of tsv or JSON.
+    """
+
+    text: TextConfig
+    languages: DirectionConfig
+    form: Literal["tsv", "jsonl", "files"]
+
+    def __call__(self, row: Row, place: Place) -> Pair:
+        name = str(place)
+        if self.form == "jsonl":
+            fields = parsed_object(row[0], name)
+            with naming(name):
+                direction = self.text.resolved(direction_of(fields, self.languages))
+            return Pair(fields["source"], _targets(fields, name), fields, direction)
+        texts = row if self.form == "files" else row[0].split("\t")
+        if len(texts) != 2:
+            raise NmtError(f"{name} has {len(texts) - 1} tabs; give source, a tab, target")
+        with naming(name):
+            return Pair(texts[0], (Target(texts[1]),), direction=self.text.resolved(direction_of({}, self.languages)))
+
+
+def direction_of(fields: Mapping[str, Any], languages: DirectionConfig) -> Direction:
+    """Returns the direction in the fields of a line; for what they do not say, that of the options.
+
+    Raises:
+        NmtError: a field is not text.
+    """
+    codes = [fields.get(name, code) or "" for name, code in languages.to_dict().items()]
+    if not all(isinstance(code, str) for code in codes):
+        raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
+    return Direction(*codes)
+
+
+def parsed_object(line: str, place: str) -> dict[str, Any]:
+    """Returns the JSON object of a line, which has a source."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{place} is not JSON ({error}); give one object on each line") from error
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
+        raise NmtError(f'{place} has no text as its "source"; give objects such as {{"source": "…"}}')
+    return value
+
+
+def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
+    listed = fields.get("hypotheses", [{"text": fields.get("target")}])
+    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
+        raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
+    for pieces in (h.get("pieces") for h in listed):
+        if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
+            raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
+    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)
