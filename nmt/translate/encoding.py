@@ -20,7 +20,7 @@ from nmt.errors import NmtError, naming
 from nmt.search.api import Required
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
-from nmt.text.protected import Span, lacks, with_protected
+from nmt.text.protected import ProtectedSpan, lacks, with_protected
 from nmt.text.subword import UNK
 from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
 from nmt.translate.units import Sentence, Translation, Unit, Units, joined
@@ -62,7 +62,7 @@ class EncodedSentence:
     ids: np.ndarray
     required: Required
     given: Given
-    kept: Sequence[Span] = ()
+    kept: Sequence[ProtectedSpan] = ()
     words: Sequence[int] = ()
     copies: Sequence[str] = ()
     direction: Direction | None = None
@@ -96,10 +96,10 @@ def encode(
                 continue
             _, text = codec.config.split_tags(sentence.text)
             kept = codec.protected.spans(text, sentence.kept)
-            edges = [0, *chain.from_iterable(kept), len(text)]
+            edges = [0, *chain.from_iterable((span.start, span.stop) for span in kept), len(text)]
             others = "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
             if unit.prefix or unit.constraints or any(map(str.isalpha, others)):
-                copies = () if search.alignments else tuple(text[slice(*span)] for span in kept)
+                copies = () if search.alignments else tuple(span.word(text) for span in kept)
                 keyed.append((Key(n, i), unit, sentence, kept, copies))
     longest = search.max_source_length
     encoded: list[EncodedSentence] = []
