@@ -314,7 +314,7 @@ def _with_whole_words(content: Sequence[Inline], protected: Protected) -> Iterat
     texts = [_text_across(inline) for inline in content]
     starts, text = list(accumulate(map(len, texts), initial=0)), "".join(texts)
     owner: dict[int, Span] = {}  # the word of each character
-    for start, stop in protected.spans(text):
+    for start, stop, _ in protected.spans(text):
         if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]:
             owner |= dict.fromkeys(range(start, stop), (start, stop))
     if not owner:

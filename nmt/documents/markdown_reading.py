@@ -198,7 +198,8 @@ class MarkdownReader:
 
     def _kept_spans(self, content: str) -> list[Span]:
         """Returns what stays in text, as far as it is no markup."""
-        spans = [span for span in self._protected.spans(content) if not _PARSED.match(content[slice(*span)])]
+        protected = self._protected.spans(content)
+        spans = [(span.start, span.stop) for span in protected if not _PARSED.match(span.word(content))]
         for match in _KEPT.finditer(content):
             math = next((inside for inside in match.group(*"abc") if inside is not None), None)
             spans += [match.span()] if math is None or _MATH.fullmatch(math) else []

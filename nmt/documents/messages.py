@@ -97,7 +97,7 @@ class Message:
 
     def _without_surplus(self, raw: str) -> str:
         """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
-        for start, stop in reversed(self._options.protected.spans(raw)):
+        for start, stop, _ in reversed(self._options.protected.spans(raw)):
             is_percentage = raw[start] == "%" and not SURPLUS.match(raw, start)
             if _NEXT.fullmatch(raw[start:stop]) and not is_percentage:
                 raw = raw[:start].rstrip(" ") + raw[stop:]
@@ -129,7 +129,7 @@ def parts(text: str, protected: Protected, flags: Iterable[str] | None = ()) -> 
             start += len(raw)
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)
     leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]
-    leaves += [(start, stop, _kept(text[start:stop])) for start, stop in protected.spans(text)]
+    leaves += [(start, stop, _kept(text[start:stop])) for start, stop, _ in protected.spans(text)]
     apart: list[tuple[int, int, Leaf]] = []
     is_date = _DATE.search(text)
     for start, stop, leaf in sorted(leaves, key=itemgetter(0)):  # of those that begin together, the first

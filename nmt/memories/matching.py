@@ -62,7 +62,7 @@ def split(text: str, language: str) -> list[str]:
     """Returns a text cut into numbers and placeholders, which have odd indices, and the text between them."""
     groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if _is_in(_WITH_SPACE, language) else ""
     parts, end = list[str](), 0
-    spans = [] if _PLAIN.fullmatch(text) else Protected().spans(text)
+    spans = [] if _PLAIN.fullmatch(text) else [(span.start, span.stop) for span in Protected().spans(text)]
     for start, stop in [*spans, (len(text), len(text))]:
         parts += [*re.split(rf"({groups}\d+(?:[.,]\d+)*)", text[end:start]), text[start:stop]]
         end = stop

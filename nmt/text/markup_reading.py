@@ -399,7 +399,8 @@ def _with_protected(tokens: Iterable[Token]) -> Iterator[Token]:
             yield token
             continue
         written = spellings(token.raw)
-        for n, (start, stop) in enumerate(pairwise([0, *chain.from_iterable(spans), len(written)])):
+        edges = [0, *chain.from_iterable((span.start, span.stop) for span in spans), len(written)]
+        for n, (start, stop) in enumerate(pairwise(edges)):
             raw = "".join(written[start:stop])
             if n % 2:
                 yield Token("leaf", raw, text=_line(token.words[start:stop]))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 import regex
 
@@ -19,6 +20,25 @@ from nmt.errors import NmtError
 from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
+
+
+class ProtectedSpan(NamedTuple):
+    """Where a text has a protected word.
+
+    Attributes:
+        kind: address, placeholder, tag (also a block of a template, a comment and the like), link (an end of one of
+            MediaWiki), escape, citation, hashtag, reference, emoji, keep (what a pattern of the user matches), or
+            markup (what stays because markup says so).
+    """
+
+    start: int
+    stop: int
+    kind: str
+
+    def word(self, text: str) -> str:
+        """Returns the protected word of the text."""
+        return text[self.start : self.stop]
+
 
 # The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.
 _REST = (
@@ -35,43 +55,52 @@ _INDEX, _LENGTH = r"(?:\(\w[^()%]{0,99}+\)|<\w++>|\d++\$|\[\d++\])", "(?:hh?|ll?
 _AT = rf"(?<![\p{{L}}\p{{N}}_@%])-?@[{_NAME}]"
 _KEY = rf"{_AT}[{_NAME}0-9]*+(?:[-.:/+#~@][{_NAME}0-9]++)*+"
 _CITED = rf"[^\[\]]{{0,200}}{_AT}[^\[\]]{{0,200}}"
-# What a text must have for a pattern to be tried, and the pattern. Possessive and limited repetition keep the time
-# linear.
+# The kind of the words, what a text must have for a pattern to be tried, and the pattern. Possessive and limited
+# repetition keep the time linear.
 _PATTERNS = (
     # Addresses: with a scheme, of mail with the path of a repository, and bare ones with a path or port
-    ("://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w|\[|/\w){_REST}"),
-    (r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
-    ("[lsoant]:", rf"(?<![\w.-])(?:(?:tel|sms|geo):(?=\+?\d)|data:(?=\w+/)|urn:(?=\w+:\w)|magnet:(?=\?)){_REST}"),
+    ("address", "://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w|\[|/\w){_REST}"),
+    ("address", r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
     (
+        "address",
+        "[lsoant]:",
+        rf"(?<![\w.-])(?:(?:tel|sms|geo):(?=\+?\d)|data:(?=\w+/)|urn:(?=\w+:\w)|magnet:(?=\?)){_REST}",
+    ),
+    (
+        "address",
         "@",
         rf"(?<![{_MAIL}.'])@?[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[{_LETTERS}0-9-]+\.)+[{_LETTERS}0-9-]+"
         r"(?::[\w.~-]*+/[\w./~-]*\w)?",
     ),
-    ("[./:]", rf"(?<![A-Za-z0-9_@./:-])(?://)?(?:{_HOST})(?:(?::\d+)?/(?!/){_REST}|(?<=\d|localhost):\d+)"),
+    ("address", "[./:]", rf"(?<![A-Za-z0-9_@./:-])(?://)?(?:{_HOST})(?:(?::\d+)?/(?!/){_REST}|(?<=\d|localhost):\d+)"),
     # Placeholders of templates, which may have spaces inside, and of programs
     (
+        "placeholder",
         r"\{",
         r"\{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
         r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
     ),
-    (r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
+    ("tag", r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
     # Names, and links of MediaWiki around their text
     (
+        "link",
         r"\[\[",
         r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])|\[\[[^\[\]\n]{1,200}\|(?=[^\[\]|\n]{1,200}\]\])"
         r"|(?<=\[\[[^\[\]\n]{1,200}\|[^\[\]|\n]{1,200})\]\]",
     ),
     # Neither money, such as `$million`, nor the beginning of a formula
     (
+        "placeholder",
         r"\$",
         r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"
         r"|(?<![\w$])\$(?![bmt]r?(?:illio)?n\b)[a-z_]\w++(?![^\n$]*[^\s$]\$(?!\w)|\$)",
     ),
-    ("@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
-    (r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
-    (r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
-    ("__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
+    ("placeholder", "@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
+    ("address", r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
+    ("escape", r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
+    ("placeholder", "__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
     (
+        "placeholder",
         "%",
         r"(?<![\w%])(%%?)[A-Za-z_]\w++\1(?![\w%])|(?<![\w%])%\d{1,2}%(?!\w)"
         r"|(?:(?<![\w%])|(?<=%L?\dx))%L?\d{1,2}(?=(?:px|ms|[kKMGT]i?B)(?!\w)|x%L?\d|(?![\w%$]|\.\d))"
@@ -81,16 +110,17 @@ _PATTERNS = (
         r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
         rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
     ),
-    ("@", _KEY),
+    ("citation", "@", _KEY),
     # The brackets of a citation with words, such as `[see @doe99]`
-    ("@", rf"\[(?={_CITED}\](?![(\[]))|(?<=\[{_CITED})\](?![(\[])"),
+    ("citation", "@", rf"\[(?={_CITED}\](?![(\[]))|(?<=\[{_CITED})\](?![(\[])"),
     # Hashtags, and numbers of issues, which are longer than those of places, as in `the #1`
-    ("#", r"(?<![\p{L}\p{N}_#&/])#(?:[\p{L}_][\p{L}\p{M}\p{N}_]*+|\d{3,}+(?![\p{L}\p{N}_]))"),
-    (":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
+    ("hashtag", "#", r"(?<![\p{L}\p{N}_#&/])#(?:[\p{L}_][\p{L}\p{M}\p{N}_]*+|\d{3,}+(?![\p{L}\p{N}_]))"),
+    ("placeholder", ":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
     # Tags, references, and emoji, some of which are flags of regions
-    ("<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
-    ("&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
+    ("tag", "<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
+    ("reference", "&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
     (
+        "emoji",
         "[\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]",
         r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
         r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
@@ -121,39 +151,41 @@ class Protected:
         if empty := [pattern for pattern in self._own if pattern.fullmatch("", timeout=_PATIENCE_SECONDS)]:
             raise NmtError(f"--keep {empty[0].pattern!r:.80} matches an empty text; write what must be there")
 
-    def spans(self, text: str, others: Iterable[Span] = ()) -> list[Span]:
-        """Returns where protected words begin and end, in order. Those that overlap are one.
+    def spans(self, text: str, others: Iterable[Span] = ()) -> list[ProtectedSpan]:
+        """Returns where protected words are, in order. Those that overlap are one, with the kind of the first.
 
         Args:
-            others: more of what stays.
+            others: what stays because markup says so.
 
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
         defaults = _default_patterns() if self.defaults else ()
-        patterns = [pattern for signs, pattern in defaults if signs.search(text)]
-        spans = [*others, *(match.span() for pattern in patterns for match in pattern.finditer(text))]
+        patterns = [(kind, pattern) for kind, signs, pattern in defaults if signs.search(text)]
+        matches = [(kind, match) for kind, pattern in patterns for match in pattern.finditer(text)]
         for pattern in self._own:
             try:
-                spans += [match.span() for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
+                matches += [("keep", match) for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
             except TimeoutError as error:
                 raise NmtError(
                     f"--keep {pattern.pattern!r:.80} takes more than {_PATIENCE_SECONDS:g} second for a text of "
                     f"{len(text):,} characters; write it without nested repetitions"
                 ) from error
-        joined: list[Span] = []
-        for start, stop in sorted(spans):
-            if joined and start < joined[-1][1]:
-                joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+        spans = [ProtectedSpan(match.start(), match.end(), kind) for kind, match in matches]
+        spans += [ProtectedSpan(start, stop, "markup") for start, stop in others]
+        joined: list[ProtectedSpan] = []
+        for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+            if joined and span.start < joined[-1].stop:
+                joined[-1] = joined[-1]._replace(stop=max(span.stop, joined[-1].stop))
             else:
-                joined.append((start, stop))
+                joined.append(span)
         return joined
 
 
 @cache
-def _default_patterns() -> list[tuple[re.Pattern[str], regex.Pattern[str]]]:
+def _default_patterns() -> list[tuple[str, re.Pattern[str], regex.Pattern[str]]]:
     """Returns the compiled patterns. Commands that translate nothing do not compile them."""
-    return [(re.compile(signs), regex.compile(pattern, regex.DOTALL)) for signs, pattern in _PATTERNS]
+    return [(kind, re.compile(signs), regex.compile(pattern, regex.DOTALL)) for kind, signs, pattern in _PATTERNS]
 
 
 def javascript_patterns() -> list[dict[str, str]]:
@@ -164,7 +196,7 @@ def javascript_patterns() -> list[dict[str, str]]:
             "flags": "isu" if "(?i:" in pattern else "su",
             "signs": signs,
         }
-        for signs, pattern in _PATTERNS
+        for _, signs, pattern in _PATTERNS
     ]
 
 
@@ -202,7 +234,7 @@ def lacks(translation: str, words: Sequence[str]) -> bool:
 
 def with_protected(
     source: str,
-    words: Sequence[Span],
+    protected: Sequence[ProtectedSpan],
     translation: str,
     links: Mapping[int, int],
     *,
@@ -217,11 +249,12 @@ def with_protected(
     there are no links. Tags are nested as in the source. If it has placeholders of printf, surplus ones go.
 
     Args:
-        words: where the protected words are in the source, in order.
+        protected: where the protected words are in the source, in order.
         links: the source word of target words, by their numbers; may be empty.
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
+    words = [(span.start, span.stop) for span in protected]
     copies = _Copies(source, translation, links, spaces, given)
     copies.take_exact(words)
     missing = [word for word in words if word not in copies.spans]
@@ -312,7 +345,7 @@ class _Copies:
         """Takes other placeholders for missing ones of their kind, and has surplus ones of printf removed."""
         source, translation = self._source, self._translation
         has_printf = any(_kind(source, start)[:1] == "%" for start, _ in words)
-        for start, stop in Protected().spans(translation) if missing or has_printf else ():
+        for start, stop, _ in Protected().spans(translation) if missing or has_printf else ():
             kind, text = _kind(translation, start), translation[start:stop]
             if any(self._taken[start:stop]) or not kind:
                 continue

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nmt.text.languages import WITHOUT_SPACES, base_language
-from nmt.text.protected import Span
+from nmt.text.protected import ProtectedSpan, Span
 from nmt.text.words import is_blank
 
 
-def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span]:
+def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> list[Span]:
     """Returns where the sentences of a line begin and end, without the spaces around them. A blank line has none.
 
     In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that is
@@ -25,7 +25,7 @@ def sentence_spans(line: str, lang: str, protected: Sequence[Span]) -> list[Span
         position += len(segment)
         last = line[position - 1 : position]
         is_edge = last.isspace() or not (has_spaces or last.isascii())
-        if position == len(line) or (is_edge and not any(begin < position < end for begin, end in protected)):
+        if position == len(line) or (is_edge and not any(span.start < position < span.stop for span in protected)):
             text = line[start:position]
             if not is_blank(text):
                 spans.append((start + len(text) - len(text.lstrip()), start + len(text.rstrip())))

@@ -107,7 +107,7 @@ def encode(
         _check(parts, required, place, search)
         is_aligned = search.alignments or sentence.protected
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
-        copies = () if search.alignments else tuple(sentence.text[slice(*span)] for span in sentence.protected)
+        copies = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)
         for n, part in enumerate(parts):
             words_of_part = list(islice(words, len(part)))
             encoded.append(
@@ -122,7 +122,7 @@ def _needs_model(unit: Unit, sentence: Sentence) -> bool:
     """Returns whether a sentence is not in a memory, and has letters beside what stays as it is."""
     if unit.known(sentence):
         return False
-    edges = [0, *chain.from_iterable(sentence.protected), len(sentence.text)]
+    edges = [0, *chain.from_iterable((start, stop) for start, stop, _ in sentence.protected), len(sentence.text)]
     others = (sentence.text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
     return bool(unit.prefix or unit.constraints or any(map(str.isalpha, "".join(others))))
 

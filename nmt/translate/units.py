@@ -17,7 +17,7 @@ from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.codec import Direction, TextConfig
 from nmt.text.languages import has_spaces
 from nmt.text.markup_writing import MarkedText
-from nmt.text.protected import Protected, Span
+from nmt.text.protected import Protected, ProtectedSpan, Span
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
 
@@ -79,7 +79,7 @@ class Sentence(NamedTuple):
     line: int = 0
     start: int = 0
     tags: tuple[str, ...] = ()
-    protected: tuple[Span, ...] = ()
+    protected: tuple[ProtectedSpan, ...] = ()
     has_elements: bool = False
     matches: tuple[Match, ...] = ()
 
@@ -168,7 +168,7 @@ class Unit:
             line, pairs = next(restored)
             # A memory may have another address, for example.
             known = [sentence for sentence, translation in pairs if translation.is_from_memory]
-            optional = {sentence.text[slice(*span)] for sentence in known for span in sentence.protected}
+            optional = {span.word(sentence.text) for sentence in known for span in sentence.protected}
             return marked.restored(line.text, list(line.alignment or ()), optional)
 
         return "".join(part if isinstance(part, str) else written(part) for part in self.content)
@@ -227,7 +227,8 @@ class UnitMaker:
         for begin, end in parts:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
-            protected = tuple(self.protected.spans(plain, _within(marked.kept, begin, end) if marked else ()))
+            kept = [(a - begin, b - begin) for a, b in marked.kept if begin <= a and b <= end] if marked else []
+            protected = tuple(self.protected.spans(plain, kept))
             whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
             spans = [(0, len(plain))] if not is_blank(plain) or (marked is None and self.cut == "unit") else []
             if self.cut == "sentence" and spans:
@@ -255,9 +256,13 @@ def _are_from_memory(translations: Sequence[Translation]) -> bool:
     return bool(translations) and all(translation.is_from_memory for translation in translations)
 
 
-def _within(spans: Iterable[Span], start: int, stop: int) -> tuple[Span, ...]:
-    """Returns the spans in a part of a text, as places in this part."""
-    return tuple((begin - start, end - start) for begin, end in spans if start <= begin and end <= stop)
+def _within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
+    """Returns the spans in a part of a text, counted from its beginning."""
+    return tuple(
+        ProtectedSpan(span.start - start, span.stop - start, span.kind)
+        for span in spans
+        if start <= span.start and span.stop <= stop
+    )
 
 
 def _joined_line(line: str, pairs: Sequence[tuple[Sentence, Translation]], target_lang: str) -> Translation:

@@ -28,7 +28,7 @@ def _words(text: str) -> list[str]:
 def _kept(sentence: Sentence) -> list[tuple[int, int]]:
     """Returns where the text is that a translation must keep."""
     joined: list[tuple[int, int]] = []
-    for start, stop in sorted([*sentence.kept, *_PROTECTED.spans(sentence.text)]):
+    for start, stop, *_ in sorted([*sentence.kept, *_PROTECTED.spans(sentence.text)]):
         overlaps = bool(joined) and start < joined[-1][1]
         begin, end = joined.pop() if overlaps else (start, stop)
         joined.append((begin, max(end, stop)))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.protected import Protected, javascript_patterns, lacks, with_protected
+from nmt.text.protected import Protected, ProtectedSpan, javascript_patterns, lacks, with_protected
 
 ROOT = Path(__file__).parents[2]
 PROTECTED = Protected()
@@ -63,13 +63,13 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_is_protected(example: str) -> None:
     text = re.sub("[⟦⟧]", "", example)
-    assert [text[slice(*span)] for span in PROTECTED.spans(text)] == re.findall("⟦(.*?)⟧", example, re.DOTALL)
+    assert [span.word(text) for span in PROTECTED.spans(text)] == re.findall("⟦(.*?)⟧", example, re.DOTALL)
 
 
 def test_patterns_of_users() -> None:
     protected = Protected([r"CELEX-\d+", "Acme"])
     text = "Acme's CELEX-32, {x} and AcmeCELEX-1"
-    assert [text[slice(*span)] for span in protected.spans(text)] == ["Acme", "CELEX-32", "{x}", "Acme", "CELEX-1"]
+    assert [span.word(text) for span in protected.spans(text)] == ["Acme", "CELEX-32", "{x}", "Acme", "CELEX-1"]
     for pattern, problem in (("(a", "is not a regular expression"), ("a*", "matches an empty text")):
         with pytest.raises(NmtError, match=re.escape(f"--keep {pattern!r} {problem}")):
             Protected([pattern])
@@ -167,11 +167,12 @@ def test_missing_words_are_inserted_by_the_alignment() -> None:
 def test_the_translation_of_ordinary_words_is_replaced() -> None:
     """Such words stay because markup says so."""
     source, links = "A man in a hat sings", {0: 0, 1: 1, 2: 2, 3: 4, 4: 5}
-    kept, moved = with_protected(source, [(2, 14)], "Ein Mann mit Hut, singt", links, spaces=True)
+    spans = [ProtectedSpan(2, 14, "markup")]
+    kept, moved = with_protected(source, spans, "Ein Mann mit Hut, singt", links, spaces=True)
     assert kept == "Ein man in a hat, singt"
     assert moved == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5}
     scattered = {0: 0, 1: 1, 2: 5, 3: 4}
-    assert "man in a hat" in with_protected(source, [(2, 14)], "Ein Mann singt Hut", scattered, spaces=True)[0]
+    assert "man in a hat" in with_protected(source, spans, "Ein Mann singt Hut", scattered, spaces=True)[0]
 
 
 @pytest.mark.parametrize("source, translation, expected", [
@@ -197,8 +198,8 @@ def test_no_protected_word_is_lost(source: list[str], target: list[str], spaces:
     links = links if source and translation.split() else {}
     spans = PROTECTED.spans(text)
     kept, moved = with_protected(text, spans, translation, links, spaces=spaces)
-    for start, stop in spans:
-        word = text[start:stop]
+    for span in spans:
+        word = span.word(text)
         assert kept.count(word) >= text.count(word)
     assert all(0 <= word < len(kept.split()) for word in moved) or not kept.split()
 
@@ -210,7 +211,7 @@ def test_a_translation_that_lacks_no_word_needs_no_links(
 ) -> None:
     text = " ".join(source)
     spans = PROTECTED.spans(text)
-    words = [text[slice(*span)] for span in spans]
+    words = [span.word(text) for span in spans]
     translation = " ".join([*others, *(words[i] for i in order if i < len(words))])
     assert not lacks(translation, words)
     links = {i: (i * 7) % len(source) for i in range(len(translation.split()))} if source else {}
@@ -236,7 +237,7 @@ console.log(JSON.stringify({ spans, restored, joined: words.joined(segments), st
 """)
     done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
     result = json.loads(done.stdout)
-    assert result["spans"] == [[text[slice(*span)] for span in PROTECTED.spans(text)] for text in texts]
+    assert result["spans"] == [[span.word(text) for span in PROTECTED.spans(text)] for text in texts]
     assert result["restored"] == [with_protected(s, PROTECTED.spans(s), t, {}, spaces=True)[0] for s, t in PAIRS]
     assert result["joined"] == ["Call unittest.TestCase too. ", "Next."]
     translated = [re.sub("⟦.*?⟧", "", example, flags=re.DOTALL) for example in EXAMPLES]
