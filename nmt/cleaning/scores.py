@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt import console
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.cleaning.measures import length_ratio, measure
 from nmt.config import DirectionConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from nmt import console
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.config import CorpusConfig
 from nmt.corpora.reading import VERSION, kind_of, read_pairs, reasons
 from nmt.errors import OptionError, importing
