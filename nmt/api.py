@@ -91,7 +91,7 @@ def preprocess(options: dict[str, Any]) -> Path:
         BusyError: another process makes the same folder.
         StoppedError: a signal stopped the work; the same call resumes it.
     """
-    from nmt.checkpoint_file import read_codec
+    from nmt.checkpoint_format import read_codec
     from nmt.config import JobConfig
     from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder

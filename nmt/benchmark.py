@@ -22,7 +22,7 @@ import torch
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.config import (
     BatchConfig,
     DataConfig,

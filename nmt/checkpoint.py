@@ -1,7 +1,7 @@
 """Writes, reads and averages checkpoints, and builds the models in them.
 
 A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights and
-the provenance. `nmt.checkpoint_file` defines the format of the file. A run folder has
+the provenance. `nmt.checkpoint_format` defines the format of the file. A run folder has
 
     snapshot-00012000.safetensors   a checkpoint, for averaging and translating
     state-00012000.safetensors      a training state: a checkpoint with everything that training needs to resume
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.checkpoint_file import (
+from nmt.checkpoint_format import (
     SUFFIX,
     TAKE_ANOTHER,
     TEXT,
@@ -114,7 +114,7 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
 
 
 def contents_of(tensors: Mapping[str, Tensor | Computed]) -> dict[str, Content]:
-    """Returns tensors as `nmt.checkpoint_file` writes them."""
+    """Returns tensors as `nmt.checkpoint_format` writes them."""
 
     def content(tensor: Tensor | Computed) -> Content:
         def parts() -> Iterator[memoryview]:

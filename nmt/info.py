@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.checkpoint_file import SUFFIX, read_codec, read_header
+from nmt.checkpoint_format import SUFFIX, read_codec, read_header
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError

@@ -9,7 +9,7 @@ en, if the model has these languages.
 import sys
 from contextlib import suppress
 
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.errors import NmtError
 from nmt.text.codec import TextConfig
 from nmt.text.languages import listed

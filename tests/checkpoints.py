@@ -15,7 +15,7 @@ import torch
 from commands import run
 
 from nmt.checkpoint import Checkpoint, build_model, load_checkpoint, new_model, save_checkpoint
-from nmt.checkpoint_file import read_file, write_file
+from nmt.checkpoint_format import read_file, write_file
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import Output

@@ -29,7 +29,7 @@ from commands import SMALL, TRAIN, failed, run
 from safetensors.torch import load_file, save_file
 
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, write_checkpoint
-from nmt.checkpoint_file import read_codec, read_digest, read_header, read_model_config
+from nmt.checkpoint_format import read_codec, read_digest, read_header, read_model_config
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.model.device import is_out_of_memory
@@ -196,7 +196,7 @@ def test_large_files_are_verified_when_it_matters(folder: RunFolder, monkeypatch
     content[8 + int.from_bytes(content[:8], "little")] ^= 1  # of the first number
     newest.write_bytes(content)
     assert "does not have its SHA-256" in refused(newest)
-    monkeypatch.setattr("nmt.checkpoint_file.HASHED_BYTES", len(content) - 1)
+    monkeypatch.setattr("nmt.checkpoint_format.HASHED_BYTES", len(content) - 1)
     load_checkpoint(newest)
     with pytest.raises(NmtError, match="does not have its SHA-256"):
         average_checkpoints([newest])
@@ -221,7 +221,7 @@ def test_a_state_that_may_be_intact_is_not_set_aside(folder: RunFolder, monkeypa
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as failing:
-        failing.setattr("nmt.checkpoint_file._verify", fail)
+        failing.setattr("nmt.checkpoint_format._verify", fail)
         with pytest.raises(NmtError, match=r"state-00000002\.safetensors cannot be read"):
             folder.newest_state()
     edit(folder.path / NEWEST, lambda document, _: (document.update(schema_version=99), document.pop("model")))

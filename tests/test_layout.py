@@ -32,7 +32,7 @@ LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks", "nmt.cache"],
     ["nmt.resources"],
     ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search", "nmt.memories"],
-    ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],
+    ["nmt.checkpoint_format", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
     ["nmt.corpora", "nmt.memories.files"],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nmt import console
-from nmt.checkpoint_file import read_text_config
+from nmt.checkpoint_format import read_text_config
 from nmt.cleaning.measures import length_ratio, measure
 from nmt.config import DirectionConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks

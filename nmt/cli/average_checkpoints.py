@@ -34,9 +34,9 @@ def average_checkpoints(
     are taken from them.
     """
     from nmt import checkpoint, console
-    from nmt.checkpoint_file import SUFFIX, read_header
+    from nmt.checkpoint_format import SUFFIX, read_header
     from nmt.files import output_file
-    from nmt.training.frozen_base import average
+    from nmt.training.lora import average
     from nmt.training.run_folder import chosen_checkpoints
 
     if last and best:

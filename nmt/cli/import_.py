@@ -113,7 +113,7 @@ def _write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]
     """Writes the checkpoint that `convert` returns."""
     from nmt import console
     from nmt.checkpoint import write_checkpoint
-    from nmt.checkpoint_file import SUFFIX
+    from nmt.checkpoint_format import SUFFIX
     from nmt.files import output_file
 
     with output_file(output, inputs, suffix=SUFFIX) as file:

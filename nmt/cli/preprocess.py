@@ -21,7 +21,7 @@ def preprocess(config: DataConfig, files: CorpusConfig, options: JobConfig) -> N
     A training pair is dropped and counted if a side is empty or too long, or if the lengths differ too much.
     Validation and test pairs are never dropped.
     """
-    from nmt.checkpoint_file import read_codec
+    from nmt.checkpoint_format import read_codec
     from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as run
     from nmt.jobs.ray import connected

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of

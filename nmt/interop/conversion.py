@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint import Computed, contents_of, whole
-from nmt.checkpoint_file import write_tensors
+from nmt.checkpoint_format import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, replaced_file, writing

@@ -7,7 +7,7 @@ from typing import Any
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
-from nmt.checkpoint_file import latest
+from nmt.checkpoint_format import latest
 from nmt.console import listed
 from nmt.model.architectures import parameter_count
 from nmt.text.codec import Direction, TextCodec, TextConfig

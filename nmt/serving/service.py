@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from nmt.checkpoint_file import latest, read_header, read_model
+from nmt.checkpoint_format import latest, read_header, read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.memories.files import open_memory

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
-from nmt.checkpoint_file import without_prefix
+from nmt.checkpoint_format import without_prefix
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer

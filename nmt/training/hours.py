@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nmt import console, extensions
-from nmt.checkpoint_file import read_model_config
+from nmt.checkpoint_format import read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.file import options_in
 from nmt.data.folder import DataFolder

@@ -14,10 +14,10 @@ from nmt.checkpoint import Checkpoint, save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import MemoryRanOutError, NmtError, StoppedError
 from nmt.model.device import is_out_of_memory
-from nmt.training.checkpoints import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
 from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, numbered, options_of, write_config
+from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
 from nmt.training.validation import validate

@@ -12,13 +12,13 @@ from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from nmt.checkpoint_file import SUFFIX, read_header, read_model_config
+from nmt.checkpoint_format import SUFFIX, read_header, read_model_config
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import model_config
-from nmt.training.frozen_base import average
+from nmt.training.lora import average
 from nmt.training.records import METRICS, MetricsFile, Scores
 
 CONFIG = "config.toml"

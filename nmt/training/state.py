@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt import console, extensions
 from nmt.checkpoint import WEIGHT_BYTES, new_model
-from nmt.checkpoint_file import latest, read_header
+from nmt.checkpoint_format import latest, read_header
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
@@ -21,8 +21,8 @@ from nmt.model.device import is_native
 from nmt.model.lora import LowRankLinear
 from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_kernel, obstacle_to_packing
 from nmt.resources import return_freed_memory
-from nmt.training.frozen_base import FrozenBase
 from nmt.training.graphs import GraphedPass
+from nmt.training.lora import FrozenBase
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import MovingAverage, Optimizer
 from nmt.training.ranks import Ranks

@@ -19,13 +19,13 @@ from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, i
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import METRICS, tokenizer_warning
-from nmt.training.checkpoints import has_room_for_copies, resume, snapshot_of, training_state_of
 from nmt.training.clock import Clock
 from nmt.training.fine_tuning import start_from
 from nmt.training.log import show_lines, show_plan
 from nmt.training.loop import TrainingLoop
 from nmt.training.ranks import Ranks, join_ranks
 from nmt.training.run_folder import STATES_KEPT, RunFolder
+from nmt.training.snapshots import has_room_for_copies, resume, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, endless_updates, fit_memory, plan_epoch, train_update
 

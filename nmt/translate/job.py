@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from nmt.checkpoint_file import read_codec
+from nmt.checkpoint_format import read_codec
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.jobs.stream import Batch, Chunk, Job, Result

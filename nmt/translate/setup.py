@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nmt import __version__
-from nmt.checkpoint_file import read_text_config
+from nmt.checkpoint_format import read_text_config
 from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError

@@ -15,7 +15,7 @@ from checkpoints import TEXT_CONFIG, WORDS, edit, saved, small_checkpoint
 from commands import failed, records, run
 
 from nmt.checkpoint import load_checkpoint
-from nmt.checkpoint_file import read_header
+from nmt.checkpoint_format import read_header
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
 
@@ -122,7 +122,7 @@ def test_damage_is_found_in_larger_files_with_verify(
     content[8 + int.from_bytes(content[:8], "little")] ^= 1  # of the first number
     path.write_bytes(content)
     assert "best.safetensors is damaged: its content does not have its SHA-256" in failed("info", path)
-    monkeypatch.setattr("nmt.checkpoint_file.HASHED_BYTES", len(content) - 1)
+    monkeypatch.setattr("nmt.checkpoint_format.HASHED_BYTES", len(content) - 1)
     info(path)
     assert "best.safetensors is damaged: its content does not have its SHA-256" in failed("info", path, "--verify")
     (tmp_path / "metrics.jsonl").touch()

@@ -749,7 +749,7 @@ def test_a_model_of_the_true_size_is_imported_in_a_minute_and_a_gibibyte(tmp_pat
     assert process.returncode == 0
     assert time.monotonic() - begin < 60
     assert most < 1 << 20
-    read = f"from nmt.checkpoint_file import read_model; size = len(read_model({str(path)!r})[1].target)"
+    read = f"from nmt.checkpoint_format import read_model; size = len(read_model({str(path)!r})[1].target)"
     code = f"{read}; import sys; print(size, 'torch' in sys.modules)"
     begin = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ import pytest
 from commands import SMALL, TRAIN, failed, records, run, same_weights
 
 from nmt.checkpoint import load_checkpoint
-from nmt.training import checkpoints, loop
+from nmt.training import loop, snapshots
 from nmt.training.run_folder import RunFolder
 
 UPDATES, FILES = 12, [f"snapshot-{update:08d}.safetensors" for update in (3, 6, 9, 12)]
@@ -92,7 +92,7 @@ def test_files_hold_the_weights_of_their_update_although_training_goes_on(
 
     monkeypatch.setattr(loop, "train_update", counted)
     monkeypatch.setattr(RunFolder, "save", late)
-    monkeypatch.setattr(checkpoints, "available_bytes", lambda: 10**9 if room else 1000)
+    monkeypatch.setattr(snapshots, "available_bytes", lambda: 10**9 if room else 1000)
     run(*command(trained, tmp_path))
     assert first_save[0] >= 5 if room else first_save[0] == 3
     assert all(same_weights(tmp_path / file, undisturbed / file) for file in FILES)
@@ -162,7 +162,7 @@ def test_a_dry_run_counts_the_time_that_copies_take(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """An update takes an hour here, so there are three snapshots, and a state every ten minutes and at the end."""
-    days: dict[Callable[..., Any], int] = {checkpoints.snapshot_of: days_of_a_snapshot}
+    days: dict[Callable[..., Any], int] = {snapshots.snapshot_of: days_of_a_snapshot}
     monkeypatch.setattr("nmt.training.train.seconds_per_update", lambda *_: 3600.0)
     monkeypatch.setattr(
         "nmt.training.train.seconds_to_copy", lambda copy, _: 86_400.0 * days.get(copy, days_of_a_state)

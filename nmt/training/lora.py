@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, Computed, average_checkpoints, joint_codec, load_checkpoint
-from nmt.checkpoint_file import read_digest, read_header, read_rows
+from nmt.checkpoint_format import read_digest, read_header, read_rows
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear

@@ -13,7 +13,7 @@ from torch import Tensor
 import nmt
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, joint_codec, learned_weights, load_checkpoint, load_weights
-from nmt.checkpoint_file import without_prefix
+from nmt.checkpoint_format import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
 from nmt.errors import NmtError
