@@ -20,10 +20,12 @@ from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.text.codec import Placement, TextCodec, TextConfig
+from nmt.text.markup_reading import parse
+from nmt.text.protected import Protected
 from nmt.text.subword import EOS, Subword
 from nmt.translate.encoding import by_sentence, encode
 from nmt.translate.translator import Translator
-from nmt.translate.units import Unit
+from nmt.translate.units import Unit, UnitMaker
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
@@ -178,12 +180,18 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
     return [json.loads(line) for line in run(*command, stdin=stdin).stdout.splitlines()]
 
 
+def whole(codec: TextCodec, *lines: str | Unit) -> list[Unit]:
+    """Returns lines as units with a single sentence each."""
+    maker = UnitMaker(codec.config, Protected())
+    return [maker.complete(line if isinstance(line, Unit) else Unit(line)) for line in lines]
+
+
 def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
-    unit = Unit(source, "html")
-    sentences = unit.sentences()
-    units, codec, search = [(unit, sentences)], translator.codec, replace(search, alignments=True)
-    encoded = encode(codec, units, search)
+    codec, search = translator.codec, replace(search, alignments=True)
+    maker = UnitMaker(codec.config, Protected(), cut="line")
+    unit = maker.complete(Unit(source, content=parse(source, "html")))
+    encoded = encode(codec, [unit], search)
     ranked = translator.engine.translate(encoded, search, log_probs=False) if encoded else []
-    (found,) = by_sentence(codec, units, zip(encoded, ranked, strict=True), aligned=True)
-    return unit.translated(sentences, [best for best, *_ in found], translator.codec)
+    (rankings,) = by_sentence([unit], zip(encoded, ranked, strict=True), aligned=True)
+    return unit.translated([best for best, *_ in rankings], unit.direction.target)

@@ -123,6 +123,10 @@ def keep_workers_busy(make_task: Callable[[int], Any], port: int) -> None:
 # A job without a model
 
 
+def row_as_number(row: tuple[str, ...], _: Any) -> int:
+    return int(row[0])
+
+
 @dataclass(frozen=True)
 class Doubling:
     """A job that doubles numbers, and what does it.
@@ -144,9 +148,6 @@ class Doubling:
     def codec(self) -> Any:
         return None
 
-    def unit(self, row: tuple[str, ...], _: Any) -> int:
-        return int(row[0])
-
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         for i in range(0, len(chunk.units), 2):
             pair = chunk.units[i : i + 2]
@@ -155,6 +156,9 @@ class Doubling:
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, list[int]]]) -> Result:
         in_order = sorted(done, key=lambda each: each[0].units[0])
         return Result([number for _, numbers in in_order for number in numbers])
+
+    def restored(self, record: Any) -> Any:
+        return record
 
     def compute(self, _: Any, batch: Sequence[int]) -> list[int]:
         if 3 in batch and len(self.deaths.read_text()) < self.survives:

@@ -37,7 +37,7 @@ def attention(
     from nmt.pages.page import page
     from nmt.text.codec import Direction
 
-    direction = Direction.of(source_lang, target_lang)
+    direction = Direction(source_lang or "", target_lang or "")
     attentions = attention_of(checkpoint, source, target, direction)
     if output.endswith(".svg"):
         content = head_as_svg(attentions[kind], kind, layer, head)

@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from nmt import console
@@ -17,7 +16,7 @@ from nmt.config import (
     flag_name,
 )
 from nmt.errors import NmtError, importing
-from nmt.text.glossary import Glossary
+from nmt.files import refuse_inputs
 
 # Options that say what lines are, and so change the output.
 _FORMS = "input_format", "output_format", "html", "split_sentences"
@@ -48,8 +47,8 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
-    from nmt.memories.files import open_memories
-    from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
+    from nmt.translate.setup import Setup, placed
+    from nmt.translate.sources import html_units, json_units, text_units
 
     engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
     if files.html and search.alignments:
@@ -63,10 +62,7 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    source = Files([[path, *files.by_flag.values()] for path in files.input], ("--input", *files.by_flag))
-    memories = open_memories(files.memory, checkpoints[0], direction_of({}, languages), files.output)
-    contents = settings_of_files(engine, files.glossary, memories, files.output, options)
-    is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
+    is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
     unmet: list[str] = []  # the lines whose translations lack something
     origins = Counter[str]()
     with (
@@ -74,31 +70,27 @@ def generate(
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
-        forms = {flag_name(name): getattr(files, name) for name in _FORMS}
-        settings = settings_of(search, runtime, engine, languages) | contents | forms
-        job = TranslationJob(
-            tuple(checkpoints),
-            runtime,
-            replace(search, alignments=True) if files.html else search,
-            engine,
-            languages,
-            None if files.glossary is None else Glossary.read(files.glossary),
-            input="html" if files.html else files.input_format,
-            output=files.output_format,
-            prefixes=bool(files.prefixes),
-            constraints=bool(files.constraints),
-            split_sentences=files.split_sentences,
-            memories=memories,
-            offers=files.output_format == "jsonl",
-        )
+        models = tuple(checkpoints)
+        setup = Setup(models, search, runtime, engine, languages, options, files.glossary, files.memory)
+        refuse_inputs(files.output, setup.files, f"--output {files.output}")
+        maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
+        if files.html:
+            units = html_units(maker)
+        elif files.input_format == "jsonl":
+            units = json_units(maker, languages)
+        else:
+            units = text_units(maker, prefixes=bool(files.prefixes), constraints=bool(files.constraints))
+        columns = [[path, *files.by_flag.values()] for path in files.input]
+        source = Files(columns, ("--input", *files.by_flag), units)
+        job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
+        settings = setup.settings({flag_name(name): getattr(files, name) for name in _FORMS})
 
         def text(record: Any) -> str:
-            line = TranslatedLine.of(record)
-            is_from_memory = any(translation.is_from_memory for translation in line.translations)
+            is_from_memory = any(translation.is_from_memory for translation in record.translations)
             origins["memory" if is_from_memory else "model"] += 1
-            if any(translation.unmet for translation in line.translations) and not is_from_memory:
-                unmet.append(line.place)
-            return job.text(line)
+            if any(translation.unmet for translation in record.translations) and not is_from_memory:
+                unmet.append(record.place)
+            return job.text(record)
 
         Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if files.memory:

@@ -19,21 +19,24 @@ def rescore(
 
     If a job from files to --output is interrupted, the same command resumes it.
     """
+    from nmt.checkpoint_format import read_text_config
     from nmt.jobs.ray import connected
     from nmt.jobs.run import Run, check_files
     from nmt.jobs.source import Files
     from nmt.training.records import perplexity
-    from nmt.translate.job import placed, settings_of
-    from nmt.translate.rescoring import RescoringJob, ScoredLine
+    from nmt.translate.rescoring import RescoringJob
+    from nmt.translate.setup import placed, settings_of
+    from nmt.translate.sources import PairReader
 
-    source = Files([list(files.by_flag.values())], list(files.by_flag))
+    form = "files" if files.source is not None else files.input_format
+    pairs = PairReader(read_text_config(checkpoints[0]), languages, form)
+    source = Files([list(files.by_flag.values())], list(files.by_flag), pairs)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     lines = pieces = 0
     log_prob = 0.0
 
-    def text(record: Any) -> str:
+    def text(line: Any) -> str:
         nonlocal lines, pieces, log_prob
-        line = ScoredLine.of(record)
         lines += 1
         pieces += sum(score.tokens for score in line.scores)
         log_prob += sum(score.log_prob for score in line.scores)
@@ -42,14 +45,7 @@ def rescore(
     with connected(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
         job = RescoringJob(
-            tuple(checkpoints),
-            runtime,
-            languages,
-            files.batch_tokens,
-            files.alignments,
-            "files" if files.source is not None else files.input_format,
-            files.output_format,
-            files.normalize,
+            tuple(checkpoints), runtime, files.batch_tokens, files.alignments, files.output_format, files.normalize
         )
         names = ("input_format", "output_format", "normalize", "alignments")
         settings = settings_of(runtime, languages) | {flag_name(name): getattr(files, name) for name in names}

@@ -43,22 +43,22 @@ def translate_file(
     from nmt.documents.formats import check_format
     from nmt.documents.translation import translate
     from nmt.jobs.ray import connected
-    from nmt.memories.files import open_memories
-    from nmt.translate.job import direction_of
+    from nmt.translate.setup import Setup, placed
 
     check_format(files.format)
     engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
-        memories = open_memories(files.memory, files.model[0], direction_of({}, languages))
-        reports = translate(documents, files, search, runtime, engine, languages, execution, progress, memories)
+        runtime = placed(runtime, options, engine.engine)
+        setup = Setup(files.model, search, runtime, engine, languages, options, files.glossary, files.memory)
+        reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
         for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
             table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for path, _, document, sentences, left, failure, from_memory in reports:
-            numbers = [sentences, from_memory] if files.memory else [sentences]
-            counts = (f"{number:,}" if document else "" for number in numbers)
-            table.add_row(escape(console.visible(path)), *counts, escape(console.visible(failure or left)))
+        for path, _, sentences, left, failure, from_memory in reports:
+            counts = [sentences, from_memory] if files.memory else [sentences]
+            cells = ("" if failure else f"{count:,}" for count in counts)
+            table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
-    if count := sum(report.document is None for report in reports):
+    if count := sum(bool(report.failure) for report in reports):
         raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import ParallelSplit
-from nmt.model.masks import Block, Layout
+from nmt.data.sides import Arrays, BatchSide, flat, make_side, packed_sides, padded
+from nmt.model.masks import Block
 from nmt.text.subword import PAD, with_bos, with_eos
-
-Arrays = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ class PieceAlignment:
 # The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every new
 # number of rows, which takes a millisecond and a megabyte.
 _MULTIPLE = 128
-
-
-@dataclass(frozen=True)
-class BatchSide:
-    """One side of a micro-batch: the ids at all flat positions, and the layout of the sentences."""
-
-    ids_F: Tensor
-    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -101,74 +92,6 @@ class Update:
     target_tokens: int
 
 
-def _padded(sentences: Arrays, multiple: int = 1, least: int = 0) -> np.ndarray:
-    """Returns the sentences as the rows of a matrix, padded with PAD to a width that is a multiple of `multiple`."""
-    longest = max(least, *map(len, sentences))
-    matrix = np.full((len(sentences), longest + -longest % multiple), PAD, dtype=np.int64)
-    for row, sentence in zip(matrix, sentences, strict=True):
-        row[: len(sentence)] = sentence
-    return matrix
-
-
-def _flat(arrays: Arrays, multiple: int = 1) -> Tensor:
-    """Returns the numbers of all arrays in one axis, padded at the end to a multiple of `multiple`."""
-    flat = np.concatenate([array.ravel() for array in arrays])
-    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
-
-
-def make_side(blocks: Sequence[Arrays], multiple: int = 1, width_multiple: int = 1, least_width: int = 0) -> BatchSide:
-    """Returns one side of a padded batch, in training or in translation.
-
-    Args:
-        blocks: the ids of each sentence, block by block, including BOS or EOS.
-        multiple: the number of flat positions is padded to a multiple of this.
-        width_multiple: the width of each block is padded to a multiple of this.
-        least_width: the width of each block is at least this.
-    """
-    matrices = [_padded(block, width_multiple, least_width) for block in blocks]
-    lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
-    positions_F = _flat([np.tile(np.arange(matrix.shape[1]), len(matrix)) for matrix in matrices], multiple)
-    padded = tuple(
-        Block(len(matrix), matrix.shape[1], padded=bool((block_lengths < matrix.shape[1]).any()))
-        for matrix, block_lengths in zip(matrices, lengths, strict=True)
-    )
-    layout = Layout(positions_F, torch.from_numpy(np.concatenate(lengths)), max(b.width for b in padded), padded)
-    return BatchSide(_flat(matrices, multiple), layout)
-
-
-def _packed_sides(*sides: Sequence[Arrays]) -> list[BatchSide]:
-    """Returns both sides of a packed micro-batch, which have no padding between sentences, given block by block.
-
-    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences, no
-    longer than the longest, fill the rest of the positions. Empty ones fill the rest of the sentences, because both
-    sides need the same number.
-    """
-    sentences = [list(chain.from_iterable(blocks)) for blocks in sides]
-    lengths_of_sides = []
-    for side in sentences:
-        lengths = [len(sentence) for sentence in side]
-        total, longest = sum(lengths), max(lengths)
-        filler = _rounded(total, 5) - total
-        lengths_of_sides.append([*lengths, *[longest] * (filler // longest), filler % longest])
-    count = _rounded(max(map(len, lengths_of_sides)), 2)
-    packed = []
-    for side, lengths in zip(sentences, lengths_of_sides, strict=True):
-        positions = [np.arange(len(sentence)) for sentence in side]
-        filler_positions = np.zeros(sum(lengths[len(side) :]), dtype=np.int64)
-        lengths_B = torch.tensor(lengths + [0] * (count - len(lengths)))
-        layout = Layout(_flat([*positions, filler_positions]), lengths_B, longest=max(lengths), blocks=None)
-        packed.append(BatchSide(_flat([*side, filler_positions + PAD]), layout))
-    return packed
-
-
-def _rounded(count: int, bits: int) -> int:
-    """Rounds up to a count with at most `bits` significant bits, or to a multiple of 8 if that is coarser.
-
-    Matrix products on a GPU are faster if the number of rows is a multiple of 8.
-    """
-    return count + -count % max(8, 1 << max(0, count.bit_length() - bits))
-
-
 def _piece_alignment(links: Sequence[Arrays], source: Sequence[Block], target: Sequence[Block]) -> PieceAlignment:
     """Returns the alignment of a padded micro-batch.
 
@@ -195,16 +118,16 @@ def make_micro_batch(split: ParallelSplit, blocks: Arrays, *, packs: bool = Fals
         output[: split.given] = PAD
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
-        source, target = _packed_sides(sources, inputs)
+        source, target = packed_sides(sources, inputs)
         labels = list(chain.from_iterable(outputs))
     else:
         source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)
-        labels = [_padded(block) for block in outputs]
+        labels = [padded(block) for block in outputs]
     alignments = None
     if split.alignments and source.layout.blocks and target.layout.blocks:
         links = [split.alignments.sentences(block) for block in blocks]
         alignments = _piece_alignment(links, source.layout.blocks, target.layout.blocks)
-    labels_M = _flat(labels, len(target.ids_F))
+    labels_M = flat(labels, len(target.ids_F))
     source_tokens, target_tokens = (sum(map(len, chain.from_iterable(side))) for side in (sources, outputs))
     target_tokens -= split.given * sum(map(len, blocks))
     return MicroBatch(source, target, labels_M, source_tokens, target_tokens, tuple(blocks), alignments)

@@ -8,15 +8,13 @@ from html import escape
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
-from nmt.text.codec import TextCodec
 from nmt.text.languages import base_language
-from nmt.text.protected import Protected, Span
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.text.markup_reading import parse
+from nmt.text.protected import Protected
+from nmt.translate.units import Unit
 
 
 class Passage(NamedTuple):
@@ -24,12 +22,12 @@ class Passage(NamedTuple):
 
     text: str
     markup: Literal["html"] | None = None  # None for plain text
-    lang: str = ""  # as for `Unit`
+    lang: str = ""  # as for `parse`
 
     @property
     def unit(self) -> Unit:
         """What is translated."""
-        return Unit(self.text, self.markup, lang=self.lang)
+        return Unit(self.text, content=parse(self.text, self.markup, lang=self.lang) if self.markup else None)
 
 
 def literal(text: str) -> Passage:
@@ -165,61 +163,3 @@ def spliced(text: str, changes: Mapping[tuple[int, int], str]) -> str:
         result += [text[end:start], new]
         end = stop
     return "".join([*result, text[end:]])
-
-
-# The text of a sentence, where it has what stays as it is, and whether it has elements.
-SentenceKey = tuple[str, tuple[Span, ...], bool]
-
-
-class Sentences:
-    """The different sentences of documents, which are translated once each.
-
-    Args:
-        has_memory: whether sentences with elements differ from those without, because a memory may have only these.
-    """
-
-    def __init__(self, source: TextCodec, target: TextCodec, *, has_memory: bool = False) -> None:
-        self._source, self._target, self._has_memory = source, target, has_memory
-        self.keys: dict[SentenceKey, None] = {}  # each sentence
-        # The text and the alignment of each translation. As the bytes of an array, it takes a tenth of the memory.
-        self._translations: dict[SentenceKey, tuple[str, bytes]] = {}
-        self._from_memory = set[SentenceKey]()
-        self._matches: dict[SentenceKey, Sequence[Match]] = {}
-        self.has_markup = False  # whether a passage is marked up
-
-    def add(self, document: Document) -> int:
-        """Adds the sentences of a document. Returns their number. Raises NmtError if markup is not well-formed."""
-        sentences = [each for passage in document.passages for each in passage.unit.sentences(self._source)]
-        self.has_markup |= any(passage.markup is not None for passage in document.passages)
-        self.keys |= dict.fromkeys(map(self._key, sentences))
-        return len(sentences)
-
-    def _key(self, sentence: Sentence) -> SentenceKey:
-        return sentence.text, sentence.kept, sentence.has_elements and self._has_memory
-
-    def translate(self, key: SentenceKey, translation: Translation, matches: Sequence[Match] = ()) -> None:
-        """Sets the translation of a sentence, and its matches."""
-        alignment = np.array(translation.alignment or (), np.int32)
-        self._translations[key] = translation.text, alignment.tobytes()
-        self._from_memory |= {key} if translation.is_from_memory else set()
-        self._matches |= {key: matches} if matches else {}
-
-    def written(self, document: Document) -> tuple[bytes, int]:
-        """Returns the file of a document with the translations, and how many sentences are from a memory."""
-
-        def translation(sentence: Sentence) -> Translation:
-            text, alignment = self._translations[self._key(sentence)]
-            words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
-            return Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words])
-
-        translated, matches, from_memory = list[str](), list[Sequence[Match]](), 0
-        for passage in document.passages:
-            unit = passage.unit
-            sentences = unit.sentences(self._source)
-            translated.append(unit.translated(sentences, list(map(translation, sentences)), self._target))
-            keys = list(map(self._key, sentences))
-            matches.append(self._matches.get(keys[0], ()) if len(keys) == 1 else ())
-            from_memory += sum(key in self._from_memory for key in keys)
-        if document.offer:
-            document.offer(matches)
-        return document.write(translated), from_memory

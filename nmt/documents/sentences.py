@@ -1,7 +1,6 @@
 """The different sentences of documents, which are translated once each, and the documents with their translations."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 

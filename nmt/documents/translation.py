@@ -1,31 +1,26 @@
 """Translates documents as one job: each different sentence once, and then the documents are written."""
 
-import json
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
-from nmt.checkpoint_format import read_codec
-from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, RuntimeConfig, SearchConfig
-from nmt.documents.document import Document, ReadOptions, Sentences
+from nmt.config import DocumentFiles
+from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
+from nmt.documents.sentences import Sentences
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
-from nmt.memories.memory import Memory
-from nmt.text.codec import TextCodec
-from nmt.text.corpus import files_of, name_of
-from nmt.text.glossary import Glossary
-from nmt.text.protected import Protected
-from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
+from nmt.text.corpus import name_of
+from nmt.translate.setup import Setup
+from nmt.translate.units import Unit
 
 
 class Report(NamedTuple):
@@ -34,16 +29,14 @@ class Report(NamedTuple):
     Attributes:
         path: its file; `-` is standard input.
         output: the file that its translation is written to; `-` is standard output.
-        document: None if the file cannot be translated.
         sentences: the number of sentences in its passages.
         left: what of it stays as it is, and why.
-        failure: why the file cannot be translated.
+        failure: why the file cannot be translated; empty if it can.
         from_memory: how many of the sentences a memory has.
     """
 
     path: str
     output: str
-    document: Document | None
     sentences: int = 0
     left: str = ""
     failure: str = ""
@@ -103,20 +96,14 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
                 yield os.path.join(path, name), os.path.join(output, name)
 
 
-def _read(path: str, output: str, files: DocumentFiles, sentences: Sentences, codec: TextCodec) -> Report:
-    """Reads a document, and adds its sentences."""
+def _read(path: str, form: str | None, options: ReadOptions) -> tuple[Document, bytes]:
+    """Returns a document, and the content of its file."""
     name = name_of(path)
-    languages = codec.config.source_lang, codec.config.target_lang
-    options = ReadOptions(name, *languages, files.all, codec.protected, files.keys)
     try:
         data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
-        document = read_document(data, files.format or format_of(name), options)
-        count = sentences.add(document)
-        return Report(path, output, document, count, document.left(count, data))
     except OSError as error:
-        return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
-    except Exception as error:
-        return Report(path, output, None, failure=_failure(name, error))
+        raise NmtError(f"{name} cannot be read ({error.strerror}); check the path") from error
+    return read_document(data, form or format_of(name), options._replace(name=name)), data
 
 
 def _failure(name: str, error: Exception) -> str:
@@ -128,15 +115,7 @@ def _failure(name: str, error: Exception) -> str:
 
 
 def translate(
-    paths: Sequence[str],
-    files: DocumentFiles,
-    search: SearchConfig,
-    runtime: RuntimeConfig,
-    engine: EngineConfig,
-    languages: DirectionConfig,
-    execution: Execution,
-    progress: console.Progress,
-    memories: tuple[Memory, ...] = (),
+    paths: Sequence[str], files: DocumentFiles, setup: Setup, execution: Execution, progress: console.Progress
 ) -> list[Report]:
     """Translates documents. Returns what became of each. With --shard, no document is written.
 
@@ -144,56 +123,53 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    options, direction = execution.options, direction_of(languages.to_dict(), languages)
-    codec = read_codec(files.model[0], Protected(engine.keep, engine.protect)).towards(direction)
-    sentences = Sentences(codec, codec, has_memory=bool(memories))
     with importing("sentencex", "nmt translate-file", extra="documents"):
         import sentencex  # noqa: F401
-    outputs = _files(paths, files.output, files.format, codec.config.target_lang)
+    direction, memories = setup.text.resolved(setup.direction), setup.memories
+    outputs = _files(paths, files.output, files.format, direction.target)
     if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
-    memory_files = [files_of(path, (codec.config.source_lang, codec.config.target_lang)) for path in files.memory]
-    models_and_terms = [*files.model, *filter(None, [files.glossary, engine.vocabulary_map])]
     for _, output in outputs:
-        refuse_inputs(output, [*models_and_terms, *chain.from_iterable(memory_files)], f"--output {output}")
-    reports = [_read(path, output, files, sentences, codec) for path, output in outputs]
-    documents = [(report, report.document) for report in reports if report.document]
+        refuse_inputs(output, setup.files, f"--output {output}")
+    sentences = Sentences(replace(setup.maker("sentence", offers=False), memories=()), has_memory=bool(memories))
+    options = ReadOptions("", *direction, files.all, setup.protected, files.keys)
+    reports, documents = list[Report](), list[tuple[int, Document, list[Unit]]]()
+    for path, output in outputs:
+        try:
+            document, data = _read(path, files.format, options)
+            units = sentences.add(document)
+        except Exception as error:
+            reports.append(Report(path, output, failure=_failure(name_of(path), error)))
+            continue
+        count = sum(len(unit.sentences) for unit in units)
+        documents.append((len(reports), document, units))
+        reports.append(Report(path, output, count, document.left(count, data)))
     if not documents:
         several = f"{', '.join(paths)}: no file can be translated"
         raise NmtError(reports[0].failure if len(reports) == 1 else several)
-    search = replace(search, alignments=sentences.has_markup)
     first = reports[0].output
+    is_resumable = check_files([*(reports[i].path for i, *_ in documents), *setup.models], first, setup.options)
+    offers = any(document.offer for _, document, _ in documents)
+    maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
+    source = Rows("the text of the documents", list(sentences.keys), lambda row, _: sentences.unit(row, maker))
     output = first if files.output is None or len(reports) == 1 else files.output
-    inputs = [*(report.path for report, _ in documents), *files.model]
-    glossary = None if files.glossary is None else Glossary.read(files.glossary)
-    runtime = placed(runtime, options, engine.engine)
-    settings = settings_of(search, runtime, engine, languages) | settings_of_files(
-        engine, files.glossary, memories, output, options
-    )
-    is_resumable = check_files(inputs, first, options)
-    offers = any(document.offer for _, document in documents)
-    job = TranslationJob(
-        files.model, runtime, search, engine, languages, glossary, "sentence", memories=memories, offers=offers
-    )
-    rows = [(text, json.dumps([kept, has_elements])) for text, kept, has_elements in sentences.keys]
-    source = Rows("the text of the documents", rows)
-    with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
+    run = Run(job, source, output, setup.settings(), execution, progress, is_resumable)
+    with run.records() as records:
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):
-            line = TranslatedLine.of(record)
-            sentences.translate(key, line.translations[0], line.matches)
-        for report, document in documents:
+            sentences.translate(key, record.translations[0], record.matches)
+        for i, document, units in documents:
+            path, output = reports[i].path, reports[i].output
             try:
-                content, from_memory = sentences.written(document)
+                content, from_memory = sentences.written(document, units, direction.target)
             except Exception as error:
-                failure = _failure(name_of(report.path), error)
-                reports[reports.index(report)] = report._replace(document=None, failure=failure)
+                reports[i] = reports[i]._replace(failure=_failure(name_of(path), error))
                 continue
-            folder = Path(report.output).parent
+            folder = Path(output).parent
             with writing(folder, "correct that and start the same command again"):
                 folder.mkdir(parents=True, exist_ok=True)
-            with output_file(report.output) as out:
+            with output_file(output) as out:
                 out.write(content)
-            reports[reports.index(report)] = report._replace(from_memory=from_memory)
+            reports[i] = reports[i]._replace(from_memory=from_memory)
     return reports

@@ -54,7 +54,7 @@ def export_argos(
             default, Argos Translate downloads one.
     """
     codec = checkpoint.codec.towards(direction)
-    text, (before, behind) = codec.config, codec.around
+    text, (before, behind) = codec.config, codec.around(codec.direction)
     _check_text(text, origin)
     if behind:
         raise NmtError(
@@ -73,9 +73,9 @@ def export_argos(
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     subword = codec.source.model
-    if codec.given:
+    if given := codec.given(codec.direction):
         # Of several sentences, Argos Translate removes only the first prefix from the text, but all control pieces.
-        (metadata["target_prefix"],) = codec.target.pieces(codec.given)
+        (metadata["target_prefix"],) = codec.target.pieces(given)
         subword = changed(subword, control=text.language_pieces)
     with output_file(output, [origin], suffix=".argosmodel") as file:
         with (

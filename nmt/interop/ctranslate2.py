@@ -97,7 +97,8 @@ def write_ctranslate2(
         given = rest = ""
         if codec.config.languages:
             directed = codec_of_example(checkpoint)
-            (before, behind), prefix = map(codec.source.pieces, directed.around), codec.target.pieces(directed.given)
+            before, behind = map(codec.source.pieces, codec.around(directed.direction))
+            prefix = codec.target.pieces(codec.given(directed.direction))
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
             given = f"target_prefix=[{prefix}] * len(lines), "
         use = example(checkpoint, load, _TRANSLATE.format(longest=longest, pieces=pieces, given=given, rest=rest))

@@ -142,7 +142,7 @@ def example(checkpoint: Checkpoint, load: str, translate: str, *, in_text: bool 
         in_text: whether a token of a language is a part of the line.
     """
     codec = codec_of_example(checkpoint)
-    text, tokens = codec.config, codec.source.pieces(codec.around[0]) if in_text else []
+    text, tokens = codec.config, codec.source.pieces(codec.around(codec.direction)[0]) if in_text else []
     lines = [load, f'lines = ["{" ".join([*tokens, "…"])}"]  # sentences in {text.source_lang}']
     tokenizers = text.source_tokenizer, text.target_tokenizer
     source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)

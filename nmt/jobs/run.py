@@ -125,10 +125,7 @@ class JobFolder:
             return
         shards = {shard.first: shard for shard in todo}
         failures: list[Outcome] = []
-        chunks = (
-            Chunk(shard.first, self.source.read(shard), shard.first - shard.start - 1)
-            for shard in todo
-        )
+        chunks = (Chunk(shard.first, self.source.read(shard), shard.first - shard.start - 1) for shard in todo)
         with closing(execution.executor(job, Chunks(chunks, len(todo)), execution.workers, progress)) as outcomes:
             for outcome in outcomes:
                 shard = shards[outcome.chunk.first]

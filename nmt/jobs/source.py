@@ -211,9 +211,7 @@ class Files:
         unit: makes the units; by default, these are the rows.
     """
 
-    def __init__(
-        self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = _row
-    ) -> None:
+    def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = _row) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self.unit = unit
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()

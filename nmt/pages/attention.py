@@ -78,13 +78,13 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None, directi
         longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
         offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
         search = SearchConfig(max_source_length=longest, max_length_offset=offset)
-        ((best, *_),) = Translator(engine).hypotheses([Unit(source, direction=direction)], search)
+        ((best, *_),) = Translator(engine).hypotheses([Unit(source, direction=codec.direction)], search)
         target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
-    before, behind = codec.around
-    source_ids, target_ids = [*before, *source_ids, *behind], [*codec.given, *target_ids]
+    before, behind = codec.around(codec.direction)
+    source_ids, target_ids = [*before, *source_ids, *behind], [*codec.given(codec.direction), *target_ids]
     device, attentions = engine.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:
         model(*(torch.from_numpy(ids)[None].to(device) for ids in (with_eos(source_ids), with_bos(target_ids))))

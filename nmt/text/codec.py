@@ -17,16 +17,7 @@ from nmt.text.languages import MULTIPLE, UNKNOWN, has_spaces, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
 from nmt.text.subword import EOS, UNK, Subword
-from nmt.text.words import (
-    NO_WORD,
-    RAW_WORD,
-    Given,
-    GivenPhrase,
-    groups_of_pieces,
-    is_blank,
-    with_phrases,
-    words_of_pieces,
-)
+from nmt.text.words import NO_WORD, Given, GivenPhrase, groups_of_pieces, is_blank, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
 SubwordModel = Subword | Mapped
@@ -42,6 +33,9 @@ class Direction(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
 
+
+# The only direction of a model
+UNNAMED = Direction()
 
 # Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source behind
 # its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on the source
@@ -145,11 +139,11 @@ class TextConfig(Config):
             raise NmtError(f"both languages are {codes[0]}; name two of {listed(self.all_languages)}")
         return Direction(*codes)
 
-    def resolved(self, direction: Direction = Direction()) -> Direction:
+    def resolved(self, direction: Direction) -> Direction:
         """Returns a direction with the codes of the model, and warns if the model was not trained on it.
 
         Args:
-            direction: see `direction` for its codes. By default, the only one that the model has.
+            direction: see `direction` for its codes.
 
         Raises:
             NmtError: the model does not have a language, or it has to be named.
@@ -157,10 +151,10 @@ class TextConfig(Config):
         if not any(direction) and self.target_lang != MULTIPLE:
             return Direction(self.source_lang, self.target_lang)
         resolved = source, target = self.direction(*direction)
-        if self.languages and self.trained:
-            if not any(each.target == target and source in (UNKNOWN, each.source) for each in self.trained):
-                missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {resolved}"
-                console.warn(f"the model was not trained {missing}; its translations may be poor")
+        is_trained = any(each.target == target and source in (UNKNOWN, each.source) for each in self.trained)
+        if self.languages and self.trained and not is_trained:
+            missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {resolved}"
+            console.warn(f"the model was not trained {missing}; its translations may be poor")
         return resolved
 
     def split_tags(self, line: str) -> tuple[list[str], str]:
@@ -260,7 +254,7 @@ class TextCodec:
 
     def towards(self, direction: Direction | None) -> Self:
         """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
-        direction = direction or Direction()
+        direction = direction or UNNAMED
         if not any(direction) and self.config.target_lang != MULTIPLE:
             return self
         if direction not in self._directed:  # so that a direction is reported once

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 
-from nmt.data.loader import make_side
+from nmt.data.sides import make_side
 from nmt.errors import NmtError
 from nmt.model.attention import recording
 from nmt.model.device import Runtime, in_halves, moved

@@ -118,7 +118,7 @@ class CTranslate2Engine:
         return ranked
 
     def _given(self, sentence: EncodedSentence) -> list[str]:
-        return self.codec.target.pieces(self.codec.towards(sentence.direction).given)
+        return self.codec.target.pieces(self.codec.given(sentence.direction))
 
     def _source(self, sentence: EncodedSentence) -> list[str]:
         return self.codec.source.pieces(sentence.ids.tolist())
@@ -160,7 +160,7 @@ class CTranslate2Engine:
         self, sentence: EncodedSentence, result: Any, count: int, search: SearchConfig
     ) -> list[Translation]:
         """Returns the best hypotheses of a result, without log P of their pieces."""
-        codec, given = self.codec.towards(sentence.direction), self.codec.config.given_tokens
+        codec, given = self.codec, self.codec.config.given_tokens
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
             score * length**search.alpha / search.length_penalty(length)
@@ -170,7 +170,7 @@ class CTranslate2Engine:
         ids = [codec.target.ids(result.hypotheses[rank]) for rank in best]
         translations = []
         for rank, own, decoded in zip(best, ids, self.codec.decode_target(ids), strict=True):
-            text = codec.target_with(decoded, sentence.given)
+            text = codec.target_with(decoded, sentence.given, sentence.direction.target)
             alignment: tuple[AlignedWords, ...] | None = () if search.alignments else None
             if sentence.words:
                 weights = np.array(result.attention[rank]).reshape(len(own), len(sentence.ids))
@@ -225,7 +225,7 @@ class CTranslate2Engine:
         scored = self._scored([(source, pieces) for pieces in result.hypotheses])
         return [
             Translation(
-                self.codec.target_with(text, sentence.given),
+                self.codec.target_with(text, sentence.given, sentence.direction.target),
                 sum(log_probs[len(given) :]),
                 pieces[len(given) :],
                 log_probs[len(given) :],

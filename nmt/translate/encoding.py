@@ -18,8 +18,8 @@ from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
 from nmt.search.api import Required
-from nmt.text.codec import Direction, TextCodec
 from nmt.text.casing import lower
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, with_protected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from nmt.checkpoint_format import read_codec
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-from nmt.jobs.stream import Batch, Chunk, Job, Result
+from nmt.jobs.stream import Batch, Chunk, Result
 from nmt.memories.matching import Match
 from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
@@ -57,7 +57,7 @@ class TranslatedUnit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelJob(Job):
+class ModelJob:
     """Work of a model, or of an ensemble of several."""
 
     models: tuple[str, ...]

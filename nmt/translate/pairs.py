@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt.errors import NmtError, naming
-from nmt.text.codec import Direction, TextCodec
+from nmt.text.codec import UNNAMED, Direction, TextCodec
 from nmt.text.subword import BOS, EOS, PAD
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
     source: str
     targets: tuple[Target, ...]
     fields: Mapping[str, Any] = {}
-    direction: Direction = Direction()
+    direction: Direction = UNNAMED
 
 
 class Score(NamedTuple):

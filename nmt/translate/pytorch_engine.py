@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, repeat
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from torch import Tensor
 from nmt import console, extensions
 from nmt.checkpoint import build_model, joint_codec, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side
-from nmt.data.vocabulary_map import VocabularyMap
+from nmt.data.sides import make_side
 from nmt.errors import NmtError
 from nmt.model.cache import DecoderCache
 from nmt.model.device import Runtime, in_halves, is_native, moved, set_up
@@ -30,11 +29,15 @@ from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
+from nmt.text.languages import has_spaces
 from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
 from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches
 from nmt.translate.pairs import EncodedPair, Score
 from nmt.translate.units import Translation
+
+if TYPE_CHECKING:
+    from nmt.data.vocabulary_map import VocabularyMap
 
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
 # bf16 products for every new number of rows.
@@ -103,7 +106,7 @@ class PyTorchEngine:
         models: Sequence[Transformer],
         codec: TextCodec,
         runtime: Runtime,
-        vocabulary_map: VocabularyMap | None = None,
+        vocabulary_map: "VocabularyMap | None" = None,
     ) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
@@ -143,6 +146,8 @@ class PyTorchEngine:
                 pack(model)
         candidates = None
         if vocabulary_map is not None:
+            from nmt.data.vocabulary_map import VocabularyMap
+
             candidates = VocabularyMap.parsed(read_lines(vocabulary_map), vocabulary_map, codec)
         return cls(models, codec, resolved, candidates)
 
@@ -213,7 +218,7 @@ class PyTorchEngine:
         learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
         side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
-        given = [self.codec.towards(s.direction).given for s in sentences]
+        given = [self.codec.given(s.direction) for s in sentences]
         if any(given):  # search begins behind BOS
             bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
             unneeded = [model.output_layer(bos_R[:1]) for model in self.models]
@@ -236,12 +241,12 @@ class PyTorchEngine:
         candidates = self._candidates(sentences, self.vocabulary_map)
         return EnsembleCache(states, candidates), candidates.restricted(batch)
 
-    def _candidates(self, sentences: Sequence[EncodedSentence], vocabulary_map: VocabularyMap) -> Candidates:
+    def _candidates(self, sentences: Sequence[EncodedSentence], vocabulary_map: "VocabularyMap") -> Candidates:
         """Returns the candidates of sentences: those of the map, and what their translations must contain."""
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             phrases = chain.from_iterable(sentence.required.constraints)
-            given = self.codec.towards(sentence.direction).given
+            given = self.codec.given(sentence.direction)
             allowed_V[[*given, *sentence.required.prefix, *chain.from_iterable(phrases)]] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
@@ -251,11 +256,10 @@ class PyTorchEngine:
 
     def _borders(self, sentences: Sequence[EncodedSentence]) -> Tensor | None:
         """Returns what may follow the phrases of sentences; anything if one of their languages has no spaces."""
-        directions = {sentence.direction for sentence in sentences if sentence.required.constraints}
-        codecs = list(map(self.codec.towards, directions))
-        if not codecs or not all(codec.has_spaces("target") for codec in codecs):
+        languages = {sentence.direction.target for sentence in sentences if sentence.required.constraints}
+        if not languages or not all(map(has_spaces, languages)):
             return None
-        if self._borders_V is None and (borders := codecs[0].borders()):
+        if self._borders_V is None and (borders := self.codec.borders()):
             self._borders_V = torch.tensor(borders, device=self.runtime.device)
         return self._borders_V
 
@@ -308,13 +312,13 @@ class PyTorchEngine:
                 )
             for h in of_sentence:
                 given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
-                codec = self.codec.towards(sentence.direction)
-                text = codec.target_with(next(decoded), given)  # prefixes and constraints as they were given
+                # Prefixes and constraints as they were given
+                text = self.codec.target_with(next(decoded), given, sentence.direction.target)
                 pieces, values = (self.codec.target.pieces(h.tokens), h.log_probs) if log_probs else ([], [])
                 if sentence.is_aligned(text):
                     aligned.append((ranked, len(ranked)))
-                    target = [*codec.given, *h.tokens]
-                    words = codec.words("target", text, target)
+                    target = [*self.codec.given(sentence.direction), *h.tokens]
+                    words = self.codec.words("target", text, target)
                     pairs.append(SentencePair(sentence.ids, sentence.words, target, words))
                 ranked.append(Translation(text, h.score, pieces, values, h.unmet))
         alignments = align(self.models, self.runtime, pairs) if pairs else []
@@ -368,7 +372,7 @@ class PyTorchEngine:
         """
         prefix = sentence.required.prefix
         with self.session():
-            given = self.codec.towards(sentence.direction).given
+            given = self.codec.given(sentence.direction)
             probabilities_V = self._next_probabilities(sentence.ids, [*given, *prefix])
         probabilities_V[[PAD, UNK, BOS, EOS]] = -1
         pieces = probabilities_V.topk(min(count, len(probabilities_V) - 4)).indices.tolist()

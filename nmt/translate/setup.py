@@ -1,4 +1,4 @@
-"""What translates or scores, as the options of a command say: models, device, languages, search, and the files for it."""
+"""What translates, as the options of a command say: models, device, languages, search, glossary, and memories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -93,9 +93,7 @@ class Setup:
             NmtError: the machines of a cluster lack a file.
         """
         if self.engine.vocabulary_map is not None and self.options.cluster:
-            raise NmtError(
-                "--vocabulary-map does not work with --cluster: other machines lack the file; leave out one"
-            )
+            raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
         paths = {"--vocabulary-map": self.engine.vocabulary_map, "--glossary": self.glossary}
         files = {flag: path for flag, path in paths.items() if path is not None}
         memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memory else {}
@@ -122,8 +120,9 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
 
 
 def _placed_here(runtime: RuntimeConfig, engine: str) -> RuntimeConfig:
-    precision = precision_of(runtime) if engine == "pytorch" else runtime.precision
-    return replace(runtime, device=device_type(runtime), precision=precision)
+    precision: Any = precision_of(runtime) if engine == "pytorch" else runtime.precision
+    device: Any = device_type(runtime)
+    return replace(runtime, device=device, precision=precision)
 
 
 def settings_of(*configs: Config) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """Raw lines to translations, for programs in Python."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.errors import naming
 from nmt.jobs.stream import Chunk, compute
 from nmt.text.codec import Direction
+from nmt.text.protected import Protected
 from nmt.translate.job import TranslationJob
 from nmt.translate.pytorch_engine import PyTorchEngine
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Translation, Unit, UnitMaker
 
 
 class Translator:
@@ -92,13 +93,14 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
-        direction = Direction.of(source_lang, target_lang)
-        units = [line if isinstance(line, Unit) else Unit(line) for line in lines]
-        units = [replace(unit, direction=unit.direction or direction) for unit in units]
-        with_sentences = [(unit, [Sentence(0, unit.source)]) for unit in units]
+        maker = UnitMaker(self.codec.config, Protected(), Direction(source_lang, target_lang))
+        units = []
+        for n, line in enumerate(lines, start=1):
+            with naming(f"line {n}"):
+                units.append(maker.complete(line if isinstance(line, Unit) else Unit(line)))
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
         job = TranslationJob((), runtime, search or SearchConfig(), output="jsonl")
         with self.engine.session():
-            outcome = compute(job, self.engine, Chunk(1, with_sentences), advance)
+            outcome = compute(job, self.engine, Chunk(1, units), advance)
         assert outcome.result
         return [line.translations for line in outcome.result.values]

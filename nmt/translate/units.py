@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
-from nmt.text.codec import Direction, TextConfig
+from nmt.text.codec import UNNAMED, Direction, TextConfig
 from nmt.text.languages import has_spaces
 from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Protected, ProtectedSpan, Span
@@ -108,7 +108,7 @@ class Unit:
     source: str
     prefix: str = ""
     constraints: tuple[str | Sequence[str], ...] = ()
-    direction: Direction = Direction()
+    direction: Direction = UNNAMED
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     content: Sequence[str | MarkedText] | None = None
@@ -190,7 +190,7 @@ class UnitMaker:
 
     text: TextConfig
     protected: Protected
-    direction: Direction = Direction()
+    direction: Direction = UNNAMED
     cut: Literal["sentence", "line", "unit"] = "unit"
     memories: Sequence[AnyMemory] = ()
     offers: bool = False

@@ -9,7 +9,8 @@ from conftest import token_arrays
 
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import make_micro_batch, make_side, updates
+from nmt.data.loader import make_micro_batch, updates
+from nmt.data.sides import make_side
 from nmt.text.subword import BOS, EOS, PAD
 
 

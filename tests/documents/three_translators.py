@@ -14,7 +14,7 @@ from nmt.documents.document import ReadOptions
 from nmt.documents.formats import read_document
 from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 Translator = Callable[[Sentence], Translation]
 
@@ -67,8 +67,8 @@ def reversed_words(sentence: Sentence) -> Translation:
 
 def translated_unit(unit: Unit, translator: Translator, source_lang: str = "en", target_lang: str = "de") -> str:
     codec = small_codec(source_lang=source_lang, target_lang=target_lang)
-    sentences = unit.sentences(codec)
-    return unit.translated(sentences, [translator(sentence) for sentence in sentences], codec)
+    unit = UnitMaker(codec.config, Protected(), cut="sentence").complete(unit)
+    return unit.translated([translator(sentence) for sentence in unit.sentences], target_lang)
 
 
 def translated_file(

@@ -19,7 +19,7 @@ from unittest.mock import Mock
 import pytest
 from commands import run
 from rich.console import Console
-from tasks import Doubling
+from tasks import Doubling, row_as_number
 from test_jobs import finished_shards
 
 from nmt import console
@@ -145,7 +145,7 @@ def double(
     """Doubles the numbers from 1 to 20 on a cluster. Returns the descriptions of the progress."""
     (folder / "deaths").touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    source = Files([[str(folder / "numbers")]], ["--input"])
+    source = Files([[str(folder / "numbers")]], ["--input"], row_as_number)
     config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
     job_of = partial(job_folder, str(folder / "out"), "--output", source, config)
     with job_of(shard_rows=rows, settings={}) as job, progress:

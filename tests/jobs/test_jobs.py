@@ -25,7 +25,7 @@ from conftest import invented_pairs
 from forks import At
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks import Doubling
+from tasks import Doubling, row_as_number
 
 from nmt.config import JobConfig
 from nmt.console import Progress
@@ -398,9 +398,9 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
         plan = make_plan(segments, data.draw(st.integers(1, 5)))
     assert len(plan.shards) <= max(most, len(segments))
     files = Files(segments)
-    assert [row for shard in plan.shards for row, _ in files.read(shard)] == expected
+    assert [row for shard in plan.shards for row in files.read(shard)] == expected
     for shard in data.draw(st.permutations(plan.shards)):
-        assert [row for row, _ in files.read(shard)] == expected[shard.first - 1 : shard.first - 1 + shard.rows]
+        assert files.read(shard) == expected[shard.first - 1 : shard.first - 1 + shard.rows]
     assert plan.rows == len(expected)
 
 
@@ -440,7 +440,7 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     """Runs the job on other files, and on the numbers from 1 to 20, in shards of 6."""
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"])
+    files = Files([[str(path)] for path in (*before, folder / "numbers")], ["--input"], row_as_number)
     execution = Execution(JobConfig(shard_lines=6), 2)
     with Progress("double", None, "number") as progress:
         Run(job, files, str(folder / "out"), {}, execution, progress).write("{}\n".format)
@@ -456,7 +456,10 @@ def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
 def test_the_workers_of_a_gpu_share_short_inputs(tmp_path: Path, device: str, lines: int, shards: int) -> None:
     (tmp_path / "numbers").write_text(f"{10:099d}\n" * lines)
     execution = Execution(JobConfig(shard="1/1"), 1)  # which keeps the folder of the job
-    job, files = Doubling(tmp_path / "deaths", 0, device=device), Files([[str(tmp_path / "numbers")]], ["--input"])
+    job, files = (
+        Doubling(tmp_path / "deaths", 0, device=device),
+        Files([[str(tmp_path / "numbers")]], ["--input"], row_as_number),
+    )
     with Progress("double", None, "number") as progress:
         Run(job, files, str(tmp_path / "out"), {}, execution, progress).write("{}\n".format)
     assert finished_shards(tmp_path / "out.unfinished") == shards

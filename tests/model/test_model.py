@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.loader import BatchSide, make_side
+from nmt.data.sides import BatchSide, make_side
 from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops, weight_shapes
 from nmt.model.attention import Additive, DotProduct, attend

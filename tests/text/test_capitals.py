@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import TEXT_CONFIG, eloquent_checkpoint
+from checkpoints import TEXT_CONFIG, eloquent_checkpoint, whole
 from commands import LANGS, failed, run
 from conftest import invented_pairs
 
@@ -19,7 +19,7 @@ from nmt.data.folder import DataFolder
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import Subword
 from nmt.translate.encoding import encode
-from nmt.translate.units import Sentence, Unit
+from nmt.translate.units import Unit
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 LOWERED = dataclasses.replace(TEXT_CONFIG, lower_capitals=True, tags=("<bt>",))
@@ -88,8 +88,7 @@ def test_a_prefix_and_phrases_are_lowered_and_written_as_given() -> None:
         Unit("mulo", prefix="BA KI", constraints=("BAKI KILO",)),
         Unit("MULO BAKI"),
     ]
-    cut = [(unit, [Sentence(0, unit.source)]) for unit in units]
-    first, second, third = encode(codec(), cut, SearchConfig())
+    first, second, third = encode(codec(), whole(codec(), *units), SearchConfig())
     lower, as_given = (
         codec().target.encode([f(t) for t in ("BA KI", "BAKI KILO", "iPhone")]) for f in (str.lower, str)
     )
@@ -98,9 +97,9 @@ def test_a_prefix_and_phrases_are_lowered_and_written_as_given() -> None:
     assert second.required.prefix == tuple(as_given[0])
     assert second.required.constraints == ((tuple(as_given[1]),),)
     decoded = "ba ki iphone große mu baki kilo"
-    assert codec().target_with(decoded, first.given) == "BA KI iPhone GROSSE MU BAKI KILO"
-    assert codec().target_with(decoded, second.given) == decoded
-    assert codec().target_with(decoded, third.given) == decoded.upper()
+    assert codec().target_with(decoded, first.given, "de") == "BA KI iPhone GROSSE MU BAKI KILO"
+    assert codec().target_with(decoded, second.given, "de") == decoded
+    assert codec().target_with(decoded, third.given, "de") == decoded.upper()
 
 
 def test_words_do_not_depend_on_capitals() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checkpoints import eloquent_checkpoint
+from checkpoints import eloquent_checkpoint, whole
 from commands import LANGS, failed, run
 from conftest import invented_pairs
 
@@ -14,8 +14,9 @@ from nmt.config import DataConfig, SearchConfig
 from nmt.data.corpora import RawPairs
 from nmt.data.folder import DataFolder
 from nmt.data.preprocess import Encoder
+from nmt.text.protected import Protected
 from nmt.translate.encoding import encode
-from nmt.translate.units import Sentence, Unit
+from nmt.translate.units import Unit, UnitMaker
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 
@@ -68,8 +69,9 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     save_checkpoint(eloquent_checkpoint(1, codec=DataFolder.open(tmp_path / "data").codec), model)
     codec = load_checkpoint(model).codec
     assert codec.config.tags == ("<2de>", "<2fr>")
-    sentences = Unit("<2fr> Ba de. Lo mu.").sentences(codec)
-    assert [sentence.text for sentence in sentences] == ["<2fr> Ba de.", "<2fr> Lo mu."]
+    maker = UnitMaker(codec.config, Protected(), cut="sentence")
+    sentences = maker.complete(Unit("<2fr> Ba de. Lo mu.")).sentences
+    assert [sentence.raw for sentence in sentences] == ["<2fr> Ba de.", "<2fr> Lo mu."]
     pairs = b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n"
     said = run("rescore", model, "--precision=fp32", "--output-format=jsonl", "--alignments", stdin=pairs).stdout
     found = [json.loads(line)["rescored"] for line in said.splitlines()]
@@ -130,8 +132,7 @@ def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path
     preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
     codec = DataFolder.open(tmp_path / "data").codec
     lines = ["<2fr> " + "ba deki lo " * 20, "  <2de>\tba", "<2de>", " "]
-    units = [(unit, [Sentence(0, unit.source)]) for unit in map(Unit, lines)]
-    *parts, last = encode(codec, units, SearchConfig(max_source_length=15))
+    *parts, last = encode(codec, whole(codec, *lines), SearchConfig(max_source_length=15))
     (tag,) = codec.source.ids(["<2fr>"])
     assert [part.key for part in parts] == [(1, 0, n) for n in range(len(parts))]
     assert len(parts) > 2

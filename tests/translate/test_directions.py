@@ -11,7 +11,7 @@ from commands import failed, run
 
 import nmt
 from nmt.config import SearchConfig
-from nmt.data.loader import make_side
+from nmt.data.sides import make_side
 from nmt.model.device import Runtime
 from nmt.text.codec import Direction, Placement
 from nmt.text.subword import BOS, EOS, NEVER

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from checkpoints import whole
 
 from nmt import Translator
 from nmt.config import SearchConfig
 from nmt.translate.encoding import EncodedSentence, encode
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.running_search import RunningSearch
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Translation
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
 
@@ -26,8 +27,7 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
     draw = random.Random(search.beam)
     lines = [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 9, 30]))) for _ in range(40)]
     alone = [translator.hypotheses([line], search)[0] for line in lines]
-    units = [(unit, [Sentence(0, unit.source)]) for unit in map(Unit, lines)]
-    waiting = dict(enumerate(encode(translator.codec, units, search)))
+    waiting = dict(enumerate(encode(translator.codec, whole(translator.codec, *lines), search)))
     running = RunningSearch(translator.engine, search, log_probs=True)
     found = dict[int, list[Translation]]()
     longest_company = 0

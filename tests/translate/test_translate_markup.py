@@ -11,8 +11,9 @@ from commands import failed, run
 
 from nmt import Translator
 from nmt.config import SearchConfig
+from nmt.text.markup_reading import parse
 from nmt.text.protected import Protected
-from nmt.translate.units import Sentence, Translation, Unit
+from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -22,7 +23,7 @@ def test_text_is_translated_and_markup_is_kept(translator: Translator, monkeypat
     paragraphs = ['<p> Ba <b class="x">de</b>\n<code>um &lt; ol</code> {name}<img src=y>.</p>', "<li>Lo mu"]
     html = "\n<ul>".join(paragraphs) + "<li translate=no>Mu</ul>"
     output = translated_html(translator, html, SEARCH)
-    monkeypatch.setattr(translator.codec, "protected", Protected(["um < ol"]))
+    monkeypatch.setattr("nmt.translate.translator.Protected", lambda: Protected(["um < ol"]))
     ((first,), (second,)) = translator.hypotheses(["Ba de um < ol {name}.", "Lo mu"], replace(SEARCH, alignments=True))
     paragraph, rest = output.split("</p>\n")
     assert unescape(re.sub("<[^>]*>", "", paragraph)) == f" {first.text}"
@@ -96,29 +97,32 @@ def test_what_html_does_not_work_with(option: str, named: str) -> None:
 
 
 def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
-    unit = Unit("a!b <b>c d</b>", "html")
-    sentences, links = [Sentence(0, "a!"), Sentence(0, "b c d")], ((0, 0), (1, 1), (2, 2))
+    source, links = "a!b <b>c d</b>", ((0, 0), (1, 1), (2, 2))
+    sentences = [Sentence("a!"), Sentence("b c d", start=2)]
+    unit = Unit(source, content=parse(source, "html"), sentences=sentences)
     found = [Translation("A!", 0.0, [], [], alignment=links[:1]), Translation("B C D", 0.0, [], [], alignment=links)]
-    assert unit.translated(sentences, found, small_codec()) == "A! B <b>C D</b>"
+    assert unit.translated(found, "de") == "A! B <b>C D</b>"
 
 
 def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     codec = small_codec(tags=("<2de>",))
-    unit = Unit("&lt;2de> Ba de. Lo mu. Ki <b>um</b>.", "html")
-    sentences = unit.sentences(codec)
-    assert [sentence.text for sentence in sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
+    source = "&lt;2de> Ba de. Lo mu. Ki <b>um</b>."
+    maker = UnitMaker(codec.config, Protected(), cut="sentence")
+    unit = maker.complete(Unit(source, content=parse(source, "html")))
+    assert [sentence.raw for sentence in unit.sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
     links = ((1, 0), (2, 1))
     found = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
-    assert unit.translated(sentences, found, codec) == "A b. C d. E <b>f</b>."
+    assert unit.translated(found, "de") == "A b. C d. E <b>f</b>."
 
 
 def test_sentences_of_a_language_without_spaces_keep_their_markup() -> None:
-    unit = Unit("A <b>dog</b> runs. Two <i>men</i>.", "html")
-    sentences = [Sentence(0, "A dog runs."), Sentence(0, "Two men.")]
+    source = "A <b>dog</b> runs. Two <i>men</i>."
+    sentences = [Sentence("A dog runs."), Sentence("Two men.", start=12)]
+    unit = Unit(source, content=parse(source, "html"), sentences=sentences)
     found = [
         Translation("狗跑。", 0.0, [], [], alignment=((1, 0),)),
         Translation("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
     ]
-    translated = unit.translated(sentences, found, small_codec(target_lang="zh"))
+    translated = unit.translated(found, "zh")
     assert re.sub("<[^>]*>", "", translated) == "狗跑。两人 人。"
     assert translated.endswith("<i>人</i>。")
