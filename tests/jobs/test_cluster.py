@@ -29,7 +29,7 @@ from nmt.jobs.ray import Worker, connected, on_cluster
 from nmt.jobs.run import job_folder
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
-from nmt.translate.job import placed
+from nmt.translate.setup import placed
 
 pytestmark = pytest.mark.usefixtures("printing")
 Capture = pytest.CaptureFixture[str]
