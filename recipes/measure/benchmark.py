@@ -1,7 +1,15 @@
-"""Measures the speed of training, translation, preprocessing and batching on this machine."""
+"""Measures how fast training, translation, preprocessing and batching are on this machine.
 
+python recipes/measure/benchmark.py train --arch transformer_base
+python recipes/measure/benchmark.py generate --checkpoint run/average.safetensors --input test.en
+python recipes/measure/benchmark.py preprocess --train corpus --valid dev --dest data --source-lang en …
+python recipes/measure/benchmark.py batching --data data
+"""
+
+# ruff: noqa: E402 (a setting comes before the import of torch)
 import gc
 import io
+import json
 import os
 import statistics
 import subprocess
@@ -14,15 +22,22 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from nmt.resources import limit_spinning
+
+limit_spinning()
 
 import numpy as np
 import sentencepiece
 import torch
+import typer
+from typer import Option
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.checkpoint_file import read_codec
+from nmt.cli.flags import flags
 from nmt.config import (
     BatchConfig,
     DataConfig,
@@ -33,18 +48,21 @@ from nmt.config import (
     SearchConfig,
     TrainConfig,
 )
+from nmt.config.options import MOST_PROCESSES, Config, flag_name
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, Flat, ParallelSplit, SplitWriter, complete, token_type
-from nmt.data.loader import updates
-from nmt.data.preprocess import preprocess
+from nmt.data.loader import updates as prepared_updates
+from nmt.data.preprocess import preprocess as write_data_folder
 from nmt.errors import NmtError, StoppedError
-from nmt.files import Output, new_folder, output_file, writing
+from nmt.files import Output, new_folder, output_file
 from nmt.jobs.source import in_chunks
 from nmt.jobs.stream import Chunks, in_order, local
+from nmt.model.architectures import model_config
 from nmt.model.device import Runtime, set_up
-from nmt.resources import memory_of_all_processes_mib, process_peak_mib
+from nmt.resources import process_peak_mib
 from nmt.signals import cleaning_up
 from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.ranks import join_ranks
 from nmt.training.records import METRICS, MetricsFile
@@ -54,6 +72,25 @@ from nmt.training.train import prepare, timed_updates
 from nmt.training.update import endless_updates, fit_memory, plan_epoch
 from nmt.translate.job import TranslationJob, direction_of
 from nmt.translate.units import Sentence, Unit
+
+from process_memory import memory_of_all_processes_mib  # isort: skip
+
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+Repeats = Annotated[int, Option(min=1, max=10_000, help="Number of measurements; the report shows median and range.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+MeanLength = Annotated[float, Option(min=1, max=256, help="Mean sentence length of generated data, in pieces.")]
+VocabSize = Annotated[int, Option(min=8, max=1_000_000, help="Vocabulary size of generated data.")]
+
+
+def main(*arguments: str) -> None:
+    try:
+        with console.printing(), cleaning_up():  # a signal leaves no temporary folders behind
+            app(list(arguments))
+    except NmtError as error:
+        sys.exit(f"error: {error}")
+    except StoppedError:
+        sys.exit("error: the benchmark was stopped before its end; start it again")
 
 
 @dataclass
@@ -78,20 +115,87 @@ class Report:
         width = max(map(len, rows))
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
 
+    def print(self, as_json: bool) -> None:
+        """Prints the report as a table or as one JSON object."""
+        print(json.dumps({**self.subject, "figures": self.figures}) if as_json else self)
 
-def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
-    """Runs a command and waits until it ends.
 
-    Args:
-        options: values by field name; None leaves an option out, and a tuple has several values.
-        text: the standard input.
+@app.command(no_args_is_help=True)
+@flags(batches=BatchConfig, model_overrides=ModelConfig)
+def train(
+    arch: Annotated[str, Option(help="Architecture; `nmt architectures` lists them.")],
+    batches: BatchConfig,
+    model_overrides: dict[str, Any],
+    data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    updates: Annotated[int, Option(min=1, max=1_000_000, help="Updates per measurement.")] = 10,
+    repeats: Repeats = 5,
+    profile: Annotated[str | None, Option(help="Also write a trace of some updates to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure training: target tokens per second, padding, memory, and the share of the machine's FLOP/s.
+
+    Token counts include EOS and exclude padding. Generated sentences have log-normal lengths. As many updates as are
+    measured come first, to warm up; on a GPU five times as many, because training records graphs.
     """
-    words = [word for name, value in options.items() if value is not None for word in flag_words(name, value)]
-    command = [sys.executable, "-m", "nmt", *arguments, *words]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
+    model = model_config(arch, **model_overrides)
+    with (
+        # Enough generated pairs to fill batches of every length.
+        data_folder(data, Generated(vocab_size, mean_length, pairs=100_000)) as data_path,
+        tempfile.TemporaryDirectory() as folder,
+        # Opened first, so that a file that cannot be written causes an error before minutes of work.
+        output_file(profile, Path(data_path).glob("*"), "--profile") if profile else nullcontext() as trace,
+    ):
+        config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
+        # From the start of `nmt train` to the end of its first update.
+        options = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
+        started = time.time()
+        run_nmt("train", data_path, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
+        records = MetricsFile(Path(config.save_dir) / METRICS).records()
+        start_up = next(record["time"] for record in records if record["kind"] == "train") - started
+        with join_ranks(config, saves=False) as ranks:
+            training = prepare(DataFolder.open(data_path), model, config, ranks)
+            subject = {"architecture": arch, "model": model.in_words(), "data": data or "generated"}
+            subject |= {"--batch-tokens": batches.batch_tokens} | changed(batches)
+            report = Report(subject | {"device": training.hardware})
+            add_training_figures(report, training, repeats, updates, trace)
+    report.add("start-up", "s", start_up)
+    report.print(as_json)
+
+
+def add_training_figures(report: Report, training: Training, repeats: int, updates: int, trace: Output | None) -> None:
+    """Adds `repeats` measurements of `updates` updates each, and writes a trace of as many more updates."""
+    limit, plan = product_flops(training.runtime), plan_epoch(training)
+    fit_memory(training, plan)
+    is_cuda = training.runtime.device.type == "cuda"
+    with closing(endless_updates(training, plan)) as stream:
+
+        def trial() -> tuple[dict[str, float], float]:
+            """Performs `updates` updates; returns their metrics and their FLOP/s."""
+            before = training.counters.flops
+            interval, seconds = timed_updates(training, stream, updates)
+            return interval.record(training.world), (training.counters.flops - before) / seconds
+
+        for _ in range(5 if is_cuda else 1):
+            trial()
+        trials = [trial() for _ in range(repeats)]
+        memory = training.runtime.peak_memory_mib
+        if trace:
+            activity = torch.profiler.ProfilerActivity
+            with torch.profiler.profile(activities=[activity.CPU, *[activity.CUDA] * is_cuda]) as profiler:
+                trial()
+            with tempfile.TemporaryDirectory() as folder:
+                profiler.export_chrome_trace(f"{folder}/trace.json")
+                trace.write(Path(f"{folder}/trace.json").read_bytes())
+            order = f"self_{training.runtime.device.type}_time_total"
+            console.info(profiler.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=40))
+    report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
+    report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
+    report.add("peak memory", "MiB", memory)
+    report.add("achieved", "TFLOP/s", *(flops / 1e12 for _, flops in trials))
+    report.add("large product", "TFLOP/s", limit / 1e12)
+    report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
 
 
 def product_flops(runtime: Runtime) -> float:
@@ -104,92 +208,60 @@ def product_flops(runtime: Runtime) -> float:
     return 2 * size**3 / min(timer.blocked_autorange(min_run_time=1).times)
 
 
-@contextmanager
-def removed_at_the_end(folder: tempfile.TemporaryDirectory[str]) -> Iterator[str]:
-    """Yields a temporary folder, which is removed even if a signal ends the benchmark."""
-    try:
-        with cleaning_up(), folder as name:
-            yield name
-    except StoppedError as error:
-        raise NmtError("the benchmark was stopped before its end; start it again") from error
+@app.command(no_args_is_help=True)
+@flags(languages=DirectionConfig, search=SearchConfig, runtime=RuntimeConfig)
+def generate(
+    languages: DirectionConfig,
+    search: SearchConfig,
+    runtime: RuntimeConfig,
+    checkpoint: Annotated[str | None, Option(help="Checkpoint to translate with.")] = None,
+    arch: Annotated[
+        str | None, Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0.")
+    ] = None,
+    input: Annotated[
+        str | None, Option(help="Raw text to translate; required with --checkpoint. With --arch, text is generated.")
+    ] = None,
+    lines: Annotated[
+        int, Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
+    ] = 1000,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    workers: Annotated[int, Option(min=1, max=MOST_PROCESSES, help="Number of processes that translate.")] = 1,
+    repeats: Repeats = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
+    if (checkpoint is None) == (arch is None):
+        raise NmtError("give either --checkpoint, or --arch for an untrained model")
+    if (checkpoint is None) != (input is None):
+        raise NmtError("--checkpoint needs text, and --arch generates its own; give --input with --checkpoint only")
+    with tempfile.TemporaryDirectory() as folder:
+        if arch:
+            generated = Generated(vocab_size, mean_length, lines)
+            codec = generated.codec()
+            path, text = f"{folder}/untrained.safetensors", generated.sentences(codec)
+            save_untrained(Path(path), model_config(arch), codec)
+        else:
+            path, text = str(checkpoint), list(islice(read_lines(str(input)), lines))
+            if not text:
+                raise NmtError(f"--input {input} is empty; give text to translate")
+        subject = {"model": f"{arch}, untrained" if arch else path, "lines": len(text), "--beam": search.beam}
+        report = Report(subject | changed(search) | changed(runtime))
+        add_translation_figures(report, path, text, languages, search, runtime, workers, repeats)
+    report.print(as_json)
 
 
-def benchmark_training(
-    data_folder: str, model: ModelConfig, batches: BatchConfig, *, repeats: int, updates: int, profile: str | None
-) -> Report:
-    """Returns a report on `repeats` measurements of `updates` updates each.
-
-    As many updates come first, to warm up. On a GPU, they are five times as many, because training records graphs.
-
-    Args:
-        profile: the file for a trace of `updates` more updates, which ui.perfetto.dev displays; None for no trace.
-    """
-    files = [path for path in Path(data_folder).glob("*") if path.is_file()]
-    with (
-        removed_at_the_end(tempfile.TemporaryDirectory()) as folder,
-        # Opened first, so that a file that cannot be written causes an error before minutes of work.
-        output_file(profile, files, "--profile") if profile else nullcontext() as trace,
-    ):
-        config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
-        # From the start of `nmt train` to the end of its first update.
-        options = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
-        started = time.time()
-        run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | options)
-        records = MetricsFile(Path(config.save_dir) / METRICS).records()
-        start_up = next(record["time"] for record in records if record["kind"] == "train") - started
-        with join_ranks(config, saves=False) as ranks:
-            report = _measure(prepare(DataFolder.open(data_folder), model, config, ranks), repeats, updates, trace)
-    report.add("start-up", "s", start_up)
-    return report
-
-
-def _measure(training: Training, repeats: int, updates: int, trace: Output | None) -> Report:
-    limit, plan = product_flops(training.runtime), plan_epoch(training)
-    fit_memory(training, plan)
-    with closing(endless_updates(training, plan)) as stream:
-
-        def trial() -> tuple[dict[str, float], float]:
-            """Performs `updates` updates; returns their metrics and their FLOP/s."""
-            before = training.counters.flops
-            interval, seconds = timed_updates(training, stream, updates)
-            return interval.record(training.world), (training.counters.flops - before) / seconds
-
-        for _ in range(5 if training.runtime.device.type == "cuda" else 1):
-            trial()
-        trials = [trial() for _ in range(repeats)]
-        memory = training.runtime.peak_memory_mib
-        if trace:
-            kinds = [torch.profiler.ProfilerActivity.CPU]
-            if training.runtime.device.type == "cuda":
-                kinds.append(torch.profiler.ProfilerActivity.CUDA)
-            with torch.profiler.profile(activities=kinds) as profiler:
-                trial()
-            with tempfile.TemporaryDirectory() as folder:
-                profiler.export_chrome_trace(f"{folder}/trace.json")
-                trace.write(Path(f"{folder}/trace.json").read_bytes())
-            order = f"self_{training.runtime.device.type}_time_total"
-            console.info(profiler.key_averages().table(sort_by=order, row_limit=20, max_name_column_width=40))
-    report = Report({"device": training.hardware})
-    report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
-    report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
-    report.add("peak memory", "MiB", memory)
-    report.add("achieved", "TFLOP/s", *(flops / 1e12 for _, flops in trials))
-    report.add("large product", "TFLOP/s", limit / 1e12)
-    report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
-    return report
-
-
-def benchmark_translation(
+def add_translation_figures(
+    report: Report,
     checkpoint: str,
     lines: Sequence[str],
     languages: DirectionConfig,
     search: SearchConfig,
     runtime: RuntimeConfig,
-    *,
     workers: int,
     repeats: int,
-) -> Report:
-    """Returns a report on translating the lines `repeats` times, after one translation to warm up."""
+) -> None:
+    """Adds figures of translating the lines `repeats` times, after one translation to warm up."""
     start_up = []
     for _ in range(repeats):  # the command, for one sentence
         started = time.perf_counter()
@@ -198,9 +270,8 @@ def benchmark_translation(
         start_up.append(time.perf_counter() - started)
     job = TranslationJob((checkpoint,), runtime, search, output="jsonl")
     common = Unit("", direction=direction_of({}, languages))
-    units = (
-        (replace(common, source=line), [Sentence(0, line)]) for line in chain.from_iterable(repeat(lines, 1 + repeats))
-    )
+    repeated = chain.from_iterable(repeat(lines, 1 + repeats))
+    units = ((replace(common, source=line), [Sentence(0, line)]) for line in repeated)
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
     seconds, pieces = [], []
@@ -217,8 +288,7 @@ def benchmark_translation(
         # Close to the peak, because freed memory is kept.
         memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
     resolved = set_up(runtime)
-    processes = f", {workers} processes" if workers > 1 else ""
-    report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
+    report.subject["device"] = f"{resolved.name}, {resolved.precision}" + f", {workers} processes" * (workers > 1)
     report.add("speed", "sentences/s", *(passes * len(lines) / s for s in seconds))
     report.add("output", "target tok/s", *(n / s for n, s in zip(pieces, seconds, strict=True)))
     if workers == 1:
@@ -226,7 +296,6 @@ def benchmark_translation(
     elif resolved.device.type == "cpu" and memory is not None:
         report.add("memory of all processes", "MiB", memory)
     report.add("start-up", "s", *start_up)
-    return report
 
 
 def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
@@ -235,37 +304,59 @@ def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
     save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)
 
 
-def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
-    """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest."""
-    seconds, lines, dest = [], 0, Path(config.dest).absolute()
+@app.command(no_args_is_help=True)
+@flags(config=DataConfig)
+def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
+    """Measure preprocessing: lines per second over all steps and splits, and memory.
+
+    The options are the same as for nmt preprocess. The benchmark writes temporary folders beside --dest.
+    """
     codec = read_codec(config.like) if config.like else None
-    for _ in range(repeats):
-        with writing(f"--dest {dest}", "choose another --dest"):
-            parent = next(folder for folder in (*dest.parents, dest) if folder.exists())
-            folder = tempfile.TemporaryDirectory(dir=parent, prefix=f"{dest.name}.benchmark-")
-        with removed_at_the_end(folder) as name:
-            started = time.perf_counter()
-            preprocess(replace(config, dest=f"{name}/data"), like=codec)
-            seconds.append(time.perf_counter() - started)
-            splits = DataFolder.open(f"{name}/data").meta.splits.values()
-            lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
     subwords = config.like or config.subword_model or f"{config.subword}, trained"
-    report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
+    report, seconds, lines = Report({"corpus": ", ".join(config.train), "subwords": subwords}), [], 0
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory(dir=Path(config.dest).absolute().parent) as folder:
+            started = time.perf_counter()
+            write_data_folder(replace(config, dest=f"{folder}/data"), like=codec)
+            seconds.append(time.perf_counter() - started)
+            splits = DataFolder.open(f"{folder}/data").meta.splits.values()
+            lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
     report.add("speed", "lines/s", *(lines / s for s in seconds))
     report.add("peak memory of the main process", "MiB", process_peak_mib())
-    return report
+    report.print(as_json)
 
 
 # The benchmark computes the padding of this many updates and makes batches from them.
-_SAMPLED_UPDATES = 200
+SAMPLED_UPDATES = 200
 
 
-def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
-    """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times."""
+@app.command()
+@flags(config=PlanConfig)
+def batching(
+    config: PlanConfig,
+    data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
+    pairs: Annotated[int, Option(min=1, max=1_000_000_000, help="Generated sentence pairs.")] = 1_000_000,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    repeats: Repeats = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Measure batching: opening a data folder, planning an epoch, making batches, and memory.
+
+    WMT14 English-French has 36 million pairs. That many generated pairs need 5 GB of temporary disk space.
+    """
+    with data_folder(data, Generated(vocab_size, mean_length, pairs)) as path:
+        report = Report({"data": data or "generated", "--batch-tokens": config.batch_tokens} | changed(config))
+        add_batching_figures(report, path, config, repeats)
+    report.print(as_json)
+
+
+def add_batching_figures(report: Report, data: str, config: PlanConfig, repeats: int) -> None:
+    """Adds figures of opening the folder, planning an epoch and making batches, each done `repeats` times."""
 
     def planned(epoch: int) -> tuple[ParallelSplit, UpdatePlan, float, float]:
         started = time.perf_counter()
-        split = DataFolder.open(data_folder).split("train")
+        split = DataFolder.open(data).split("train")
         opened, lengths = time.perf_counter(), (split.source.lengths, split.target.lengths)
         tokens, groups = config.batch_tokens, config.batch_groups
         plan = make_plan(lengths, batch_tokens=tokens, groups=groups, seed=1, epoch=epoch)
@@ -284,30 +375,65 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     def loading_speed() -> float:
         """Returns how many target tokens per second are made into batches."""
         started = time.perf_counter()
-        with closing(updates(split, plan, device_tokens)) as prepared:
-            tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))
+        with closing(prepared_updates(split, plan, device_tokens)) as updates:
+            tokens = sum(update.target_tokens for update in islice(updates, SAMPLED_UPDATES))
         return tokens / (time.perf_counter() - started)
 
-    report = Report({"pairs": len(split), "updates an epoch": len(plan)})
+    report.subject |= {"pairs": len(split), "updates an epoch": len(plan)}
     report.add("opening", "s", *opening)
     report.add("planning an epoch", "s", *planning)
     report.add("peak memory of planning", "MiB", peak)
     report.add("memory of a plan", "MiB", kept)
     for name, size in (("smallest", min(sizes)), ("median", statistics.median(sizes)), ("largest", max(sizes))):
         report.add(f"{name} update", "tokens", size)
-    report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
+    report.add("padding", "%", 100 * plan.padding_share(device_tokens, SAMPLED_UPDATES))
     report.add("making batches", "target tok/s", *(loading_speed() for _ in range(repeats)))
-    return report
+
+
+def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
+    """Runs a command and waits until it ends.
+
+    Args:
+        options: values by field name; None leaves an option out, and a tuple has several values.
+        text: the standard input.
+    """
+    words = [word for name, value in options.items() if value is not None for word in flag_words(name, value)]
+    command = [sys.executable, "-m", "nmt", *arguments, *words]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """Returns the options that do not have their default, by flag."""
+    return {flag_name(name): value for name, value in config.variants().items()}
+
+
+@contextmanager
+def data_folder(path: str | None, generated: "Generated") -> Iterator[str]:
+    """Yields the data folder, or a temporary one with generated sentences."""
+    if path is not None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            generated.write(Path(folder) / "data")
+        except NmtError as error:
+            raise NmtError(
+                f"the generated data could not be written ({error}); set TMPDIR to a folder with more free space"
+            ) from error
+        yield f"{folder}/data"
 
 
 # A generated corpus with realistic sentence lengths, for measurements without data
 
 # Standard deviations of log(length) and of log(target length / source length) in news text.
-_LENGTH_SPREAD = 0.6
-_RATIO_SPREAD = 0.2
-_LONGEST = 256
-_PAIRS_AT_ONCE = 500_000
-_SPECIAL = EOS + 1
+LENGTH_SPREAD = 0.6
+RATIO_SPREAD = 0.2
+LONGEST = 256
+PAIRS_AT_ONCE = 500_000
+SPECIAL = EOS + 1
 
 
 @dataclass(frozen=True)
@@ -327,20 +453,20 @@ class Generated:
 
     def lengths(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draws the lengths of the source and target sentences in pieces, without EOS."""
-        common = random.normal(np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2, _LENGTH_SPREAD, self.pairs)
-        ratio = random.normal(0, _RATIO_SPREAD, self.pairs)
+        common = random.normal(np.log(self.mean_length) - LENGTH_SPREAD**2 / 2, LENGTH_SPREAD, self.pairs)
+        ratio = random.normal(0, RATIO_SPREAD, self.pairs)
         source, target = (np.exp(common + shift).round().astype(np.int64) for shift in (-ratio / 2, ratio / 2))
-        return np.clip(source, 1, _LONGEST), np.clip(target, 1, _LONGEST)
+        return np.clip(source, 1, LONGEST), np.clip(target, 1, LONGEST)
 
     def tokens(self, random: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
         """Draws the ids of sentences of these lengths, all in one array; word n is about 1/n as frequent as word 1."""
-        words = self.vocab_size - _SPECIAL
-        return (_SPECIAL - 1 + words ** random.random(int(lengths.sum()))).astype(token_type(self.vocab_size))
+        words = self.vocab_size - SPECIAL
+        return (SPECIAL - 1 + words ** random.random(int(lengths.sum()))).astype(token_type(self.vocab_size))
 
     def codec(self) -> TextCodec:
         """Returns a codec whose vocabulary is the generated words."""
         # A sentencepiece model whose pieces are the words w0, w1, … and the special pieces.
-        words, model = self.vocab_size - _SPECIAL, io.BytesIO()
+        words, model = self.vocab_size - SPECIAL, io.BytesIO()
         options: dict[str, Any] = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
         options |= {"vocab_size": self.vocab_size, "max_sentence_length": 1 << 30, "minloglevel": 2}
         text = iter([" ".join(f"w{i}" for i in range(words))])
@@ -359,8 +485,8 @@ class Generated:
             for name, pairs in (("train", self.pairs), ("valid", min(self.pairs, 200))):
                 raw = codec.config.trained if name == "valid" else ()
                 with SplitWriter(data, name, codec.config, raw=raw) as split:
-                    for first in range(0, pairs, _PAIRS_AT_ONCE):
-                        both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
+                    for first in range(0, pairs, PAIRS_AT_ONCE):
+                        both = replace(self, pairs=min(PAIRS_AT_ONCE, pairs - first)).lengths(random)
                         split.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
                 splits[name] = split.meta
             complete(data, codec, splits, {"generated": vars(self)})
@@ -371,3 +497,7 @@ class Generated:
         lengths, _ = self.lengths(random)
         ends = np.cumsum(lengths)[:-1]
         return codec.source.decode([ids.tolist() for ids in np.split(self.tokens(random, lengths), ends)])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
