@@ -1,6 +1,5 @@
 """Locks of folders, which the operating system releases if the process that holds them ends."""
 
-import errno
 import fcntl
 import math
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from nmt import console
-from nmt.errors import BusyError, NmtError
+from nmt.errors import BusyError
 from nmt.files import writing
 
 # Name of the lock file of a folder.
@@ -45,9 +44,7 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
     with file:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
-        except OSError as error:
-            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):  # of file systems without locks
-                raise NmtError(f"{path} cannot be locked ({error.strerror}); {advice}") from error
+        except OSError as error:  # the file system has no locks
             console.warn_once(f"{path.parent} cannot be locked ({error.strerror}); run only one process there")
         yield
 

@@ -4,7 +4,6 @@ import ctypes
 import os
 import resource
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,22 +76,3 @@ def process_peak_mib() -> float:
     """Returns the peak memory of this process in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-def memory_of_all_processes_mib(process: int) -> float | None:
-    """Returns the memory in use by a process and its descendants, in MiB; None if the system does not tell."""
-    kib = 0
-    for descendant in _with_descendants(process):
-        with suppress(OSError):  # it has ended
-            for line in Path(f"/proc/{descendant}/smaps_rollup").read_text(encoding="utf-8").splitlines():
-                if line.startswith("Pss:"):  # its own memory, and its part of what it shares
-                    kib += int(line.split()[1])
-    return kib / 2**10 or None
-
-
-def _with_descendants(process: int) -> Iterator[int]:
-    yield process
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended
-            for child in path.read_text(encoding="utf-8").split():
-                yield from _with_descendants(int(child))

@@ -98,7 +98,7 @@ translate() {
     local name=$1 model=$2
     shift 2
     run nmt generate "$model" "${languages[@]}" --input "$test_source" --output "$run_dir/$name.out" "$@"
-    OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$model" "${languages[@]}" --input "$test_source" --repeats 3 --json "$@" \
+    OMP_NUM_THREADS=1 run python recipes/measure/benchmark.py generate --checkpoint "$model" "${languages[@]}" --input "$test_source" --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {

@@ -27,13 +27,14 @@ TINY = [
 LONGER = [*TINY, "--max-updates=20"]  # as many checkpoints as the recipe averages
 # What is added to the arguments of commands and programs, so that they take less time. None: the program is not run.
 Added = dict[str, list[str] | None]
-QUICK: Added = {"generate": ["--max-length-offset=5"], "benchmark": ["--max-length-offset=5"]}
+BENCHMARK = "recipes/measure/benchmark.py"
+QUICK: Added = {"generate": ["--max-length-offset=5"], BENCHMARK: ["--max-length-offset=5"]}
 NOT_RUN = ("chaos", "compare_peers", "load", "table3", "translate_cluster")  # programs that measure or kill
 # The same for recipes that take no options.
 QUICKER: Added = QUICK | {
     "preprocess": ["--vocab-size=400"],
     "train": [*TINY, "--max-updates=2", "--decoder-layers=3"],
-    "benchmark": ["--help"],  # checks the flags and ends
+    BENCHMARK: ["--help"],  # checks the flags and ends
     "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
     **dict.fromkeys(f"recipes/measure/{name}.py" for name in NOT_RUN),
 }

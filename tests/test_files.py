@@ -131,7 +131,6 @@ _TRAINED = {"model": "run/average.safetensors", "text": "test.en", "pairs": "tes
     "export {model} --format argos --output {missing}/run/link.argosmodel",
     "report {log} --output {missing}/run/metrics.jsonl",
     "vocabulary-map {data} --output {missing}/data/meta.json",
-    "benchmark train --data {data} --arch transformer_tiny --profile {missing}/data/meta.json",
     "trees restore --sequences {log} --words {text} --output {missing}/test.en",
     "trees restore --sequences {log} --trees '{pairs}.*' --output {missing}/test.de",
 ])  # fmt: skip

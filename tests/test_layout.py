@@ -36,7 +36,7 @@ LEVELS = [
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
     ["nmt.corpora", "nmt.memories.files"],
-    ["nmt.api", "nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
+    ["nmt.api", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
 LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}
@@ -45,7 +45,6 @@ PURE = ["nmt.data.batching", "nmt.training.learning_rate", "nmt.training.optimiz
 PURE += [module for module in FILES if module.startswith("nmt.search.")]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess", "batching")]
 
 
 @cache
@@ -162,7 +161,7 @@ def test_help_does_not_load_torch() -> None:
         "    loaded = {'torch', 'sacrebleu'} & set(sys.modules)\n"
         "    assert not loaded, f'{command}: {loaded}'"
     )
-    pages = ["", *COMMANDS, *BENCHMARKS]
+    pages = ["", *COMMANDS]
     done = subprocess.run([sys.executable, "-c", program, *pages], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage") == len(pages)

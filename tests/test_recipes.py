@@ -481,7 +481,12 @@ def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, traine
                      ("pytorch --compute-type auto", "ctranslate2 --compute-type int8")]),
     ("translate_cluster.sh", [], ["translate_cluster.py {model} {run}/input {run} --shard-lines 1000"]),
     ("table3.sh", ["base", "--updates=2"], ["table3.py {run}/data {run} base --updates=2"]),
-    ("benchmark_gpu.sh", [], []),
+    ("benchmark_gpu.sh", ["--json"], [
+        *(f"benchmark.py train --arch transformer_{size} --device cuda --batch-tokens 25000 --updates 20 {how} --json"
+          for size in ("base", "big") for how in ("--no-compile", "--compile")),
+        *(f"benchmark.py generate --arch transformer_base --device cuda --lines 3000 --batch-tokens {tokens} "
+          "--max-length-offset 0 --json" for tokens in (4096, 16384, 65536)),
+    ]),
 ])  # fmt: skip
 def test_recipes_that_measure_or_kill_reach_their_programs(
     quicker: Recipe, trained: Path, tmp_path: Path, script: str, arguments: list[str], starts: list[str]

@@ -19,7 +19,6 @@ from nmt import __version__, console
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
-from nmt.cli.benchmark import benchmark
 from nmt.cli.clean import clean
 from nmt.cli.export import export
 from nmt.cli.generate import generate
@@ -73,7 +72,7 @@ _MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, transl
 for command in (*_MAIN_COMMANDS, vocabulary_map, report, attention, info, architectures):
     epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
-_GROUPS = benchmark, import_, trees
+_GROUPS = import_, trees
 for group in _GROUPS:
     app.add_typer(group)
 for group in (app, *_GROUPS):

@@ -5,16 +5,15 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from nmt import console
-from nmt.errors import NmtError
 from nmt.files import output_file
 
-_SHOWN = "Head in the picture, or first on the page"
+_SHOWN = "Head that the page shows first"
 
 
 def attention(
     checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
     source: Annotated[str, Option(help="Raw text of the source sentence.")],
-    output: Annotated[str, Option(help="HTML page to write, or an .svg picture of a single head.")],
+    output: Annotated[str, Option(help="HTML page to write.")],
     target: Annotated[str | None, Option(help="Raw text of the translation; by default the model translates.")] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross"],
@@ -31,18 +30,13 @@ def attention(
 
     The drawings follow the paper's appendix. The page is self-contained.
     """
-    if not output.endswith((".html", ".svg")):
-        raise NmtError(f"--output {output} must end in .html for a page or in .svg for one head")
-    from nmt.pages.attention import attention_of, head_as_svg, page_data
+    from nmt.pages.attention import attention_of, page_data
     from nmt.pages.page import page
     from nmt.text.codec import Direction
 
-    direction = Direction(source_lang or "", target_lang or "")
-    attentions = attention_of(checkpoint, source, target, direction)
-    if output.endswith(".svg"):
-        content = head_as_svg(attentions[kind], kind, layer, head)
-    else:
-        content = page("attention", f"Attention of {checkpoint}", page_data(attentions, kind, layer, head))
-    with output_file(output, [checkpoint]) as file:
-        file.write(content)
+    with output_file(output, [checkpoint], suffix=".html") as file:
+        direction = Direction(source_lang or "", target_lang or "")
+        attentions = attention_of(checkpoint, source, target, direction)
+        data = page_data(attentions, kind, layer, head)
+        file.write(page("attention", f"Attention of {checkpoint}", data))
     console.info(f"wrote {output}")

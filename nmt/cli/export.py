@@ -38,10 +38,7 @@ def export(
     ] = None,
     scores: Annotated[
         str | None,
-        Option(
-            metavar="FILE",
-            help="File with any text, such as the output of nmt score and nmt benchmark, for the model card.",
-        ),
+        Option(metavar="FILE", help="File with any text, such as the output of nmt score, for the model card."),
     ] = None,
     sentence_model: Annotated[
         str | None,

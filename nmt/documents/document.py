@@ -95,20 +95,19 @@ _CODE_PAGES = {
 
 
 def code_page(data: bytes, lang: str) -> str:
-    """Returns the encoding that Windows had for a language if text may be in it, or else UTF-8 or an empty text.
+    """Returns the encoding that Windows had for a language, or an empty text if the data is not in it.
 
-    It is UTF-8 if at most a third of the characters that are not ASCII are wrong in it.
+    Data is UTF-8 if at most a third of the characters that are not ASCII are wrong in it.
     """
     text = data.decode(errors="replace")
-    if 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore")):
-        return "UTF-8"
+    is_utf_8 = 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore"))
     pages = (page for languages, page in _CODE_PAGES.items() if base_language(lang) in languages.split())
     page = next(pages, "CP1252")
     try:
         data.decode(page)
     except UnicodeDecodeError:
         return ""
-    return page
+    return "" if is_utf_8 else page
 
 
 def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_nul: bool = False) -> str:
@@ -124,17 +123,13 @@ def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_n
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        name = encoding.upper().replace("16-", "16")
-        likely = code_page(data, options.source_lang) if name == "UTF-8" else name
-        advice = f", such as with iconv -f {likely} -t UTF-8" if likely else " to UTF-8"
-        if likely == name:
-            advice = advice.replace("iconv", "iconv -c")  # which leaves out what is damaged
-        raise NmtError(f"{options.name} is not {name} at byte {error.start:,}; convert it{advice}") from error
+        page = code_page(data, options.source_lang) if encoding == "utf-8" else ""
+        advice = f", such as with iconv -f {page} -t UTF-8" if page else " to UTF-8"
+        raise NmtError(
+            f"{options.name} is not {encoding.upper()} at byte {error.start:,}; convert it{advice}"
+        ) from error
     if "\0" in text and not may_have_nul:
-        # Letters of Europe have a NUL byte in UTF-16, and several together in UTF-32.
-        utf = "UTF-32" if b"\0\0" in data[:4] else {0: "UTF-16BE", 1: "UTF-16LE"}.get(data[:2].find(0))
-        advice = f"convert it, such as with iconv -f {utf} -t UTF-8" if utf else "is it a text file?"
-        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; {advice}")
+        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; convert it to UTF-8")
     return text
 
 

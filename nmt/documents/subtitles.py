@@ -95,8 +95,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     Programs write SRT in the encoding of Windows for its language if it has no byte order mark and is not in UTF-8.
     """
     is_vtt = b"WEBVTT" in data[:9]
-    page = "" if is_vtt or marked_encoding(data) else code_page(data, options.source_lang)
-    encoding = page if page != "UTF-8" else ""
+    encoding = "" if is_vtt or marked_encoding(data) else code_page(data, options.source_lang)
     file = decoded(data, options, encoding, may_have_nul=is_vtt)  # the standard of WebVTT allows it
     is_vtt = file.startswith("WEBVTT")
     tag, html = (_TAG_OF_VTT, str) if is_vtt else (_TAG, partial(escape, quote=False))

@@ -46,7 +46,7 @@ class Facts:
     Attributes:
         data: what the model was trained on.
         license: the licence of the model, and the attribution that it or the data need.
-        scores: output of nmt score or nmt benchmark.
+        scores: output of nmt score.
     """
 
     data: str | None = None

@@ -200,13 +200,9 @@ def _sorted_words(path: Path, kept: np.ndarray, count: int) -> tuple[np.ndarray,
         new = numbers[(part & _LOW).astype(np.int64)]
         part[:] = np.where(new < 0, _NONE, part >> _HIGH << _HIGH | new.astype(np.uint64))
     entries.sort()
-    used: np.ndarray = entries[: entries.searchsorted(_NONE)]
-    words = np.concatenate([(part >> _HIGH).astype(np.uint32) for part in np.array_split(used, len(parts))])
+    used = np.array_split(entries[: entries.searchsorted(_NONE)], len(parts))
+    np.save(path.with_name("postings.npy"), np.concatenate([(part & _LOW).astype(np.uint32) for part in used]))
+    words = np.concatenate([(part >> _HIGH).astype(np.uint32) for part in used])
     starts = np.flatnonzero(np.diff(words, prepend=words[:1] + 1, append=words[-1:] + 1))
-    header = {"descr": np.dtype(np.uint32).str, "fortran_order": False, "shape": used.shape}
-    with path.with_name("postings.npy").open("wb") as file:  # a full disk would end a process that writes to a map
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in np.array_split(used, len(parts)):
-            file.write((part & _LOW).astype(np.uint32).tobytes())
     path.unlink()
     return words[starts[:-1]], starts

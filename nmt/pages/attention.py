@@ -2,7 +2,6 @@
 
 import base64
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Literal
 
 import torch
@@ -22,16 +21,10 @@ from nmt.translate.units import Unit
 Kind = Literal["encoder", "decoder", "cross"]
 
 _LONGEST = 200  # pieces on either side; a drawing of more is unreadable
-# Pixels in the static picture: row height, width of a column of pieces, gap between the columns, margin.
-_ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
-# Height of the title and of the names of both sides in the static picture.
-_HEAD = 60
-
-
 _FIELDS = "name", "query_side", "key_side", "about"
 _ABOUT_CROSS = "Each piece of the translation is predicted with attention to the source pieces."
 _ABOUT_DECODER = "Each piece that the decoder reads attends to itself and to the pieces before it."
-# What the page and the picture call each kind of attention, in the order of the choices on the page.
+# What the page calls each kind of attention, in the order of the choices on the page.
 _KINDS: dict[Kind, tuple[str, str, str, str]] = {
     "cross": ("Cross-attention", "translation, predicted", "source", _ABOUT_CROSS),
     "encoder": ("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
@@ -109,7 +102,11 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 
 def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = None, head: int = 1) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
-    layer, head = _chosen(attentions[kind], layer, head)
+    layers, heads, _, _ = attentions[kind].weights_LHQS.shape
+    layer = layers if layer is None else layer
+    for flag, value, most in (("--layer", layer, layers), ("--head", head, heads)):
+        if not 1 <= value <= most:
+            raise NmtError(f"{flag} must be 1 to {most}, but is {value}")
     kinds = {}
     for name, names in _KINDS.items():
         attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
@@ -118,45 +115,3 @@ def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = 
         fields = dict(zip(_FIELDS, names, strict=True))
         kinds[name] = {**fields, **pieces, "layers": layers, "heads": heads, "weights": weights}
     return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
-
-
-def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, int]:
-    """Returns the numbers of a layer, by default the last, and of a head."""
-    layers, heads, _, _ = attention.weights_LHQS.shape
-    layer = layers if layer is None else layer
-    for flag, value, most in (("--layer", layer, layers), ("--head", head, heads)):
-        if not 1 <= value <= most:
-            raise NmtError(f"{flag} must be 1 to {most}, but is {value}")
-    return layer, head
-
-
-def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) -> str:
-    """Returns an SVG picture of one head: queries left, keys right, and more opaque lines for larger weights."""
-    layer, head = _chosen(attention, layer, head)
-    left, right = _COLUMN, _COLUMN + _GAP
-
-    def y(position: int) -> int:
-        return _HEAD + _MARGIN + _ROW * position
-
-    lines = [
-        f'<line x1="{left}" y1="{y(query)}" x2="{right}" y2="{y(key)}" stroke-opacity="{weight:.3f}"/>'
-        for query, row in enumerate(attention.weights_LHQS[layer - 1, head - 1].tolist())
-        for key, weight in enumerate(row)
-        if weight >= 0.005
-    ]
-    texts = [
-        f'<text x="{x}" y="{y(i) + 5}" text-anchor="{anchor}">{escape(piece)}</text>'
-        for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
-        for i, piece in enumerate(pieces)
-    ]
-    name, query_side, key_side, _ = _KINDS[kind]
-    titles = [
-        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{name}, layer {layer}, head {head}</text>',
-        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{query_side}</text>',
-        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{key_side}</text>',
-    ]
-    width, height = 2 * _COLUMN + _GAP, _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect width="{width}" height="{height}" fill="white"/>'
-    groups = '<g stroke="#2f5fd0" stroke-width="2">', '</g>\n<g font-family="sans-serif" font-size="14">'
-    return "\n".join([start, groups[0], *lines, groups[1], *titles, *texts, "</g>\n</svg>\n"])

@@ -1,15 +1,11 @@
 """What a training prints and records: its plan, intervals, validations and end."""
 
-import os
 import shlex
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
@@ -25,8 +21,6 @@ from nmt.training.update import Interval
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
-# Threads that get less than this share of an interval of at least so many seconds are slowed down by other programs.
-_FAIR_SHARE, _BUSY_SECONDS = 0.5, 20.0
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
 _AVERAGED = 5
 
@@ -41,7 +35,6 @@ class TrainingLog:
         self.training, self.folder = training, folder
         self._needs_header = True
         self._events: Any = None  # a SummaryWriter
-        self._clocks, self._is_warned = (time.monotonic(), time.process_time()), False
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
@@ -100,22 +93,6 @@ class TrainingLog:
             f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
             f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"
         )
-        self._warn_if_busy()
-
-    def _warn_if_busy(self) -> None:
-        """Warns once if other programs take the cores of a training on a CPU. Its threads wait for each other."""
-        then, self._clocks = self._clocks, (time.monotonic(), time.process_time())
-        wall, used = (now - before for before, now in zip(then, self._clocks, strict=True))
-        threads, is_on_cpu = torch.get_num_threads(), self.training.runtime.device.type == "cpu"
-        if self._is_warned or not is_on_cpu or threads == 1 or wall < _BUSY_SECONDS:
-            return
-        if used < _FAIR_SHARE * threads * wall and os.getloadavg()[0] > (os.cpu_count() or 1):
-            self._is_warned = True
-            console.warn(
-                f"other programs leave the {threads} threads of this training {used / threads / wall:.0%} of their "
-                f"time, and the threads wait for each other; stop it, and resume it with OMP_NUM_THREADS=1 before the "
-                f"command, which is often several times as fast"
-            )
 
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""

@@ -13,10 +13,10 @@ set_up_environment
 
 for arch in transformer_base transformer_big; do
     for compile in --no-compile --compile; do
-        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --updates 20 "$compile" "$@"
+        run python recipes/measure/benchmark.py train --arch "$arch" --device cuda --batch-tokens 25000 --updates 20 "$compile" "$@"
     done
 done
 for batch_tokens in 4096 16384 65536; do
-    run nmt benchmark generate --arch transformer_base --device cuda --lines 3000 --batch-tokens "$batch_tokens" \
+    run python recipes/measure/benchmark.py generate --arch transformer_base --device cuda --lines 3000 --batch-tokens "$batch_tokens" \
         --max-length-offset 0 "$@"
 done

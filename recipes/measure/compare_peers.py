@@ -26,7 +26,7 @@ class Contender:
     """A command that prints its speed and memory as JSON.
 
     Attributes:
-        ours: whether nmt benchmark writes the JSON; otherwise one of the peer_*.py scripts does, in another format.
+        ours: whether benchmark.py writes the JSON; otherwise one of the peer_*.py scripts does, in another format.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Contender:
 
 
 def our_command(name: str, *options: str | Path) -> Contender:
-    command = [sys.executable, "-m", "nmt", "benchmark", *map(str, options), "--json"]
+    command = [sys.executable, str(RECIPES / "benchmark.py"), *map(str, options), "--json"]
     return Contender(name, command, ours=True)
 
 

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nmt.resources import memory_of_all_processes_mib
+from process_memory import memory_of_all_processes_mib
 
 NMT = [sys.executable, "-m", "nmt"]
 # How often `nmt generate` gets the lines in its two runs, whose difference in time does not depend on the start.

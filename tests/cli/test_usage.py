@@ -53,7 +53,6 @@ OTHERS = [
     "generate model --output={}",
     "average-checkpoints model --output={}",
     "preprocess --source-lang=en --target-lang=de --train=t --valid=v --dest={}",
-    "benchmark generate --checkpoint={} --input=in",
 ]
 
 

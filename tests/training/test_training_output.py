@@ -17,7 +17,7 @@ from nmt.config import TrainConfig
 from nmt.console import clock
 from nmt.errors import StoppedError
 from nmt.model.architectures import ARCHITECTURES
-from nmt.training import log, loop
+from nmt.training import loop
 from nmt.training.run_folder import CONFIG, command_line, options_of, write_config
 
 OPTIONS = ["--max-updates=4", "--save-updates=2", "--log-updates=2", "--valid-metric=nll"]
@@ -45,19 +45,6 @@ def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(traine
     for line, name in zip(log[place + 1 : place + 4], ("source", "reference", "output"), strict=True):
         assert sample[name].startswith(line[15:].removesuffix("…"))
     assert any(line.startswith(f"validation at update 40: nll {second['nll']:.3f}") for line in log)
-
-
-@pytest.mark.parametrize(("threads", "load"), [(2, 1000.0), (1, 1000.0), (2, 0.0)])
-def test_a_training_without_its_share_of_the_cores_says_so_once(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, load: float
-) -> None:
-    monkeypatch.setattr(log, "_BUSY_SECONDS", 0.0)
-    monkeypatch.setattr(log.time, "process_time", lambda: 0.0)
-    monkeypatch.setattr(log.torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(log.os, "getloadavg", lambda: (load, load, load))
-    said = train(trained / "data", tmp_path, *OPTIONS)
-    count = int(threads > 1 and load > 0)
-    assert said.count("leave the 2 threads of this training 0% of their time") == count
 
 
 def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import typer
 
 from hostile_cases.child import MEMORY_BYTES
-from hostile_cases.commands import BATCHES, MODEL, PREPROCESS, TRAINING, Command
+from hostile_cases.commands import PREPROCESS, TRAINING, Command
 from hostile_cases.outcomes import Trial
 from nmt.cli.app import app
 from nmt.config.options import flag_name
@@ -30,15 +30,6 @@ _ARGUMENTS = {
     "attention": ("attention", "average.safetensors", "--source=Bade.", "--output=new.html"),
     "export": ("export", "average.safetensors", "--output=new"),
     "architectures": ("architectures",),
-    "benchmark train": ("benchmark", "train", "--data=data", "--updates=1", "--repeats=1", *MODEL, *BATCHES),
-    "benchmark generate": (
-        "benchmark", "generate", "--checkpoint=average.safetensors", "--input=corpus/test.en", "--lines=2",
-        "--repeats=1", "--max-length-offset=5",
-    ),
-    "benchmark preprocess": (
-        "benchmark", *PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1", "--repeats=1",
-    ),
-    "benchmark batching": ("benchmark", "batching", "--data=data", "--repeats=1"),
     "trees linearize": ("trees", "linearize", "--train=corpus/trees.mrg", "--dest=new"),
     "trees words": ("trees", "words", "--like=trees", "--input=trees/train.words", "--output=new.out"),
     "trees restore": (
@@ -60,12 +51,12 @@ _TEXTS = (
 _FILES = ("average.safetensors", "corpus/test.en", "run/metrics.jsonl")
 # More outputs: folders of the user that look unfinished, a named pipe, and a path that leads back to a folder.
 _OUTPUTS = ("theirs", "linked", "locked", "pipe", "pipe", "new.html/..", "new.svg")
-_WRITTEN = ("--output", "--dest", "--save-dir", "--profile")
+_WRITTEN = ("--output", "--dest", "--save-dir")
 # Flags for which this value is valid, but takes too long or starts too many processes.
 _MUCH_WORK = "2147483647"
 _WORK = {
-    "--workers", "--gpus", "--max-updates", "--updates", "--repeats", "--lines", "--pairs", "--bootstrap",
-    "--encoder-layers", "--decoder-layers", "--max-length-offset",
+    "--workers", "--gpus", "--max-updates", "--bootstrap", "--encoder-layers", "--decoder-layers",
+    "--max-length-offset",
 }  # fmt: skip
 
 
