@@ -33,11 +33,11 @@ VocabSize = Annotated[int, Option(min=8, max=1_000_000, help="Vocabulary size of
 
 
 @benchmark.command("train", no_args_is_help=True)
-@flags(batches=BatchConfig, model_overrides=ModelConfig)
+@flags()
 def train(
     arch: Annotated[str, Option(help="Architecture; `nmt architectures` lists them.")],
     batches: BatchConfig,
-    model_overrides: dict[str, Any],
+    model_overrides: Annotated[dict[str, Any], ModelConfig],
     data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
@@ -61,7 +61,7 @@ def train(
 
 
 @benchmark.command("generate", no_args_is_help=True)
-@flags(languages=DirectionConfig, search=SearchConfig, runtime=RuntimeConfig)
+@flags()
 def generate(
     languages: DirectionConfig,
     search: SearchConfig,
@@ -110,7 +110,7 @@ def generate(
 
 
 @benchmark.command("preprocess", no_args_is_help=True)
-@flags(config=DataConfig)
+@flags()
 def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """Measure preprocessing: lines per second over all steps and splits, and memory.
 
@@ -122,7 +122,7 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 
 
 @benchmark.command("batching")
-@flags(plan=PlanConfig)
+@flags()
 def batching(
     plan: PlanConfig,
     data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,

@@ -23,14 +23,7 @@ from nmt.text.glossary import Glossary
 _FORMS = "input_format", "output_format", "html", "split_sentences"
 
 
-@flags(
-    files=TranslationFiles,
-    languages=DirectionConfig,
-    search=SearchConfig,
-    options=JobConfig,
-    runtime=RuntimeConfig,
-    engine=EngineConfig,
-)
+@flags()
 def generate(
     checkpoints: Checkpoints,
     files: TranslationFiles,
@@ -51,7 +44,6 @@ def generate(
     from nmt.memories.files import open_memories
     from nmt.translate.job import TranslatedLine, TranslationJob, direction_of, placed, settings_of, settings_of_files
 
-    engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
     if files.html and search.alignments:
         raise NmtError("--alignments does not work with --html, which writes one plain translation; leave it out")
     if (files.html or files.split_sentences) and search.outputs > 1:

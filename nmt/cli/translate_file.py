@@ -16,15 +16,7 @@ from nmt.errors import NmtError
 _WIDTH = 10_000
 
 
-@flags(
-    without=("n_best", "samples", "alignments"),  # a document has one translation
-    files=DocumentFiles,
-    languages=DirectionConfig,
-    search=SearchConfig,
-    options=JobConfig,
-    runtime=RuntimeConfig,
-    engine=EngineConfig,
-)
+@flags(without=("n_best", "samples", "alignments"))  # a document has one translation
 def translate_file(
     documents: Annotated[
         list[str], Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
@@ -47,7 +39,6 @@ def translate_file(
     from nmt.translate.job import direction_of
 
     check_format(files.format)
-    engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         memories = open_memories(files.memory, files.model[0], direction_of({}, languages))
         reports = translate(documents, files, search, runtime, engine, languages, execution, progress, memories)
