@@ -101,7 +101,12 @@ def check_relations(*configs: "Config") -> None:
     Args:
         configs: the options of a command. Relations to options that they do not have are ignored.
     """
-    options = [(field, getattr(config, field.name)) for config in configs for field in fields(config)]  # type: ignore[arg-type]
+    options = [
+        (declared, getattr(config, declared.name))
+        for config in configs
+        for declared in fields(config)  # type: ignore[arg-type]
+        if declared.metadata  # fields of the text processing are not options
+    ]
     given: dict[str, str] = {}  # as in `needs` and `excludes`, and as on the command line
     for declared, value in options:
         flag, items = flag_name(declared.name), value if isinstance(value, tuple) else (value,)

@@ -101,7 +101,7 @@ class SearchConfig(Config, panel="Search"):
     def _check(self) -> None:
         for flag, value, default in (("--n-best", self.n_best, 1), ("--beam", self.beam, type(self).beam)):
             if self.sample and value > default:
-                raise NmtError(f"{flag} is {value}, but --sample was given; use --samples {value}, or leave it out")
+                raise NmtError(f"{flag} is {value}, but --sample was given; use --samples {value} instead")
         if self.n_best > self.beam:
             raise NmtError(f"--n-best must be at most --beam ({self.beam}), but is {self.n_best}")
         if self.beam % self.beam_groups:
