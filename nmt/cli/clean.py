@@ -22,8 +22,8 @@ _COLUMNS, _COLUMN_WIDTH = 4, len("100,000,000")
 _SHOWN = 2000
 
 
-@flags(files=CorpusConfig, config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
-def clean(config: CleanConfig, files: CorpusConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
+@flags()
+def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Drop pairs of corpora that would harm a training, by rules and by scores of models.
 
     Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule

@@ -11,19 +11,18 @@ import typer
 from typer import Argument, Option
 
 from nmt import extensions
-from nmt.config.options import Config, flag_name, with_tuples
+from nmt.config.options import Config, check_relations, flag_name, with_tuples
 
 # The argument of commands that load one model, or several as an ensemble.
 Checkpoints = Annotated[list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")]
 Command = Callable[..., None]
 # The sections that a help page shows last.
 _LAST_PANELS = ("Model", "Hardware")
-# Flags whose spelling differs from the name of their field.
-_SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
 
 
 def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
-    spelling = _SPELLINGS.get(declared.name, [flag_name(declared.name)] if declared.type is not bool else [])
+    flag = flag_name(declared.name)
+    spelling = [f"{flag}/{off}"] if (off := declared.metadata["off"]) else [flag] if declared.type is not bool else []
     info = Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
     kind: Any = declared.type
     default = inspect.Parameter.empty if declared.default is MISSING else declared.default
@@ -48,34 +47,39 @@ def _help_order(parameter: inspect.Parameter) -> tuple[bool, int]:
     return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
 
-def flags(*, without: Collection[str] = (), **configs: type[Config]) -> Callable[[Command], Command]:
-    """Returns a decorator that turns the named dataclass parameters of a command into flags.
+def _config(parameter: inspect.Parameter) -> type[Config] | None:
+    """Returns the configuration that a parameter of a command takes, if it takes one."""
+    kind = (get_args(parameter.annotation) or [parameter.annotation])[-1]
+    return kind if isinstance(kind, type) and issubclass(kind, Config) else None
 
-    The command receives an instance made from the flags. A parameter whose name ends in `_overrides` receives a dict
-    with only those flags that the user gave. The fields in `without` keep their defaults and get no flag.
+
+def flags(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Returns a decorator for commands that turns the fields of their configurations into flags.
+
+    A parameter whose type is a configuration receives an instance made from the flags. A parameter of the type
+    `Annotated[dict[str, Any], CONFIGURATION]` receives a dict with only those flags that the user gave. The fields in
+    `without` keep their defaults and get no flag.
     """
 
-    def fields_of(config: type[Config]) -> list[Field[Any]]:
-        return [field for field in fields(config) if field.name not in without]  # type: ignore[arg-type]
-
     def decorate(command: Command) -> Command:
-        declared = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [
-            _parameter(field, optional=name.endswith("_overrides"))
-            for name, config in configs.items()
-            for field in fields_of(config)
-        ] + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared if p.name not in configs]
+        declared = inspect.signature(command, eval_str=True).parameters
+        configs = {name: config for name, parameter in declared.items() if (config := _config(parameter))}
+        shown = {name: [f for f in fields(config) if f.name not in without] for name, config in configs.items()}  # type: ignore[arg-type]
+        overrides = {name for name, config in configs.items() if declared[name].annotation is not config}
+        parameters = [_parameter(field, name in overrides) for name in configs for field in shown[name]]
+        parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in declared.items() if n not in configs]
         parameters.sort(key=_help_order)
 
         @wraps(command)
         def run(**values: Any) -> None:
             for name, config in configs.items():
-                options = with_tuples({field.name: values.pop(field.name) for field in fields_of(config)})
-                if name.endswith("_overrides"):
+                options = with_tuples({field.name: values.pop(field.name) for field in shown[name]})
+                if name in overrides:
                     values[name] = {option: value for option, value in options.items() if value is not None}
                 else:
                     values[name] = config(**options)
                 extensions.load(options.get("user_module"))
+            check_relations(*(values[name] for name in configs if name not in overrides))
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

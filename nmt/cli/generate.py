@@ -22,14 +22,7 @@ from nmt.files import refuse_inputs
 _FORMS = "input_format", "output_format", "html", "split_sentences"
 
 
-@flags(
-    files=TranslationFiles,
-    languages=DirectionConfig,
-    search=SearchConfig,
-    options=JobConfig,
-    runtime=RuntimeConfig,
-    engine=EngineConfig,
-)
+@flags()
 def generate(
     checkpoints: Checkpoints,
     files: TranslationFiles,
@@ -50,7 +43,6 @@ def generate(
     from nmt.translate.setup import Setup, placed
     from nmt.translate.sources import html_units, json_units, text_units
 
-    engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
     if files.html and search.alignments:
         raise NmtError("--alignments does not work with --html, which writes one plain translation; leave it out")
     if (files.html or files.split_sentences) and search.outputs > 1:

@@ -32,7 +32,7 @@ Output = Annotated[str, Option(help="Checkpoint file to write, whose name ends i
 
 
 @import_.command(no_args_is_help=True, epilog=EXAMPLES)
-@flags(selection=SelectionConfig)
+@flags()
 def huggingface(
     folder: Annotated[
         str, Argument(metavar="DIR", help="Folder of a model, such as Opus-MT, M2M-100, NLLB-200 or SMaLL-100.")
@@ -61,7 +61,7 @@ def huggingface(
 
 
 @import_.command(no_args_is_help=True)
-@flags(selection=SelectionConfig, without=("language_tokens", "languages", "pieces_of"))
+@flags(without=("language_tokens", "languages", "pieces_of"))
 def checkpoint(
     file: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint of a model of several languages.")],
     output: Output,

@@ -12,8 +12,8 @@ nmt preprocess --languages en,de,fr --both-ways --train corpus --valid dev --des
 nmt preprocess --source-lang en --target-lang de --train news --valid dev --dest more --like run/best.safetensors"""
 
 
-@flags(files=CorpusConfig, config=DataConfig, options=JobConfig)
-def preprocess(config: DataConfig, files: CorpusConfig, options: JobConfig) -> None:
+@flags()
+def preprocess(files: CorpusConfig, config: DataConfig, options: JobConfig) -> None:
     """Turn parallel text into a data folder that `nmt train` reads.
 
     Tokenises the text, trains a subword model on it and encodes every line.

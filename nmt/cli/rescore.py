@@ -7,7 +7,7 @@ from nmt.cli.flags import Checkpoints, flags
 from nmt.config import DirectionConfig, JobConfig, RescoringFiles, RuntimeConfig, flag_name
 
 
-@flags(files=RescoringFiles, languages=DirectionConfig, options=JobConfig, runtime=RuntimeConfig)
+@flags()
 def rescore(
     checkpoints: Checkpoints,
     files: RescoringFiles,

@@ -12,7 +12,7 @@ from typer import Option
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
-from nmt.config import ScoreConfig, flag_name
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, evalb
@@ -24,7 +24,7 @@ from nmt.text.languages import UNSPACED_SCRIPT
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
 
 
-@flags(config=ScoreConfig)
+@flags()
 def score(
     config: ScoreConfig,
     reference: Annotated[
@@ -48,8 +48,6 @@ def score(
     if "evalb" not in config.metric:
         _score_text(reference, hypothesis, config, as_json)
         return
-    if given := [name for name in config.variants() if name != "metric"]:
-        raise NmtError(f"--metric evalb does not use {', '.join(map(flag_name, given))}; leave out these options")
     if len(reference) > 1 or len(hypothesis) > 1 or len(config.metric) > 1:
         raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
     _score_trees(reference[0], hypothesis[0], as_json)
@@ -58,10 +56,8 @@ def score(
 def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig, as_json: bool) -> None:
     if config.paired != "none" and len(hypothesis) == 1:
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
-    if config.sentence_level and (len(hypothesis) > 1 or config.bootstrap or "paper-bleu" in config.metric):
-        raise NmtError(
-            "--sentence-level scores one --hypothesis, without --bootstrap and --metric paper-bleu; leave out the rest"
-        )
+    if config.sentence_level and len(hypothesis) > 1:
+        raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
     systems = [_read(path) for path in hypothesis]
     references = [_read(path) for path in reference]
     for (path, lines), (other, expected) in product(
@@ -72,10 +68,6 @@ def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig
             raise NmtError(f"{name_of(path)} has {sizes}; line n of one must translate line n of the other")
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
-    if config.tokenize is not None and "bleu" not in metrics:
-        raise NmtError(
-            f"--tokenize {config.tokenize} changes only --metric bleu; add that metric or leave out --tokenize"
-        )
     for path, lines in zip((*hypothesis, *reference), (*systems, *references), strict=True):
         # The scores of tokenised text are not comparable with published ones.
         tokenized = sum(line.endswith(" .") for line in lines)

@@ -9,7 +9,7 @@ from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import importing
 
 
-@flags(serving=ServeConfig, engine=EngineConfig, runtime=RuntimeConfig)
+@flags()
 def serve(
     serving: ServeConfig,
     engine: EngineConfig,

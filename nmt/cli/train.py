@@ -38,7 +38,7 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
     context.default_map = options_in(paths[0])
 
 
-@flags(config=TrainConfig, model_overrides=ModelConfig, time=TimeConfig)
+@flags()
 def train(
     data: Annotated[
         str,
@@ -47,7 +47,7 @@ def train(
         ),
     ],
     config: TrainConfig,
-    model_overrides: dict[str, Any],
+    model_overrides: Annotated[dict[str, Any], ModelConfig],
     time: TimeConfig,
     context: typer.Context,
     _: Annotated[

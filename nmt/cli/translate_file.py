@@ -16,15 +16,7 @@ from nmt.errors import NmtError
 _WIDTH = 10_000
 
 
-@flags(
-    without=("n_best", "samples", "alignments"),  # a document has one translation
-    files=DocumentFiles,
-    languages=DirectionConfig,
-    search=SearchConfig,
-    options=JobConfig,
-    runtime=RuntimeConfig,
-    engine=EngineConfig,
-)
+@flags(without=("n_best", "samples", "alignments"))  # a document has one translation
 def translate_file(
     documents: Annotated[
         list[str], Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")
@@ -46,7 +38,6 @@ def translate_file(
     from nmt.translate.setup import Setup, placed
 
     check_format(files.format)
-    engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(files.model, search, runtime, engine, languages, options, files.glossary, files.memory)

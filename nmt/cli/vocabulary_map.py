@@ -10,7 +10,7 @@ from nmt.cli.flags import flags
 from nmt.config import VocabularyMapConfig
 
 
-@flags(config=VocabularyMapConfig)
+@flags()
 def vocabulary_map(
     data: Annotated[str, Argument(metavar="DATA", help="Data folder with word alignments.")],
     output: Annotated[str, Option(help="File to write; - is standard output.")],

@@ -1,12 +1,12 @@
 """The options of `nmt clean` and `nmt preprocess`, which make corpora and data folders from text."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, permutations
 from typing import Literal
 
-from nmt.config.options import Config, flag_name, names_in, option, processes_option
+from nmt.config.options import Config, Count, Natural, Positive, Probability, Processes, Share, names_in, option
 from nmt.errors import NmtError
 
 Tokenizer = Literal["moses", "none"]
@@ -15,12 +15,11 @@ Normalization = Literal["both", "source", "none"]
 LONGEST_ALIGNED = 65_535
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
 corpus_option = partial(option, panel="Corpus")
-text_option = partial(option, panel="Text")
-subwords_option = partial(option, panel="Subwords")
+text_option = partial(option, panel="Text", excludes="like")
+subwords_option = partial(option, panel="Subwords", excludes="like")
 sampling_option = partial(option, panel="Subword sampling")
 filter_option = partial(option, panel="Filter")
 work_option = partial(option, panel="Work")
-share_option = partial(option, panel="Rules", at_least=0, at_most=1)
 score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
 file_option = partial(option, panel="Output")
@@ -82,32 +81,29 @@ class CleanConfig(Config, panel="Rules"):
     dest: str = file_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
     rejected: str | None = file_option(None, "File for the dropped pairs: rule, source and target, with tabs between.")
     page: str | None = file_option(None, "HTML page with the counts, random examples and histograms.")
-    max_characters: int = option(
-        1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
-    )
+    max_characters: Natural = option(1500, "Drop a pair if a side has more characters than this; 0 for no limit.")
     max_ratio: float = option(
         2.0,
         "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese characters "
         "count three times, Korean ones twice, and Japanese kana 1.5 times. 0 for no limit.",
         at_least=0,
     )
-    min_letters: float = share_option(
+    min_letters: Share = option(
         0.3,
         "Drop a pair if less than this share of a side's characters, not counting spaces, are letters; 0 for no limit.",
     )
-    min_script: float = share_option(
+    min_script: Share = option(
         0.8, "Drop a pair if less than this share of a side's letters are of its language's script; 0 for no limit."
     )
-    max_other_language: float = share_option(
+    max_other_language: Share = option(
         0.7,
         "Drop a pair if a side of 30 or more letters is in another language with a probability above this. 1 switches "
         "the rule off.",
     )
-    max_copies: int = option(
+    max_copies: Natural = option(
         1,
         "Keep at most this many copies of a pair. Pairs are copies if their letters and digits are the same; case, "
         "accents, spaces and punctuation do not count. 0 keeps all.",
-        at_least=0,
     )
     control: bool = option(True, "Drop pairs with control characters, private-use or unassigned ones, or U+FFFD.")
     repetition: bool = option(
@@ -124,11 +120,16 @@ class CleanConfig(Config, panel="Rules"):
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
         "rules keep, from 0 to 1: by the cross-entropy of both (as Junczys-Dowmunt 2018), by whether they expect the "
         "sentences to end where they do, and by the ratio of the lengths.",
+        needs="keep min_score",
     )
-    keep: float | None = score_option(
-        None, "Drop the pairs with the lowest scores, so that this share stays.", above=0, at_most=1
+    keep: Positive | None = score_option(
+        None,
+        "Drop the pairs with the lowest scores, so that this share stays.",
+        needs="score_with",
+        excludes="min_score",
+        at_most=1,
     )
-    min_score: float | None = score_option(None, "Drop pairs with a lower score.", at_least=0, at_most=1)
+    min_score: Share | None = score_option(None, "Drop pairs with a lower score.", needs="score_with")
     encoding: Literal["mend", "drop", "keep"] = change_option(
         "mend",
         "What to do with text in a broken encoding, such as Ã© for é: mend it, drop the pair, or keep it. mend and "
@@ -139,17 +140,16 @@ class CleanConfig(Config, panel="Rules"):
         "Change white space to single spaces, typographic quotes to ASCII, or all text to Unicode's form NFKC, or "
         "remove soft hyphens, zero-width characters and byte order marks. May be given several times.",
     )
-    workers: int | None = processes_option(
+    workers: Processes | None = option(
         None, "Number of processes. By default 2, with --cluster as many as fit, and for scoring 1.", panel="Work"
     )
 
     def _check(self) -> None:
         check_languages(self.source_lang, self.target_lang)
         if self.score_with and self.target_lang is None:
-            raise NmtError("--score-with scores pairs, but there is no --target-lang; leave out one of them")
-        if [self.keep, self.min_score].count(None) != (1 if self.score_with else 2):
-            needs = "--score-with needs --keep or --min-score, and they need it"
-            raise NmtError(f"{needs}; give --score-with and one of them")
+            raise NmtError(
+                "--score-with scores pairs, but there is no --target-lang; add it, or leave out --score-with"
+            )
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -172,17 +172,21 @@ class DataConfig(Config, panel="Corpus"):
         "Languages of one model of several, such as en,de,fr, in place of --source-lang and --target-lang. Two files "
         "of a PREFIX in two of the languages are a corpus: PREFIX.en and PREFIX.de, or PREFIX.en-de.en and "
         "PREFIX.en-de.de. The source is the language that comes first in this list.",
+        excludes="source_lang target_lang tokenizer joint_vocab",
     )
-    both_ways: bool = option(False, "With --languages: train both directions of every corpus.")
+    both_ways: bool = option(
+        False, "With --languages: train both directions of every corpus.", needs="languages", excludes="directions"
+    )
     directions: str | None = option(
-        None, "With --languages: train these directions, such as en-de,de-en, and no others."
+        None, "With --languages: train these directions, such as en-de,de-en, and no others.", needs="languages"
     )
-    copies: float | None = option(
+    copies: Positive | None = option(
         None,
         "With --languages: also train the model to restore lines of every target language from copies with missing and "
         "moved words. Directions without parallel text need this; the others do not. The number is the weight of these "
         "lines: with 0.25, a good value, an epoch has each of them a quarter as often as each pair.",
-        above=0,
+        needs="languages",
+        excludes="alignments",
         at_most=100,
     )
     train: tuple[str, ...] = option(
@@ -211,78 +215,84 @@ class DataConfig(Config, panel="Corpus"):
         (),
         "File with the word alignments of a training corpus, such as 0-0 1-2, for train --guided-alignment. "
         "Give it once for each --train, in the same order.",
+        excludes="subword_dropout subword_alpha",
     )
     valid: str = option(help="Validation corpus: a PREFIX as for --train.")
     test: tuple[str, ...] = option((), "Test corpus: a PREFIX as for --train. May be given several times.")
     dest: str = option(help="Data folder to write. It must not exist.")
-    like: str | None = text_option(
-        None, "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from."
+    like: str | None = option(
+        None,
+        "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from.",
+        panel="Text",
     )
-    tokenizer: Tokenizer = option(
+    tokenizer: Tokenizer = text_option(
         "none",
         "none: the raw text is cut into subwords. moses: the text is tokenised first, and translations are "
         "detokenised, as in the papers on WMT.",
-        panel="Text",
     )
-    normalize_punctuation: Normalization = option(
+    normalize_punctuation: Normalization = text_option(
         "none",
         "With --tokenizer moses: replace typographic quotes, dashes, dots and spaces by ASCII on both sides, on the "
         "source only, or not at all.",
-        panel="Text",
+        needs="tokenizer=moses",
     )
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
     lower_capitals: bool = text_option(
         False,
         "Lowercase lines that are all in capitals before they are translated, and put their translations in capitals.",
+        excludes="like lowercase symbols",
     )
     language_tokens: Literal["target_on_source", "both_sides"] = text_option(
         "target_on_source",
         "With --languages, where the tokens stand that name a language to the model. target_on_source: the token of "
         "the target language before the source. both_sides: the token of each language before its side, as in "
         "NLLB-200, so that the model is also told the source language.",
+        needs="languages",
     )
-    subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
+    subword: SubwordKind = subwords_option("bpe", "Kind of subword model to train.")
     vocab_size: int = subwords_option(
         37000,
         "Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
         at_least=8,
         at_most=1_000_000,
     )
-    joint_vocab: bool = subwords_option(True, "Use one vocabulary for both languages, so that they share embeddings.")
+    joint_vocab: bool = subwords_option(
+        True, "Use one vocabulary for both languages, so that they share embeddings.", off="--separate-vocab"
+    )
     subword_model: str | None = subwords_option(
         None,
         "Use this sentencepiece model instead of training one. With --subword wordpiece, words are cut as WordPiece "
         "does, by the longest piece that fits.",
+        excludes="like joint_vocab vocab_size subword_sample symbols",
     )
     symbols: str | None = subwords_option(
         None,
         "File with one word on each line, which becomes a piece of its own that is never cut, such as the brackets of "
         "nmt trees.",
+        excludes="like subword_dropout subword_alpha",
     )
-    subword_sample: int = subwords_option(
+    subword_sample: Count = subwords_option(
         500_000,
         "Lines of each language in the sample that trains the subword model. unigram and wordpiece take about 20 bytes "
         "of RAM for each character of it, bpe 3.",
-        at_least=1,
     )
-    subword_dropout: float = sampling_option(
-        0.0, "BPE-dropout (Provilkov et al. 2020): probability of dropping a merge, such as 0.1.", at_least=0, below=1
+    subword_dropout: Probability = sampling_option(
+        0.0, "BPE-dropout (Provilkov et al. 2020): probability of dropping a merge, such as 0.1."
     )
-    subword_alpha: float | None = sampling_option(
+    subword_alpha: Positive | None = sampling_option(
         None,
         "Sampling with --subword unigram (Kudo 2018): draw segmentations with a probability proportional to "
         "P^alpha. 0.2 is common.",
-        above=0,
         at_most=100,
     )
     sampled_side: Literal["both", "source", "target"] = sampling_option(
-        "both", "Side of the training text whose segmentations are sampled."
+        "both", "Side of the training text whose segmentations are sampled.", needs="subword_dropout subword_alpha"
     )
-    encodings: int = sampling_option(
+    encodings: Count = sampling_option(
         10,
         "With --subword-dropout or --subword-alpha: sampled segmentations to store of each sentence. Each epoch uses "
         "one of them. Without sampling, one is stored.",
-        at_least=1,
+        needs="subword_dropout subword_alpha",
         at_most=1000,
     )
     augment: bool = option(
@@ -292,32 +302,29 @@ class DataConfig(Config, panel="Corpus"):
         "punctuation, and 0.0005 for lines of random characters, which are to be copied.",
         panel="Augmentation",
     )
-    max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)
+    max_length: Count = filter_option(256, "Drop training pairs with more pieces than this on either side.")
     max_length_ratio: float = filter_option(
         9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
     )
-    workers: int | None = processes_option(
+    workers: Processes | None = option(
         None,
         "Number of processes that tokenise and encode. By default 2 on any machine, so give more if you have more "
         "cores; with --cluster as many as fit.",
         panel="Work",
     )
-    seed: int = work_option(
-        1, "Seed of the subword model's training sample, of subword sampling and of --augment.", at_least=0
-    )
+    seed: Natural = work_option(1, "Seed of the subword model's training sample, of subword sampling and of --augment.")
 
     def _check(self) -> None:
-        self._check_languages()
-        if self.like is not None:
-            decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
-            if wrong := [flag_name(name) for name in self.variants() if name in decided]:
-                raise NmtError(f"--like decides {', '.join(wrong)}; leave out one or the other")
-        if self.lower_capitals and (self.lowercase or self.symbols):
-            other = "--lowercase" if self.lowercase else "--symbols"
-            raise NmtError(f"--lower-capitals does not go with {other}; leave out one of them")
-        if self.tokenizer == "none" and self.normalize_punctuation != "none":
-            sides = self.normalize_punctuation
-            raise NmtError(f"--normalize-punctuation is {sides}, but needs --tokenizer moses; add it")
+        if self.languages is not None:
+            codes = names_in(self.languages)
+            if len(set(codes)) < max(2, len(codes)) or not all(re.fullmatch(r"[\w-]{1,30}", code) for code in codes):
+                form = "different languages, such as en,de,fr"
+                raise NmtError(f"--languages must be {form}, but is {self.languages!r:.80}")
+            self.pairs  # noqa: B018 (checks the names of directions)
+        elif self.source_lang is None or self.target_lang is None:
+            raise NmtError("the languages are missing; give --source-lang and --target-lang, or --languages")
+        else:
+            check_languages(self.source_lang, self.target_lang)
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 given = " ".join(map(str, values))
@@ -327,52 +334,13 @@ class DataConfig(Config, panel="Corpus"):
             raise NmtError(f"{flag} is about the shares of several --train, but there is one; leave it out")
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
-        if self.alignments and self.samples:
-            raise NmtError(
-                "--alignments link the pieces of one segmentation; leave out --subword-dropout and --subword-alpha"
-            )
         for tag in self.tag:
             if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
                 raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")
             if re.fullmatch("<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>", tag):
                 raise NmtError(f"--tag {tag} is the name of a special piece; choose another")
-        if self.subword_dropout and self.subword_alpha:
-            raise NmtError("--subword-dropout is for bpe and --subword-alpha for unigram models; give one of them")
         if not self.like:
             self.check_sampling(self.subword)
-        if self.symbols and self.samples:
-            raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
-        for name, value in self.variants().items():
-            flag = flag_name(name)
-            if name in ("sampled_side", "encodings") and not self.samples:
-                raise NmtError(f"{flag} is {value}, but needs --subword-dropout or --subword-alpha; add one")
-            if name in ("symbols", "vocab_size", "subword_sample") and self.subword_model:
-                raise NmtError(f"{flag} is only for training a subword model; leave it out with --subword-model")
-        if self.subword_model and not self.joint_vocab:
-            raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
-
-    def _check_languages(self) -> None:
-        if self.languages is None:
-            if self.source_lang is None or self.target_lang is None:
-                raise NmtError("the languages are missing; give --source-lang and --target-lang, or --languages")
-            check_languages(self.source_lang, self.target_lang)
-            for name in ("both_ways", "directions", "copies", "language_tokens"):
-                if name in self.variants():
-                    raise NmtError(f"{flag_name(name)} is for a model of several languages; also give --languages")
-            return
-        if self.source_lang is not None or self.target_lang is not None:
-            raise NmtError("--languages does not go with --source-lang and --target-lang; give one or the other")
-        codes = names_in(self.languages)
-        if len(set(codes)) < max(2, len(codes)) or not all(re.fullmatch(r"[\w-]{1,30}", code) for code in codes):
-            raise NmtError(f"--languages must be different languages, such as en,de,fr, but is {self.languages!r:.80}")
-        if self.tokenizer != "none" or not self.joint_vocab:
-            wrong = "--separate-vocab" if self.tokenizer == "none" else f"--tokenizer {self.tokenizer}"
-            raise NmtError(f"{wrong} does not go with --languages; leave it out")
-        if self.copies and self.alignments:
-            raise NmtError("--copies does not go with --alignments, because copies have none; leave out one of them")
-        if self.directions is not None and self.both_ways:
-            raise NmtError("--both-ways does not go with --directions; leave it out and name both directions")
-        self.pairs  # noqa: B018 (checks the names of directions)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -440,16 +408,11 @@ class SelectionConfig(Config, panel="Models of many languages"):
     add_pieces: tuple[str, ...] = option(
         (), "File of text that the model gets new pieces for. May be given several times."
     )
-    pieces: int = option(8000, "The most new pieces of --add-pieces.", at_least=1)
+    pieces: Count = option(8000, "The most new pieces of --add-pieces.", needs="add_pieces")
     unchanged: tuple[str, ...] = option(
         (),
         "With --add-pieces: file of text in the languages that the model knows already. No new piece is taken that "
         "would change how this text is cut. The share of its lines that keep their pieces is printed. May be given "
         "several times.",
+        needs="add_pieces",
     )
-
-    def _check(self) -> None:
-        if self.unchanged and not self.add_pieces:
-            raise NmtError("--unchanged was given, but there are no new pieces; also give --add-pieces")
-        if "pieces" in self.variants() and not self.add_pieces:
-            raise NmtError(f"--pieces is {self.pieces:,}, but there are no new pieces; also give --add-pieces")

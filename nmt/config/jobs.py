@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, flag_name, option, processes_option
+from nmt.config.options import Config, Count, Processes, flag_name, option
 from nmt.errors import NmtError
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
 workers_option = partial(
-    processes_option,
+    option,
     help="Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores. By default 1, and "
     "with --cluster as many as fit.",
 )
@@ -19,6 +19,7 @@ glossary_option = partial(
     option,
     help="File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
     "target term, any of which will do, follow after tabs.",
+    excludes="engine sample beam_groups",
 )
 memory_option = partial(
     option,
@@ -31,35 +32,33 @@ memory_option = partial(
 class JobConfig(Config, panel="Large jobs"):
     """How a long job from files to files is cut into shards, and where these are done."""
 
-    shard_lines: int | None = option(
+    shard_lines: Count | None = option(
         None,
         "Lines in a shard: a part of a job that is kept when it is done, even if the job is interrupted. By default, "
         "a shard usually takes under a minute.",
-        at_least=1,
     )
     cluster: str | None = option(
         None,
         "Address of a Ray cluster to work on: HOST:PORT of its head. auto uses the cluster that this machine "
         "belongs to, or starts one on this machine. Needs the package ray.",
+        excludes="shard merge",
     )
-    worker_cores: int = processes_option(
+    worker_cores: Processes = option(
         1,
         "With --cluster, cores for each worker. A worker with a model also gets a GPU if the cluster has any, unless "
         "--device is cpu.",
+        needs="cluster",
     )
     shard: str | None = option(
-        None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
+        None,
+        "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge.",
+        excludes="merge",
     )
     merge: bool = option(
         False, "Write the output from shards that were done with --shard, after a check that all are there."
     )
 
     def _check(self) -> None:
-        given = [flag_name(name) for name in ("cluster", "shard", "merge") if getattr(self, name)]
-        if len(given) > 1:
-            raise NmtError(f"{given[0]} and {given[1]} were given together; give one of them")
-        if self.worker_cores > 1 and not self.cluster:
-            raise NmtError(f"--worker-cores is {self.worker_cores}, but needs --cluster; add it")
         part, count = self.part
         if not 0 <= part < count:
             raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")
@@ -92,30 +91,30 @@ class TranslationFiles(Config, panel="Input and output"):
         "and their log P of each translation.",
     )
     prefixes: str | None = option(
-        None, "File with the beginning of each line's translation, line by line. The model completes it."
+        None,
+        "File with the beginning of each line's translation, line by line. The model completes it.",
+        excludes="input_format",
     )
     constraints: str | None = option(
-        None, "File with phrases that each line's translation must contain, separated by tabs."
+        None,
+        "File with phrases that each line's translation must contain, separated by tabs.",
+        excludes="input_format engine sample beam_groups",
     )
-    html: bool = option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
+    html: bool = option(
+        False,
+        "Lines are HTML. Tags are put around the translations of the words they enclose.",
+        excludes="prefixes constraints input_format output_format alignments n_best samples",
+    )
     split_sentences: bool = option(
-        False, "Split lines into sentences, and translate these one by one; for lines that are paragraphs."
+        False,
+        "Split lines into sentences, and translate these one by one; for lines that are paragraphs.",
+        excludes="prefixes constraints input_format n_best samples",
     )
     glossary: str | None = glossary_option(None)
     memory: tuple[str, ...] = memory_option(())
-    workers: int | None = workers_option(None)
+    workers: Processes | None = workers_option(None)
 
     def _check(self) -> None:
-        if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
-            other = next(iter(self.by_flag), "jsonl")
-            raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
-        if self.split_sentences and (self.by_flag or self.input_format == "jsonl"):
-            other = next(iter(self.by_flag), "--input-format jsonl")
-            raise NmtError(f"--split-sentences works with lines of text, but {other} was given; leave out one of them")
-        if self.input_format == "jsonl" and self.by_flag:
-            raise NmtError(
-                "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
-            )
         if len(self.input) > 1 and "-" in self.input:
             raise NmtError("--input is given several times and once as -, standard input; give files only")
         if [*self.input, *self.by_flag.values()].count("-") > 1:
@@ -155,29 +154,32 @@ class DocumentFiles(Config, panel="Input and output"):
     )
     glossary: str | None = glossary_option(None)
     memory: tuple[str, ...] = memory_option(())
-    workers: int | None = workers_option(None)
+    workers: Processes | None = workers_option(None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RescoringFiles(Config, panel="Input and output"):
     """What `nmt rescore` reads and writes."""
 
-    source: str | None = option(None, "Raw source text; - is standard input.")
-    target: str | None = option(None, "Raw translations, line by line; - is standard input.")
+    source: str | None = option(
+        None, "Raw source text; - is standard input.", needs="target", excludes="input input_format"
+    )
+    target: str | None = option(None, "Raw translations, line by line; - is standard input.", needs="source")
     input: str = option("-", "Pairs, instead of --source and --target; - is standard input.")
     input_format: Literal["tsv", "jsonl"] = option(
         "tsv", "tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses."
     )
     output: str = option("-", "File to write; - is standard output.")
     output_format: Literal["text", "jsonl"] = option("text", "text: log P; jsonl: also pieces and their log P.")
-    normalize: bool = option(False, "In text, print log P divided by the number of pieces, EOS included.")
+    normalize: bool = option(
+        False, "In text, print log P divided by the number of pieces, EOS included.", excludes="output_format"
+    )
     alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
-    batch_tokens: int | None = option(
+    batch_tokens: Count | None = option(
         None,
         "Source and target tokens to score at once, padding included. By default, 4096 on a CPU and 32768 on a GPU.",
-        at_least=1,
     )
-    workers: int | None = workers_option(None)
+    workers: Processes | None = workers_option(None)
 
     @property
     def by_flag(self) -> dict[str, str]:
@@ -187,13 +189,5 @@ class RescoringFiles(Config, panel="Input and output"):
         return {"--input": self.input}
 
     def _check(self) -> None:
-        if (self.source is None) != (self.target is None):
-            missing = "--source" if self.source is None else "--target"
-            raise NmtError(f"{missing} is missing; give both --source and --target, or pairs by --input")
-        if self.source is not None and (self.input_format == "jsonl" or self.input != "-"):
-            other = "--input" if self.input != "-" else "--input-format jsonl"
-            raise NmtError(f"--source and --target were given together with {other}; give one or the other")
-        if self.normalize and self.output_format == "jsonl":
-            raise NmtError("--normalize changes text, but --output-format is jsonl, which has all log P; leave it out")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")

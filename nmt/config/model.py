@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from nmt.config.options import Config, flag_name, option
+from nmt.config.options import Config, Count, Probability, flag_name, option
 from nmt.errors import NmtError, OptionError
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
@@ -20,30 +20,23 @@ class ModelConfig(Config, panel="Model"):
     `nmt.model_config(name)` returns a named one. The fields are the options of `nmt train --help` under Model.
     """
 
-    encoder_layers: int = option(help="Layers of the encoder, N.", at_least=1, at_most=1000)
-    decoder_layers: int = option(help="Layers of the decoder, N.", at_least=1, at_most=1000)
+    encoder_layers: Count = option(help="Layers of the encoder, N.", at_most=1000)
+    decoder_layers: Count = option(help="Layers of the decoder, N.", at_most=1000)
     d_model: int = option(help="Width of embeddings and layer outputs.", at_least=2, at_most=_MAX_WIDTH)
-    d_ff: int = option(help="Inner width of the feed-forward layers.", at_least=1, at_most=_MAX_WIDTH)
-    heads: int = option(help="Attention heads, h.", at_least=1, at_most=1000)
-    d_k: int = option(
+    d_ff: Count = option(help="Inner width of the feed-forward layers.", at_most=_MAX_WIDTH)
+    heads: Count = option(help="Attention heads, h.", at_most=1000)
+    d_k: Count = option(
         help="Width of a head's queries and keys. It follows --d-model and --heads: d_model / h, as in the paper.",
-        at_least=1,
         at_most=_MAX_WIDTH,
     )
-    d_v: int = option(
-        help="Width of a head's values. It follows --d-model and --heads in the same way.",
-        at_least=1,
-        at_most=_MAX_WIDTH,
+    d_v: Count = option(
+        help="Width of a head's values. It follows --d-model and --heads in the same way.", at_most=_MAX_WIDTH
     )
-    dropout: float = option(
-        help="P_drop: dropout on sub-layer outputs and on the sums of embeddings and positions.", at_least=0, below=1
+    dropout: Probability = option(
+        help="P_drop: dropout on sub-layer outputs and on the sums of embeddings and positions."
     )
-    attention_dropout: float = option(
-        0.0, "Dropout on attention weights. The paper uses it only for parsing.", at_least=0, below=1
-    )
-    activation_dropout: float = option(
-        0.0, "Dropout on the inner activations of the feed-forward layers.", at_least=0, below=1
-    )
+    attention_dropout: Probability = option(0.0, "Dropout on attention weights. The paper uses it only for parsing.")
+    activation_dropout: Probability = option(0.0, "Dropout on the inner activations of the feed-forward layers.")
     norm: Literal["post", "pre"] = option(
         "post", "Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer."
     )
@@ -56,20 +49,20 @@ class ModelConfig(Config, panel="Model"):
     attention_biases: bool = option(
         False, "Add biases to the query, key, value and output projections of attention. The paper has none."
     )
-    attention_window: int | None = option(
-        None, "Let each position attend only to this many nearest positions (paper §4).", at_least=1
+    attention_window: Count | None = option(
+        None, "Let each position attend only to this many nearest positions (paper §4)."
     )
     sinusoids: Literal["paper", "fairseq"] = option(
         "paper",
         "Formula of positional encodings that are not learned: the paper's (§3.5), or fairseq's, which has "
         "other wavelengths and starts at position 2. Imported M2M-100 and NLLB-200 have fairseq; a new model needs no "
         "other than the paper's.",
+        excludes="learned_positions",
     )
-    learned_positions: int | None = option(
+    learned_positions: Count | None = option(
         None,
         "Learn this many positional encodings instead of using sinusoids (paper Table 3, row E). No sentence "
         "may be longer.",
-        at_least=1,
         at_most=_MAX_POSITIONS,
     )
     output_bias: bool = option(False, "Add a bias to the logit of each piece. The paper has none.")
@@ -77,13 +70,14 @@ class ModelConfig(Config, panel="Model"):
         False,
         "Begin targets with EOS, the piece for the end of a sentence, instead of BOS. Imported M2M-100 and NLLB-200 "
         "do; a new model does not need it.",
+        excludes="output_bias",
     )
-    guided_alignment: int | None = option(
+    guided_alignment: Count | None = option(
         None,
         "Decoder layer, counted from 1, whose first head learns which words translate each other (Garg et al. 2019), "
         "for better generate --alignments. The data folder needs preprocess --alignments; docs/alignments.md shows "
         "how.",
-        at_least=1,
+        excludes="attention=additive",
     )
 
     def _check(self) -> None:
@@ -92,14 +86,8 @@ class ModelConfig(Config, panel="Model"):
                 f"--guided-alignment is layer {self.guided_alignment}, but the decoder has {self.decoder_layers}; "
                 f"give a layer from 1 to {self.decoder_layers}"
             )
-        if self.guided_alignment is not None and self.attention == "additive":
-            raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
-        if self.sinusoids == "fairseq" and self.learned_positions is not None:
-            raise NmtError("--sinusoids and --learned-positions are two kinds of positions; leave out one of them")
         if self.sinusoids == "fairseq" and self.d_model < 4:
             raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
-        if self.output_bias and self.bos_is_eos:
-            raise NmtError("--bos-is-eos does not work with --output-bias; leave out one of them")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

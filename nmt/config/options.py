@@ -4,10 +4,9 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, field, fields
-from functools import partial
 from reprlib import repr as shortened
 from types import UnionType
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from nmt.errors import NmtError, OptionError
 
@@ -18,21 +17,47 @@ _LARGEST = {int: 2**31 - 1, float: 1e30}
 _RELATIONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 # The names of types in messages.
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+# Types of fields with limits, in the form of those of `option`.
+Natural = Annotated[int, ("at_least", 0)]
+Count = Annotated[int, ("at_least", 1)]
+Processes = Annotated[int, ("at_least", 1), ("at_most", MOST_PROCESSES)]
+Positive = Annotated[float, ("above", 0)]
+Share = Annotated[float, ("at_least", 0), ("at_most", 1)]
+Probability = Annotated[float, ("at_least", 0), ("below", 1)]
 
 
-def option(default: Any = MISSING, help: str = "", *, panel: str = "", **limits: float) -> Any:
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    panel: str = "",
+    off: str = "",
+    needs: str = "",
+    excludes: str = "",
+    **limits: float,
+) -> Any:
     """Returns a dataclass field that declares an option.
 
     Args:
         panel: the section of the help page that lists the option; by default, that of the class.
-        limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`.
+        off: the flag for false; by default, `--no-` and the name.
+        needs: options, separated by spaces, of which one must be given if this one is: names of fields, which are given
+            if they differ from their defaults, or a name with a value, such as `tokenizer=moses`.
+        excludes: options, in the same form, of which none may be given if this one is.
+        limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`,
+            besides those of the type.
     """
-    return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
+    relations = {"needs": needs.split(), "excludes": excludes.split()}
+    return field(default=default, metadata={"help": help, "panel": panel, "off": off, "limits": limits, **relations})
 
 
-# Options of several modules.
-hardware_option = partial(option, panel="Hardware")
-processes_option = partial(option, at_least=1, at_most=MOST_PROCESSES)
+def _plain_type(kind: Any) -> tuple[Any, dict[str, float]]:
+    """Returns the type of a field without its limits, and these: `int | None` for `Count | None`."""
+    inner = get_args(kind)[0] if get_origin(kind) is Union else kind
+    if get_origin(inner) is not Annotated:
+        return kind, {}
+    plain = get_args(inner)[0]
+    return plain if inner is kind else plain | None, dict(inner.__metadata__)
 
 
 def flag_name(field_name: str) -> str:
@@ -70,6 +95,37 @@ def check_field(declared: Field[Any], value: Any) -> None:
             raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(item)}")
 
 
+def check_relations(*configs: "Config") -> None:
+    """Raises an error if an option was given without another one that it needs, or with one that it excludes.
+
+    Args:
+        configs: the options of a command. Relations to options that they do not have are ignored.
+    """
+    options = [
+        (declared, getattr(config, declared.name))
+        for config in configs
+        for declared in fields(config)  # type: ignore[arg-type]
+        if declared.metadata  # fields of the text processing are not options
+    ]
+    given: dict[str, str] = {}  # as in `needs` and `excludes`, and as on the command line
+    for declared, value in options:
+        flag, items = flag_name(declared.name), value if isinstance(value, tuple) else (value,)
+        given |= {f"{declared.name}={item}": f"{flag} {item}" for item in items}
+        if value is False:
+            flag = declared.metadata["off"] or flag_name(f"no_{declared.name}")
+        if value != declared.default:
+            given[declared.name] = flag if isinstance(value, bool) else f"{flag} {items[0]!s:.80}"
+    known = {declared.name for declared, _ in options}
+    for name, relations in ((declared.name, declared.metadata) for declared, _ in options if declared.name in given):
+        needed = [other for other in relations["needs"] if other.partition("=")[0] in known]
+        if needed and not given.keys() & needed:
+            others = " or ".join(flag_name(other.replace("=", " ")) for other in needed)
+            advice = f"add {'it' if len(needed) == 1 else 'one of them'}, or leave out {flag_name(name)}"
+            raise NmtError(f"{given[name]} needs {others}; {advice}")
+        if other := next((given[other] for other in relations["excludes"] if other in given), None):
+            raise NmtError(f"{given[name]} does not work with {other}; leave out one of them")
+
+
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of fields. Lists, which come from JSON, become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -91,22 +147,29 @@ class Config:
     """The base class of all configurations. It checks the fields and converts them to and from plain data."""
 
     def __init_subclass__(cls, panel: str = "") -> None:
-        """Puts options that name no section of the help page into this one."""
-        for declared in vars(cls).values():
-            if isinstance(declared, Field) and not declared.metadata["panel"]:
-                declared.metadata = {**declared.metadata, "panel": panel}  # type: ignore[assignment]
+        """Puts options that name no section of the help page into this one, and moves limits from types to options."""
+        for name, declared in vars(cls).items():
+            if isinstance(declared, Field):
+                cls.__annotations__[name], limits = _plain_type(cls.__annotations__[name])
+                details = declared.metadata
+                declared.metadata = {  # type: ignore[assignment]
+                    **details,
+                    "panel": details["panel"] or panel,
+                    "limits": limits | details["limits"],
+                }
 
     def __post_init__(self) -> None:
         try:
             for declared in fields(self):  # type: ignore[arg-type]
                 object.__setattr__(self, declared.name, _as_text(getattr(self, declared.name)))
                 check_field(declared, getattr(self, declared.name))
+            check_relations(self)
             self._check()
         except NmtError as error:
             raise OptionError(str(error)) from None
 
     def _check(self) -> None:
-        """Raises NmtError if values of different fields do not go together."""
+        """Raises NmtError if values of different fields do not go together in a way that `option` cannot declare."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as plain data."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, option, processes_option
+from nmt.config.options import Config, Count, Natural, Positive, Processes, option
 from nmt.errors import NmtError
 
 limits_option = partial(option, panel="Limits of a request")
@@ -17,20 +17,18 @@ class ServeConfig(Config, panel="Server"):
     """Where `nmt serve` listens, what a request may ask for, and who may send one."""
 
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
-    port: int = option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
-    workers: int = processes_option(
+    port: Natural = option(8000, "Port to listen on; 0 takes a free one.", at_most=65_535)
+    workers: Processes = option(
         1, "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores."
     )
-    batch_tokens: int = option(
+    batch_tokens: Count = option(
         1024,
         "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.",
-        at_least=1,
         at_most=1_000_000,
     )
-    max_waiting: int = option(
+    max_waiting: Count = option(
         1000,
         "Sentences that may wait for the model. A request beyond that is answered with the status 503.",
-        at_least=1,
         at_most=1_000_000,
     )
     pivot: bool = option(True, "Translate between languages that no model serves through a third one, with two models.")
@@ -49,16 +47,11 @@ class ServeConfig(Config, panel="Server"):
         "the server translates several pairs of languages. May be given several times, also with the same name.",
     )
     log_text: bool = option(False, "Print the text of every request that succeeds, and of its answer.")
-    max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
-    max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
-    max_document_mib: int = limits_option(
-        10, "Mebibytes of a document; 0 turns documents off.", at_least=0, at_most=1000
-    )
-    max_seconds: float = limits_option(
-        60.0,
-        "Seconds after which a request without an answer is answered with the status 503.",
-        above=0,
-        at_most=1_000_000,
+    max_characters: Count = limits_option(10_000, "Characters of text in a request.", at_most=10_000_000)
+    max_beam: Count = limits_option(16, "Largest beam, and largest number of samples.", at_most=10_000)
+    max_document_mib: Natural = limits_option(10, "Mebibytes of a document; 0 turns documents off.", at_most=1000)
+    max_seconds: Positive = limits_option(
+        60.0, "Seconds after which a request without an answer is answered with the status 503.", at_most=1_000_000
     )
     token_file: str | None = access_option(
         None,

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, hardware_option, option, processes_option
+from nmt.config.options import Config, Count, Natural, Positive, Probability, Processes, option
 from nmt.errors import NmtError
 
 main_option = partial(option, panel="Options")
+hardware_option = partial(option, panel="Hardware")
 run_option = partial(option, panel="Run")
 validation_option = partial(option, panel="Validation")
 checkpoints_option = partial(option, panel="Checkpoints")
@@ -35,25 +36,21 @@ class RuntimeConfig(Config, panel="Hardware"):
 class PlanConfig(Config, panel="Batches"):
     """The sizes of updates and of micro-batches."""
 
-    batch_tokens: int = option(
-        25_000,
-        "Size of an update: about so many source tokens and as many target tokens, over all devices together.",
-        at_least=1,
+    batch_tokens: Count = option(
+        25_000, "Size of an update: about so many source tokens and as many target tokens, over all devices together."
     )
-    batch_groups: int = option(
+    batch_groups: Count = option(
         8,
         "An update consists of this many groups of sentences, 8 as on the paper's 8 GPUs. The sentences of a group "
         "have similar lengths. More groups mix the lengths in an update better, fewer have less padding; 4 suits "
         "small updates.",
-        at_least=1,
         at_most=10_000,
     )
-    device_tokens: int | None = option(
+    device_tokens: Count | None = option(
         None,
         "Most tokens of a side in one forward pass, padding included. An update takes as many passes as it needs: "
         "lower it if memory runs out, and updates keep their size. By default, 32768 on a GPU. On a CPU, 2^20 / "
         "--d-model, such as 2048 for transformer_base, which fits into caches. Less if memory is too small.",
-        at_least=1,
         at_most=1_000_000,
     )
 
@@ -90,16 +87,14 @@ class TimeConfig(Config, panel="Options"):
         at_least=0.01,
         at_most=100_000,
     )
-    minutes: float | None = option(None, "The same as --hours, in minutes.", at_least=0.1, at_most=6_000_000)
+    minutes: float | None = option(
+        None, "The same as --hours, in minutes.", excludes="hours", at_least=0.1, at_most=6_000_000
+    )
 
     @property
     def seconds(self) -> float:
         """The time in seconds; 0 if it is not limited."""
         return 3600 * (self.hours or 0) + 60 * (self.minutes or 0)
-
-    def _check(self) -> None:
-        if self.hours is not None and self.minutes is not None:
-            raise NmtError("--hours and --minutes were both given; leave out one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,17 +112,16 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "Checkpoint to fine-tune: training starts with its weights, and with its architecture if --arch is not given. "
         "--encoder-layers and --decoder-layers may be smaller than the checkpoint's.",
     )
-    max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
-    gpus: int = processes_option(
+    max_updates: Count = main_option(100_000, "Stop after this many updates.")
+    gpus: Processes = option(
         1,
         "Training processes on this machine, each on its own GPU. With --device cpu, they share the cores. "
         "Their number changes the speed, but not the size of an update.",
         panel="Hardware",
     )
-    rank_timeout: float = hardware_option(
+    rank_timeout: Positive = hardware_option(
         600.0,
         "Seconds that a process of a training on several GPUs waits for the others before the run fails.",
-        above=0,
         at_most=1_000_000,
     )
     reduce_precision: Literal["fp32", "bf16"] = hardware_option(
@@ -141,17 +135,15 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "changed. Training goes on with the run's weights in a new epoch. The updates that are done count towards "
         "--max-updates.",
     )
-    seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
-    label_smoothing: float = option(
-        0.1,
-        "Label smoothing: share of each target token's probability that is spread over the vocabulary.",
-        at_least=0,
-        below=1,
+    seed: Natural = run_option(1, "Seed of the initial weights, the data order and dropout.")
+    label_smoothing: Probability = option(
+        0.1, "Label smoothing: share of each target token's probability that is spread over the vocabulary."
     )
     criterion: str | None = option(
         None,
         "Name of a loss of yours, which the file of --user-module registers. It replaces the default: cross-entropy "
         "with --label-smoothing.",
+        excludes="label_smoothing",
     )
     alignment_weight: float = option(
         0.05, "Weight of the alignment loss of --guided-alignment, relative to the translation loss.", at_least=0
@@ -161,12 +153,13 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "Part of the model whose weights stay as they are in --init-from. embeddings includes positions and the output "
         "layer, which shares its weights with them. May be given several times.",
     )
-    lora: int | None = option(
+    lora: Count | None = option(
         None,
         "LoRA (Hu et al. 2021), which needs less memory: learn a low-rank update of this rank for each attention and "
         "feed-forward matrix. The weights of --init-from do not change, and are kept in memory as numbers of 16 bits. "
         "Embeddings of pieces that --init-from does not have are learned, too.",
-        at_least=1,
+        needs="init_from",
+        excludes="freeze",
     )
     optimizer: Literal["adam", "muon"] = option(
         "adam",
@@ -178,82 +171,78 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "Learning rate after the warm-up. paper and inverse-sqrt fall with update^-0.5, linear falls to 0 at "
         "--max-updates, and constant stays. The peak is --lr, but that of paper follows from --d-model, "
         "--warmup-updates and --lr-scale.",
+        needs="lr",
     )
-    lr: float | None = option(
+    lr: Positive | None = option(
         None,
         "Peak learning rate, reached at the end of the warm-up. inverse-sqrt, linear and constant need it, such as "
         "1e-4 to tune a model; the schedule paper has --lr-scale instead.",
-        above=0,
+        needs="lr_schedule=inverse-sqrt lr_schedule=linear lr_schedule=constant",
     )
-    warmup_updates: int = option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
-    lr_scale: float = option(
-        1.0, "Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).", above=0
+    warmup_updates: Count = option(4000, "Updates in which the learning rate rises linearly.")
+    lr_scale: Positive = option(
+        1.0,
+        "Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).",
+        excludes="lr_schedule",
     )
-    adam_beta1: float = option(0.9, "Adam's β1.", at_least=0, below=1)
-    adam_beta2: float = option(0.98, "Adam's β2.", at_least=0, below=1)
-    adam_epsilon: float = option(1e-9, "Adam's ε.", above=0)
-    ema: float | None = option(
+    adam_beta1: Probability = option(0.9, "Adam's β1.")
+    adam_beta2: Probability = option(0.98, "Adam's β2.")
+    adam_epsilon: Positive = option(1e-9, "Adam's ε.")
+    ema: Positive | None = option(
         None,
         "Keep a moving average of the weights with this decay; validation and checkpoints use it. 0.9999 covers about "
         "the last 10,000 updates and 0.999 the last 1,000. By default, no average; it can replace average-checkpoints.",
-        above=0,
         below=1,
     )
-    max_skipped_updates: int = option(
-        10, "An update whose loss or gradient is infinite or NaN is skipped. Stop after this many in a row.", at_least=1
+    max_skipped_updates: Count = option(
+        10, "An update whose loss or gradient is infinite or NaN is skipped. Stop after this many in a row."
     )
-    clip_norm: float | None = option(
-        None, "Largest norm of the gradient; a larger gradient is scaled down to it.", above=0
-    )
-    valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
+    clip_norm: Positive | None = option(None, "Largest norm of the gradient; a larger gradient is scaled down to it.")
+    valid_updates: Count = validation_option(1000, "Validate every N updates.")
     valid_metric: tuple[Literal["bleu", "chrf", "paper-bleu", "nll"], ...] = validation_option(
         ("bleu",),
         "Metric that decides which checkpoint is the best. nll, the loss, takes less time than the others, which need "
         "translations. paper-bleu is that of nmt score. May be given several times: the first one decides, and "
         "--patience watches all.",
     )
-    valid_lines: int | None = validation_option(
+    valid_lines: Count | None = validation_option(
         None,
         "Translate at most this many lines of each direction. By default 100 for a model of several languages, and "
         "otherwise all.",
-        at_least=1,
     )
-    patience: int | None = validation_option(
-        None, "Stop when no --valid-metric has improved in this many validations.", at_least=1
+    patience: Count | None = validation_option(
+        None, "Stop when no --valid-metric has improved in this many validations."
     )
     min_delta: float = validation_option(
         0.0,
         "Improvements up to this size do not count for --patience. The unit is that of the metric: points of BLEU or "
         "chrF, or nats of nll.",
+        needs="patience",
         at_least=0,
     )
-    keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
-    save_minutes: float = checkpoints_option(
+    keep_best: Count = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.")
+    save_minutes: Positive = checkpoints_option(
         10.0,
         "Write a training state, from which training resumes after a crash, every N minutes of training; and a "
         "checkpoint, the file snapshot-UPDATE.safetensors, unless --save-updates is given.",
-        above=0,
     )
-    save_updates: int | None = checkpoints_option(
-        None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
+    save_updates: Count | None = checkpoints_option(
+        None, "Write a checkpoint every N updates instead of every N minutes."
     )
-    keep_checkpoints: int = checkpoints_option(
+    keep_checkpoints: Count = checkpoints_option(
         20,
         "Checkpoints (snapshot-UPDATE.safetensors) to keep, at least as many as --average-last takes; older ones are "
         "removed.",
-        at_least=1,
     )
-    average_last: int | None = checkpoints_option(
+    average_last: Count | None = checkpoints_option(
         None,
         "After training, average this many of the last checkpoints (snapshot-UPDATE.safetensors) into "
         "average.safetensors.",
-        at_least=1,
     )
-    log_updates: int = run_option(
+    log_updates: Count = run_option(
         100,
         "Print and record the metrics every N updates. loss contains label smoothing, and ppl does not; norm is the "
         "norm of the gradient; docs/runs.md explains the others.",
-        at_least=1,
     )
     tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 
@@ -261,22 +250,6 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order
         if not self.valid_metric:
             raise NmtError("--valid-metric must be given at least once")
-        given = self.variants()
-        if "label_smoothing" in given and self.criterion is not None:
-            raise NmtError(f"--label-smoothing does not change --criterion {self.criterion}; leave out one of them")
-        if self.lr_schedule == "paper" and self.lr is not None:
-            conflict = f"--lr {self.lr:g} does not go with --lr-schedule paper, whose formula gives the learning rate"
-            raise NmtError(f"{conflict}; scale it with --lr-scale, or choose another schedule")
-        if self.lr_schedule != "paper" and self.lr is None:
-            raise NmtError(f"--lr-schedule {self.lr_schedule} needs --lr, the peak of the learning rate")
-        if self.lr_schedule != "paper" and self.lr_scale != 1.0:
-            raise NmtError(f"--lr-scale belongs to --lr-schedule paper, but that is {self.lr_schedule}; give only --lr")
-        if self.lora is not None and self.init_from is None:
-            raise NmtError(f"--lora {self.lora} needs the weights that it freezes; give them with --init-from")
-        if self.lora is not None and self.freeze:
-            raise NmtError(f"--lora freezes all weights, but --freeze {self.freeze[0]} was given too; leave it out")
-        if self.min_delta and self.patience is None:
-            raise NmtError("--min-delta says which improvements do not count for --patience; add --patience")
 
     @property
     def translates(self) -> bool:

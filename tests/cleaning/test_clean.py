@@ -264,10 +264,10 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     for command, said in (
         ([*unscored, "--device=cpu"], "--device is for the models of --score-with; add that or leave it out"),
         (scored(corpus, tmp_path / "new", models[::-1], "--keep=0.5"), f"{models[1]} translates de to en, but must"),
-        (scored(corpus, tmp_path / "new", models), "--score-with needs --keep or --min-score"),
+        (scored(corpus, tmp_path / "new", models), f"--score-with {models[0]} needs --keep or --min-score"),
         (
             ["clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new", "--keep=0.5", "--min-score=0.5"],
-            "--score-with needs --keep or --min-score, and they need it",
+            "--keep 0.5 needs --score-with; add it",
         ),
         (scored(corpus, tmp_path / "new", models, "--keep=0.5", "--merge"), "does not work with --shard and --merge"),
         (scored(corpus, tmp_path / "new", ["x", "y"], "--keep=0.5"), "x does not exist"),

@@ -226,7 +226,7 @@ def test_the_scores_of_sentences_are_lines_of_numbers(tmp_path: Path) -> None:
     assert list(zip(found["bleu"]["scores"], found["chrf++"]["scores"], strict=True)) == list(map(tuple, expected))
     assert "eff:yes" in found["bleu"]["signature"]
     for options in (["--bootstrap=9"], ["--metric=paper-bleu"], ["--hypothesis", reference, "--hypothesis", reference]):
-        assert "--sentence-level scores one --hypothesis" in failed(*command, *options, stdin=text)
+        assert "--sentence-level " in failed(*command, *options, stdin=text)
 
 
 @pytest.mark.parametrize("begin", [
@@ -292,7 +292,7 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     ("--bootstrap=1", "--bootstrap must be at least 2"),
     ("--metric=paper-bleu", "paper-bleu needs --target-lang with the two letters of the language; add it, such as"),
     ("--metric=paper-bleu --target-lang=deu", "with the two letters of the language, but is 'deu'"),
-    ("--metric=chrf --tokenize=none", "--tokenize none changes only --metric bleu"),
+    ("--metric=chrf --tokenize=none", "--tokenize none needs --metric bleu or"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(tmp_path: Path, options: str, message: str) -> None:
     assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), *options.split(), stdin=b"a\n")

@@ -140,8 +140,8 @@ def test_capitals_are_translated_and_rescored_as_other_lines(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--lowercase"], "--lower-capitals does not go with --lowercase; leave out one of them"),
-    (["--symbols=words"], "--lower-capitals does not go with --symbols; leave out one of them"),
+    (["--lowercase"], "--lower-capitals does not work with --lowercase; leave out one of them"),
+    (["--symbols=words"], "--lower-capitals does not work with --symbols words; leave out one"),
 ])  # fmt: skip
 def test_what_it_cannot_do_is_refused(write_corpus: Write, tmp_path: Path, options: list[str], message: str) -> None:
     corpus = write_corpus("corpus", invented_pairs(9))

@@ -183,8 +183,8 @@ def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> No
     ["translate-file", "x", "--model=x", "--glossary=x"],
 ])  # fmt: skip
 def test_searches_without_terms_are_refused_at_once(command: list[str], other: str) -> None:
-    flag, said = command[-1].removesuffix("=x"), other.replace("=ctr", " ctr").removesuffix("=2")
-    assert failed(*command, other) == f"error: {flag} does not work with {said}; leave out one of the two"
+    flag, said = command[-1].replace("=", " "), other.replace("=", " ")
+    assert failed(*command, other) == f"error: {flag} does not work with {said}; leave out one of them"
 
 
 @pytest.mark.parametrize("extra", [[], ["--html"]])

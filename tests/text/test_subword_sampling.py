@@ -187,9 +187,9 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(cor
 @pytest.mark.parametrize("options, message", [
     (["--subword=unigram", "--subword-dropout=0.1"], "--subword-dropout samples a bpe model, but the subword model is"),
     (["--subword-alpha=0.1"], "--subword-alpha samples a unigram model, but the subword model is bpe; leave it out"),
-    (["--subword-alpha=1", "--subword-dropout=0.1"], "--subword-dropout is for bpe and --subword-alpha for unigram"),
-    (["--alignments=a", "--subword-dropout=0.1"], "--alignments link the pieces of one segmentation; leave out"),
-    (["--symbols=a", "--subword-dropout=0.1"], "--symbols are not to be cut; leave out --subword-dropout"),
+    (["--subword-alpha=1", "--subword-dropout=0.1"], "--subword-alpha samples a unigram model, but the subword"),
+    (["--alignments=a", "--subword-dropout=0.1"], "--alignments a does not work with --subword-dropout 0.1; leave out"),
+    (["--symbols=a", "--subword-dropout=0.1"], "--symbols a does not work with --subword-dropout 0.1; leave"),
 ])  # fmt: skip
 def test_what_cannot_be_sampled_is_refused(corpus: Path, tmp_path: Path, options: list[str], message: str) -> None:
     texts = [f"--train={corpus}/train", f"--valid={corpus}/valid", "--vocab-size=330"]

@@ -52,7 +52,7 @@ def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> N
 
 @pytest.mark.parametrize("options, message", [
     (["--source-lang=de", "--target-lang=en"], "translates en to de, but --source-lang is de and --target-lang is en"),
-    ([*LANGS, "--lowercase", "--vocab-size=300"], "--like decides --lowercase, --vocab-size; leave out one or the"),
+    ([*LANGS, "--lowercase", "--vocab-size=300"], "--lowercase does not work with --like"),
 ])  # fmt: skip
 def test_data_that_contradicts_the_checkpoint_is_refused(tuned: Path, options: list[str], message: str) -> None:
     texts = [f"--train={tuned}/new", f"--valid={tuned}/new", f"--dest={tuned}/other", f"--like={tuned}/old.safetensors"]
@@ -149,10 +149,10 @@ def test_frozen_weights_stay(tuned: Path, tmp_path: Path, groups: list[str], pre
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--lr=0.001"], "--lr 0.001 does not go with --lr-schedule paper"),
-    (["--lr-schedule=linear"], "--lr-schedule linear needs --lr, the peak of the learning rate"),
-    (["--lr-schedule=linear", "--lr=1", "--lr-scale=2"], "--lr-scale belongs to --lr-schedule paper, but that is lin"),
-    (["--min-delta=0.1"], "--min-delta says which improvements do not count for --patience; add --patience"),
+    (["--lr=0.001"], "--lr 0.001 needs --lr-schedule inverse-sqrt or"),
+    (["--lr-schedule=linear"], "--lr-schedule linear needs --lr; add it, or leave out"),
+    (["--lr-schedule=linear", "--lr=1", "--lr-scale=2"], "--lr-scale 2.0 does not work with --lr-schedule lin"),
+    (["--min-delta=0.1"], "--min-delta 0.1 needs --patience; add it, or leave out --min-delta"),
     ([f"--freeze={group}" for group in ("embeddings", "encoder", "decoder")], "--freeze leaves no weights to train; l"),
     (["--lr-schedule=constant", "--lr=1e30", "--freeze=encoder", "--max-skipped-updates=2"], "training diverged"),
 ])  # fmt: skip

@@ -435,7 +435,7 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
 
 @pytest.mark.parametrize("flags, said", [
     (["--minutes=5", "--init-from=x"], "x does not exist"),
-    (["--hours=1", "--minutes=5"], "--hours and --minutes were both given; leave out one of them"),
+    (["--hours=1", "--minutes=5"], "--minutes 5.0 does not work with --hours 1.0; leave out one"),
 ])  # fmt: skip
 def test_what_contradicts_the_time_is_refused(trained: Path, tmp_path: Path, flags: list[str], said: str) -> None:
     assert said in failed("train", trained / "data", "--save-dir", tmp_path / "run", *flags)

@@ -216,7 +216,7 @@ def test_a_base_that_has_changed_is_refused(tuned: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("options, message", [
     (["--lora=33"], "--lora 33 is more than 32, the rank of "),
-    (["--lora=2", "--freeze=encoder"], "--lora freezes all weights, but --freeze encoder was given too"),
+    (["--lora=2", "--freeze=encoder"], "--lora 2 does not work with --freeze encoder; leave out one"),
 ])  # fmt: skip
 def test_odd_options_end_in_one_sentence(tuned: Path, tmp_path: Path, options: list[str], message: str) -> None:
     start = f"{tuned}/data", f"--init-from={tuned}/old.safetensors", f"--save-dir={tmp_path}/run"

@@ -139,7 +139,7 @@ def test_what_ctranslate2_lacks_is_refused(model: Path, options: list[str], said
 
 def test_other_commands_that_need_another_engine_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--engine ctranslate2 has no ensembles, but there are 2" in failed("generate", model, model, *CT2)
-    assert "--compute-type is int8, but needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
+    assert "--compute-type int8 needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     said = failed("generate", model, *CT2)
     assert "--engine ctranslate2 needs the package ctranslate2" in said and "pip install ctranslate2" in said

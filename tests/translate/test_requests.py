@@ -105,7 +105,7 @@ def test_messages_name_the_line_of_its_file(model: Path, tmp_path: Path) -> None
     (["--input-format=jsonl"], '{"source": "", "prefix": 3}', 'line 1: "prefix" must be text, but is 3'),
     (["--input-format=jsonl"], '{"source": "", "constraints": "a"}', 'line 1: "constraints" must be a list of texts'),
     (["--input-format=jsonl"], '{"source": "", "constraints": [["a", 3]]}', "texts or of lists, but is .*'a', 3"),
-    (["--input-format=jsonl", "--prefixes=x"], "", "go with text, but --input-format is jsonl"),
+    (["--input-format=jsonl", "--prefixes=x"], "", "--prefixes x does not work with --input-format jsonl"),
     (["--prefixes={folder}/test.de"], "Ba.\n", "standard input has 1 line but .*test.de has 10; the two must be"),
     (["--constraints={folder}/test.de"], "Ba.\n" * 11, "input has 11 lines but .*test.de has 10; the two must be"),
     (["--input-format=jsonl"], '{"source": "' + "ba " * 900 + '", "prefix": "a"}', "cannot be translated in parts"),
