@@ -15,6 +15,7 @@ from nmt.checkpoint_file import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, replaced_file, writing
+from nmt.interop.foreign_files import CONFIG, GENERATION, WEIGHTS
 from nmt.model.transformer import SILENT
 from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import without_surrogates
@@ -185,7 +186,7 @@ class Settings:
             raise NmtError(f"{self.path} has no {name}, which a Transformer needs; download it again")
         return self.values[name]
 
-    def of_both_sides(self, name: str) -> Any:
+    def both_sides(self, name: str) -> Any:
         """Returns a setting that encoder and decoder have."""
         encoder, decoder = (self.required(f"{side}_{name}") for side in ("encoder", "decoder"))
         if encoder != decoder:
@@ -208,7 +209,7 @@ class Settings:
 
     def model_config(self, d_model: Any, d_ff: Any, **variants: Any) -> ModelConfig:
         """Returns the architecture, with all biases. `d_model` and `d_ff` are settings too, and may be any data."""
-        heads = self.of_both_sides("attention_heads")
+        heads = self.both_sides("attention_heads")
         if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
             raise NmtError(
                 f"{self.path} has {heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}; "
@@ -298,7 +299,7 @@ def their_settings(
         **more,
     }
     generation = {**special, "bad_words_ids": [[i] for i in never], "num_beams": 4, "max_length": 512}
-    return {"config.json": as_json(model), "generation_config.json": as_json(generation)}
+    return {CONFIG: as_json(model), GENERATION: as_json(generation)}
 
 
 def as_json(values: Mapping[str, Any]) -> bytes:
@@ -314,7 +315,7 @@ def write_folder(
     with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        with replaced_file(folder / "model.safetensors", advice) as file:
+        with replaced_file(folder / WEIGHTS, advice) as file:
             write_tensors(file, {"format": "pt"}, contents_of(tensors))
-        size = (folder / "model.safetensors").stat().st_size
+        size = (folder / WEIGHTS).stat().st_size
         (folder / "README.md").write_text(card(size), encoding="utf-8")

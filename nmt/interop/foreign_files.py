@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,11 @@ from torch import Tensor
 from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
+
+# The files of a model of transformers.
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
+VOCABULARY, FAST_TOKENIZER, WEIGHTS = "vocab.json", "tokenizer.json", "model.safetensors"
+_TORCH_WEIGHTS = "pytorch_model.bin"
 
 
 def unreadable(path: Path, error: OSError) -> NmtError:
@@ -47,22 +53,15 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     return values
 
 
-# The names of the file or the shards with the weights of a model; each may have an index that lists its shards.
-_SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
-
-
 def read_tensors(folder: Path) -> tuple[dict[str, Tensor], Path]:
     """Returns the floating-point tensors of a model of Hugging Face, mapped where possible, and their file."""
-    for name in (_SAFETENSORS, _TORCH):
+    for name, read in ((WEIGHTS, read_safetensors), (_TORCH_WEIGHTS, lambda file: read_torch_file(file)[1])):
         path, index = folder / name, folder / f"{name}.index.json"
-        if path.exists() or index.exists():
-            break
-    else:
-        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
-    tensors: dict[str, Tensor] = {}
-    for file in [path] if path.exists() else _shards(index):
-        tensors |= read_safetensors(file) if name == _SAFETENSORS else read_torch_file(file)[1]
-    return tensors, path if path.exists() else index
+        if path.exists():
+            return read(path), path
+        if index.exists():
+            return dict(chain.from_iterable(read(file).items() for file in _shards(index))), index
+    raise NmtError(f"{folder} has neither {WEIGHTS} nor {_TORCH_WEIGHTS}; download the model again")
 
 
 def _shards(index: Path) -> list[Path]:

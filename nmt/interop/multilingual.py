@@ -27,8 +27,8 @@ from nmt.interop.conversion import (
     their_settings,
     write_folder,
 )
-from nmt.interop.fairseq import FIRST_PIECES, check_encodings, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import EMBEDDINGS, SHARED, read_bytes, read_json
+from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
+from nmt.interop.foreign_files import EMBEDDINGS, FAST_TOKENIZER, SHARED, TOKENIZER, VOCABULARY, read_bytes, read_json
 from nmt.interop.model_card import AGAIN, Facts, codec_of_example, model_card
 from nmt.interop.sentencepiece_model import FILE, changed, needed_pieces, of_tokenizer
 from nmt.interop.tokenizer_json import nllb_tokenizer_json
@@ -38,8 +38,7 @@ from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
 
 # The files of a model's text processing.
-_TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-_VOCABULARY, _FAST = "vocab.json", "tokenizer.json"
+_SPECIAL, _ADDED = "special_tokens_map.json", "added_tokens.json"
 # The keys of lists of tokens, which have the ids behind the vocabulary.
 _LISTS = "additional_special_tokens", "extra_special_tokens"
 # The languages of M2M-100 and SMaLL-100 in the order of their ids. Their tokenizer need not list them.
@@ -62,7 +61,7 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
     folder = settings.path.parent
     settings.check_unused(_WITHOUT_EFFECT)
-    d_model, d_ff = settings.required("d_model"), settings.of_both_sides("ffn_dim")
+    d_model, d_ff = settings.required("d_model"), settings.both_sides("ffn_dim")
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
@@ -75,10 +74,8 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
             f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
             f"them again"
         ) from error
-    weights = from_fairseq(config, tensors, "model.")
+    weights = from_fairseq(config, tensors, "model.", _OFFSET)
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
-    check_encodings(tensors, config, "model.", _OFFSET)
-    tensors.check_all_taken()
     provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
     if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
         provenance["added_pieces"] = list(vocabulary.means)
@@ -88,10 +85,10 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
 def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tuple[TextCodec, ForeignVocabulary]:
     """Returns the text processing of a folder, and its vocabulary."""
     folder = settings.path.parent
-    options, fast = read_json(folder / _TOKENIZER, {}), read_json(folder / _FAST, {})
+    options, fast = read_json(folder / TOKENIZER, {}), read_json(folder / FAST_TOKENIZER, {})
     if not fast and not (folder / FILE).exists():
-        raise NmtError(f"{folder} has neither {FILE} nor {_FAST}; download the model again")
-    model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
+        raise NmtError(f"{folder} has neither {FILE} nor {FAST_TOKENIZER}; download the model again")
+    model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / FAST_TOKENIZER)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
     vocabulary = foreign_vocabulary(settings, path, ids | added, size, FIRST_PIECES[-1])
@@ -101,7 +98,7 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
         if not re.fullmatch("<.*>|madeupword.*", token)
     }
     if not tokens:
-        raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {_FAST} of the model")
+        raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {FAST_TOKENIZER} of the model")
     recorded = settings.recorded("text") or {}
     in_folder = recorded.get("placement") or _placement(folder, options)
     placement = in_folder if selection.language_tokens == "auto" else selection.language_tokens
@@ -143,7 +140,7 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
 
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
     """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
-    if (path := folder / _VOCABULARY).exists():
+    if (path := folder / VOCABULARY).exists():
         ids = read_json(path)
         if sorted(ids.values()) != list(range(len(ids))):
             raise NmtError(
@@ -151,7 +148,7 @@ def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[di
             )
         return ids, path
     if fast:
-        return dict(fast["model"]["vocab"]), folder / _FAST
+        return dict(fast["model"]["vocab"]), folder / FAST_TOKENIZER
     processor = processor_of(model)
     pieces = [*FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
     return {piece: i for i, piece in enumerate(pieces)}, folder / FILE
@@ -168,7 +165,7 @@ def _added_tokens(
     files = options, read_json(folder / _SPECIAL, {})
     tokens = chain.from_iterable(values.get(key) or () for values in files for key in _LISTS)
     names = [token["content"] if isinstance(token, dict) else token for token in tokens]
-    if not added and not names and (folder / _VOCABULARY).exists():
+    if not added and not names and (folder / VOCABULARY).exists():
         names = [f"__{code}__" for code in _M2M_CODES.split()]
     new = (token for token in dict.fromkeys(names) if token not in added and token not in ids)
     return added | {token: i for i, token in enumerate(new, start=len(ids) + len(added.keys() - ids.keys()))}
@@ -231,10 +228,10 @@ def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int], names: Sequence[s
     }
     if is_m2m:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
-        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
+        files = {VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
     else:
-        files = {_FAST: nllb_tokenizer_json(dict(ids), special, codec.target.model).encode()}
-    return files | {_TOKENIZER: json.dumps(options).encode()}
+        files = {FAST_TOKENIZER: nllb_tokenizer_json(dict(ids), special, codec.target.model).encode()}
+    return files | {TOKENIZER: json.dumps(options).encode()}
 
 
 def _use(checkpoint: Checkpoint, names: Mapping[str, str]) -> str:
