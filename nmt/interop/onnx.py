@@ -25,6 +25,7 @@ from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import POSITIONS, check_supported
+from nmt.interop.foreign_files import FAST_TOKENIZER
 from nmt.interop.huggingface import check_text, marian_files
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
@@ -86,7 +87,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
         NmtError: the graphs in int8 would translate badly.
     """
     files = marian_files(checkpoint.model_config, checkpoint.codec)
-    for name, content in (files | {"tokenizer.json": tokenizer_json(checkpoint.codec).encode()}).items():
+    for name, content in (files | {FAST_TOKENIZER: tokenizer_json(checkpoint.codec)}).items():
         (folder / name).write_bytes(content)
     # Imported here, because onnxruntime starts threads when it is imported.
     with importing("onnxruntime", "--format onnx or web", extra="onnx"):
@@ -276,7 +277,7 @@ class _Graph:
         return self.linear(joined, f"{name}.output")
 
     def cached(self, name: str, kind: str, new: str) -> str:
-        """Returns earlier and new keys or values BHSK, and makes them an output; only the earlier ones without `new`."""
+        """Returns earlier and new keys or values BHSK, and makes them an output; without `new`, the earlier ones."""
         _, layer, sublayer = name.split(".")
         stack, length = "decoder", "{}_decoder_sequence_length"
         if sublayer == "cross_attention":

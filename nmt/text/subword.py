@@ -28,7 +28,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 # Pieces that no translation has. An imported model may give them a high probability.
 NEVER = PAD, BOS
 
-_SPACE = "▁"
+SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
 # stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default of 0.9995,
 # digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one character in
@@ -119,7 +119,7 @@ class Subword(Vocabulary):
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
                 control_symbols=list(languages),
-                user_defined_symbols=[*(_SPACE + symbol for symbol in symbols), *tags],
+                user_defined_symbols=[*(SPACE + symbol for symbol in symbols), *tags],
                 hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # the model depends on this number, so it must not depend on the machine
@@ -200,7 +200,7 @@ def without_surrogates(line: str) -> str:
 
 def clean_line(text: str) -> str:
     """Returns decoded text as one line. A translation may spell a line break or a ▁ in bytes."""
-    return text.replace("\n", " ").replace(_SPACE, " ").strip(" ")
+    return text.replace("\n", " ").replace(SPACE, " ").strip(" ")
 
 
 def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -265,7 +265,7 @@ class _Words:
 
 
 def _words(line: str) -> list[str]:
-    return [_SPACE + word for word in line.replace(_SPACE, " ").split(" ") if word]
+    return [SPACE + word for word in line.replace(SPACE, " ").split(" ") if word]
 
 
 class Greedy(_Words):

@@ -714,7 +714,7 @@ def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str],
     assert "names no related language; give one such as" in failed(*command, "--add-language=tyv_Cyrl")
     for option in (f"--unchanged={__file__}", "--pieces=12"):
         assert "there are no new pieces; also give --add-pieces" in failed(*command, option)
-        assert "there are no new pieces; also give --add-pieces" in failed("import", "checkpoint", *command[2:], option)
+        assert "there are no new pieces; also give --add-pieces" in failed("extend", *command[2:], option)
 
 
 @needs_linux
