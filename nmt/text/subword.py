@@ -260,11 +260,9 @@ class Segmentations:
         """Returns the ids of a line, segmented greedily."""
         return [i for word in _words(line) for i in self._greedy(word)]
 
-    def sample(
-        self, line: str, draw: Callable[[str, float, Random], list[str]], strength: float, seed: int
-    ) -> list[int]:
-        """Returns the ids of a line, whose words are segmented by the method `draw`."""
-        random = Random(seed)
+    def sample(self, line: str, kind: str, strength: float, random: Random) -> list[int]:
+        """Returns the ids of a random segmentation of a line, for a model of the kind bpe or unigram."""
+        draw = self.with_dropout if kind == "bpe" else self.by_probability
         return self._spelt([piece for word in _words(line) for piece in draw(word, strength, random)])
 
     def _spelt(self, pieces: Iterable[str]) -> list[int]:
