@@ -51,6 +51,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.vocabulary)
 
+    def __contains__(self, piece: str) -> bool:
+        return piece in self._ids
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces with these ids, as text."""
         return [self.vocabulary[i] for i in ids]
