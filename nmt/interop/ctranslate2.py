@@ -18,7 +18,7 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
-from nmt.interop.model_card import Facts, codec_of_example, example, model_card
+from nmt.interop.model_card import Facts, example, example_codec, model_card
 from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
@@ -95,7 +95,7 @@ def write_ctranslate2(
         load, pieces = _LOAD.format(models=model_names(codec.config)), "source.encode(lines, out_type=str)"
         given = rest = ""
         if codec.config.languages:
-            directed = codec_of_example(checkpoint)
+            directed = example_codec(checkpoint)
             (before, behind), prefix = map(codec.source.pieces, directed.around), codec.target.pieces(directed.given)
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
             given = f"target_prefix=[{prefix}] * len(lines), "

@@ -28,7 +28,7 @@ from nmt.interop.conversion import (
 )
 from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import EMBEDDINGS, FAST_TOKENIZER, SHARED, TOKENIZER, VOCABULARY, read_bytes, read_json
-from nmt.interop.model_card import AGAIN, Facts, codec_of_example, model_card
+from nmt.interop.model_card import AGAIN, Facts, example_codec, model_card
 from nmt.interop.sentencepiece_model import changed, needed_pieces
 from nmt.interop.tokenizer_json import SENTENCEPIECE_MODEL, nllb_tokenizer_json, sentencepiece_model
 from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
@@ -230,7 +230,7 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
 
 def _use(checkpoint: Checkpoint, names: Mapping[str, str]) -> str:
     """Returns how to translate with an exported model, for its card; `names` are what its tokenizer calls languages."""
-    text = codec_of_example(checkpoint).config
+    text = example_codec(checkpoint).config
     source, target = text.source_lang, text.target_lang
     given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
     lines = [
