@@ -80,10 +80,8 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "", first:
         fits = encodings.shape == (rows, config.d_model)
         # Some models are stored in 16 bits.
         if not fits or not torch.allclose(encodings[first:].float(), expected, rtol=0, atol=5e-3):
-            raise NmtError(
-                f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of its type of model; "
-                f"use a model with static positions"
-            )
+            sinusoids_differ = f"position encodings ({name}) that are not the sinusoids of its type of model"
+            raise NmtError(f"{tensors.origin} has {sinusoids_differ}; use a model with static positions")
     tensors.check_all_taken()
     return weights
 
@@ -102,7 +100,7 @@ def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) 
 FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
 _PAD, _EOS, _UNK = range(1, len(FIRST_PIECES))
 # fastBPE writes codes like version 0.2 of subword-nmt, and the frequency of each merge behind it.
-_VERSION = "#version: 0.2"
+_VERSION = ["#version:", "0.2"]
 
 
 def read_dictionary(path: Path) -> ForeignVocabulary:
@@ -120,19 +118,20 @@ def read_dictionary(path: Path) -> ForeignVocabulary:
 
 def read_codes(path: Path) -> bytes:
     """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them."""
-    merges = [line.strip("\r ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
-    version = [merges.pop(0)] if merges[0].startswith("#version") else []
-    if not merges:
-        raise NmtError(f"{path} has no merges; give BPE codes")
-    columns = 3 if merges[0].count(" ") == 2 else 2
-    for number, merge in enumerate(merges, start=1 + len(version)):
-        if len(merge.split(" ")) != columns or not all(merge.split(" ")):
-            raise NmtError(f"{path}, line {number}: {merge!r:.80} is not a merge of two pieces; give BPE codes")
-    if columns == 2 and all(merge.split(" ")[1].isdecimal() for merge in merges):
-        raise NmtError(f"{path} looks like a dictionary, because each line ends in a number; give BPE codes")
+    merges = [line.strip("\r ").split(" ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
+    version = merges.pop(0) if merges[0][0].startswith("#version") else []
+    columns = 3 if merges and len(merges[0]) == 3 else 2
+    for number, merge in enumerate(merges, start=2 if version else 1):
+        if len(merge) != columns or not all(merge):
+            line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
+            raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
+    if columns == 2 and all(merge[1].isdecimal() for merge in merges):
+        reason = "looks like a dictionary, because each line ends in a number" if merges else "has no merges"
+        raise NmtError(f"{path} {reason}; give BPE codes")
     if columns == 3:
-        version, merges = [_VERSION], [merge.rpartition(" ")[0] for merge in merges]
-    return "".join(f"{line}\n" for line in version + merges).encode()
+        version, merges = _VERSION, [merge[:2] for merge in merges]
+    lines = [version, *merges] if version else merges
+    return "".join(f"{' '.join(line)}\n" for line in lines).encode()
 
 
 # Options that change what the model computes, and that nmt does not have.
@@ -222,9 +221,7 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
     if isinstance(options, Inert):
         options = options.state
     if not isinstance(options, dict):
-        raise NmtError(
-            f"{path} does not have the options of a fairseq model (args, or cfg with model); use another file"
-        )
+        raise NmtError(f"{path} has no options of a fairseq model (args, or cfg with model); use another file")
     return Settings(options, path)
 
 

@@ -132,10 +132,8 @@ def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str
     generation = settings.path.with_name(GENERATION)
     for path, options in {settings.path: settings.values, generation: read_json(generation, {})}.items():
         if options.get("forced_bos_token_id") is not None:
-            console.warn(
-                f"{path} has a forced_bos_token_id, with which transformers begins every translation; "
-                f"give its piece to nmt generate with --prefixes"
-            )
+            forced = f"{path} has a forced_bos_token_id, with which transformers begins every translation"
+            console.warn(f"{forced}; give its piece to nmt generate with --prefixes")
             break
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
     checkpoint = Checkpoint(config, codec, weights, provenance)
@@ -158,25 +156,19 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
     write_folder(output, marian_files(config, codec), tensors, partial(marian_card, checkpoint, origin, facts))
     if tags := tags_in_other_pieces(codec.config):
-        console.warn(
-            f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
-            f"{output} for the right ids"
-        )
+        note = f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces"
+        console.warn(f"{note}; see README.md in {output} for the right ids")
 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
     kind = codec.config.subword
     if codec.config.languages and kind != "marian":
-        raise NmtError(
-            f"{toolkit} has no tokens of languages as {origin} needs them; export it with --format ctranslate2, or "
-            f"translate with nmt generate"
-        )
+        advice = "export it with --format ctranslate2, or translate with nmt generate"
+        raise NmtError(f"{toolkit} has no tokens of languages as {origin} needs them; {advice}")
     if kind not in ("bpe", "unigram", "marian"):
-        raise NmtError(
-            f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary; translate with nmt "
-            f"generate"
-        )
+        kinds = f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary"
+        raise NmtError(f"{kinds}; translate with nmt generate")
 
 
 def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
@@ -258,10 +250,8 @@ def _read_text(
 def _targets(options: Settings, langs: Mapping[str, str | None], tokens: Sequence[str]) -> dict[str, Any]:
     """Returns the languages of a model that translates into several."""
     if langs["target_lang"] is not None:
-        raise NmtError(
-            f"{options.path.parent} translates into several languages; leave out --target-lang here, and name one when "
-            f"you translate"
-        )
+        advice = "leave out --target-lang here, and name one when you translate"
+        raise NmtError(f"{options.path.parent} translates into several languages; {advice}")
     languages = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
     source = langs["source_lang"] or str(options.values.get("source_lang"))
     directions: list[str] = []

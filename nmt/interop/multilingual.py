@@ -71,10 +71,8 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     try:
         codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise NmtError(
-            f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
-            f"them again"
-        ) from error
+        why = f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100})"
+        raise NmtError(f"{why}; download them again") from error
     weights = from_fairseq(config, tensors, "model.", _OFFSET)
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
     provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
@@ -145,9 +143,8 @@ def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[di
     if (path := folder / VOCABULARY).exists():
         ids = read_json(path)
         if sorted(ids.values()) != list(range(len(ids))):
-            raise NmtError(
-                f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each; download it again"
-            )
+            wrong = f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each"
+            raise NmtError(f"{wrong}; download it again")
         return ids, path
     if fast:
         return dict(fast["model"]["vocab"]), folder / FAST_TOKENIZER
