@@ -126,7 +126,7 @@ _TRAINED = {"model": "run/average.safetensors", "text": "test.en", "pairs": "tes
     "clean --train {pairs} --source-lang en --target-lang de --dest {missing}/new --rejected {missing}/test.de",
     "clean --train {pairs} --exclude {pairs} --source-lang en --dest {missing}/new --page {missing}/test.en",
     "average-checkpoints {model} --output {missing}/run/average.safetensors",
-    "import checkpoint {model} --output {missing}/run/average.safetensors",
+    "extend {model} --output {missing}/run/average.safetensors",
     "import fairseq {text} --dict {text} --codes {model} --output {missing}/run/average.safetensors",
     "export {model} --format argos --output {missing}/run/link.argosmodel",
     "report {log} --output {missing}/run/metrics.jsonl",

@@ -57,24 +57,7 @@ def huggingface(
 
     files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
     convert = partial(import_huggingface, folder, source_lang, target_lang, selection, base)
-    _write(convert, output, [*files, *selection.pieces_of, *selection.add_pieces, *selection.unchanged])
-
-
-@import_.command(no_args_is_help=True)
-@flags(without=("language_tokens", "languages", "pieces_of"))
-def checkpoint(
-    file: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint of a model of several languages.")],
-    output: Output,
-    selection: SelectionConfig,
-) -> None:
-    """Add languages and pieces to a model of several languages that was trained with this toolkit.
-
-    The model then learns the language from new text: nmt preprocess --like and nmt train --init-from.
-    """
-    from nmt.interop.additions import extended_checkpoint
-
-    inputs = [file, *selection.add_pieces, *selection.unchanged]
-    _write(partial(extended_checkpoint, file, selection), output, inputs)
+    write(convert, output, [*files, *selection.pieces_of, *selection.add_pieces, *selection.unchanged])
 
 
 @import_.command(no_args_is_help=True)
@@ -106,10 +89,10 @@ def fairseq(
     from nmt.interop.fairseq import import_fairseq
 
     convert = partial(import_fairseq, file, dict_, codes, tokenizer, lowercase, source_lang, target_lang)
-    _write(convert, output, [file, *dict_, codes])
+    write(convert, output, [file, *dict_, codes])
 
 
-def _write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]) -> None:
+def write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]) -> None:
     """Writes the checkpoint that `convert` returns."""
     from nmt import console
     from nmt.checkpoint import write_checkpoint

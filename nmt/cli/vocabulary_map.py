@@ -22,11 +22,11 @@ def vocabulary_map(
     The word alignments of nmt preprocess --alignments say which pieces translate each other.
     """
     from nmt.data.folder import DataFolder
-    from nmt.data.vocabulary_map import vocabulary_map_of
+    from nmt.data.vocabulary_map import vocabulary_map_lines
     from nmt.files import STDIO, output_file
 
     with output_file(output, Path(data).glob("*")) as file:
-        for line in vocabulary_map_of(DataFolder.open(data), config):
+        for line in vocabulary_map_lines(DataFolder.open(data), config):
             file.write(line)
     if output != STDIO:
         console.info(f"wrote {output}")

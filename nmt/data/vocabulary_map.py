@@ -17,7 +17,7 @@ import numpy as np
 from nmt.config import VocabularyMapConfig
 from nmt.data.folder import TRAIN, DataFolder, ParallelSplit
 from nmt.errors import NmtError
-from nmt.text.codec import SubwordModel, TextCodec
+from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, UNK
 
 # Sentences and tokens that are counted at once, to bound the memory.
@@ -49,7 +49,6 @@ class VocabularyMap:
         Raises:
             NmtError: the file is not a vocabulary map, or has pieces that the model of `codec` lacks.
         """
-        known = [_ids_by_piece(subword) for subword in (codec.source, codec.target)]
         entries: dict[tuple[int, ...], list[int]] = {}
         for number, line in enumerate(lines, start=1):
             columns = line.split("\t")
@@ -58,17 +57,14 @@ class VocabularyMap:
                     f"{path}, line {number} has {len(columns) - 1} tabs instead of one between source and target "
                     f"pieces; make the file with nmt vocabulary-map"
                 )
-            ids: list[list[int]] = [[], []]
-            for side, column in enumerate(columns):
-                for piece in filter(None, column.split(" ")):
-                    if piece not in known[side]:
-                        raise NmtError(
-                            f"{path}, line {number} has the {('source', 'target')[side]} piece {piece!r:.40}, which "
-                            f"the model lacks; make the map from data with the model's vocabulary (nmt preprocess "
-                            f"--like)"
-                        )
-                    ids[side].append(known[side][piece])
-            entries[tuple(ids[0])] = ids[1]
+            pieces = [list(filter(None, column.split(" "))) for column in columns]
+            for side, names, subword in (("source", pieces[0], codec.source), ("target", pieces[1], codec.target)):
+                if unknown := [name for name in names if name not in subword]:
+                    raise NmtError(
+                        f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks; make "
+                        f"the map from data with the model's vocabulary (nmt preprocess --like)"
+                    )
+            entries[tuple(codec.source.ids(pieces[0]))] = codec.target.ids(pieces[1])
         if not entries:
             raise NmtError(f"{path} is empty; make it with nmt vocabulary-map")
         return cls(entries, len(codec.target))
@@ -84,11 +80,7 @@ class VocabularyMap:
         return allowed_BV
 
 
-def _ids_by_piece(subword: SubwordModel) -> dict[str, int]:
-    return {piece: i for i, piece in enumerate(subword.vocabulary)}
-
-
-def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator[str]:
+def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Iterator[str]:
     """Yields the lines of the map that the word alignments of a data folder give.
 
     The first line has the pieces that are always candidates: the most frequent ones, and all single characters and
@@ -110,10 +102,9 @@ def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator
     spelling = [i for i in rare if len(target_pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(target_pieces[i])]
     always = [UNK, BOS, EOS, *frequent, *spelling]
     linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))
-    ids_by_piece = _ids_by_piece(data.codec.target)
     yield _line("", [target_pieces[i] for i in always])
     for i, piece in enumerate(source_pieces):
-        copy = [ids_by_piece[piece]] if piece in ids_by_piece else []
+        copy = data.codec.target.ids([piece]) if piece in data.codec.target else []
         if i > EOS and not _UNWRITABLE.search(piece):
             yield _line(piece, [target_pieces[j] for j in linked.get(i, copy)])
 

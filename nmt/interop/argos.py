@@ -24,6 +24,7 @@ from nmt.text.codec import Direction, TextConfig
 from nmt.text.languages import UNKNOWN, base_language
 
 _SUFFIX = ".onnx"
+_SERVE = "serve this one with nmt serve"
 _USE = """Install Argos Translate with `pip install argostranslate`.
 
 ```python
@@ -59,8 +60,7 @@ def export_argos(
     if behind:
         raise NmtError(
             f"Argos Translate cannot put the token of a language behind a source line, as {origin} needs it "
-            f"({text.placement}); models with both_sides or target_on_source can be exported, so serve this one with "
-            f"nmt serve"
+            f"({text.placement}); models with both_sides or target_on_source can be exported, so {_SERVE}"
         )
     source, target = _codes(text, origin)
     splitter = {}
@@ -72,7 +72,7 @@ def export_argos(
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
-    subword = codec.source.model
+    folder, subword = f"nmt-{source}_{target}", codec.source.model
     if given := codec.given(codec.direction):
         # Of several sentences, Argos Translate removes only the first prefix from the text, but all control pieces.
         (metadata["target_prefix"],) = codec.target.pieces(given)
@@ -80,26 +80,21 @@ def export_argos(
     with output_file(output, [origin], suffix=".argosmodel") as file:
         with (
             writing(f"--output {output}", "free some space"),
-            TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
+            TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as saved,
         ):
             spec = specification(checkpoint, origin, quantization, "--format argos")
             if before:
                 (spec.config.bos_token,), spec.config.add_source_bos = codec.source.pieces(before), True
-            spec.save(folder)
-            model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
+            spec.save(saved)
+            model = {f"model/{path.name}": path.read_bytes() for path in sorted(Path(saved).iterdir())}
         card = model_card(replace(checkpoint, codec=codec), origin, use, facts, sum(map(len, model.values())))
-        files = {
-            "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": card.encode(),
-            "sentencepiece.model": subword,
-            **splitter,
-            **model,
-        }
+        files = {"metadata.json": json.dumps(metadata, indent=1).encode(), "README.md": card.encode()}
+        files |= {"sentencepiece.model": subword, **splitter, **model}
         # The zip file depends on nothing but the files. Quantised weights would hardly become smaller in it.
         archive = io.BytesIO()
         with ZipFile(archive, "w") as writer:
             for name, content in files.items():
-                entry = ZipInfo(f"nmt-{source}_{target}/{name}")  # its date is always 1980-01-01
+                entry = ZipInfo(f"{folder}/{name}")  # its date is always 1980-01-01
                 entry.external_attr = 0o644 << 16  # otherwise, unzip makes files that nobody may read
                 writer.writestr(entry, content)
         file.write(archive.getvalue())
@@ -118,29 +113,22 @@ def _check_text(text: TextConfig, origin: str) -> None:
         f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
         "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
     }
-    if unsupported := [name for name, is_there in obstacles.items() if is_there]:
-        raise NmtError(
-            f"Argos Translate cannot prepare text with {' and '.join(unsupported)} as {origin} needs it; train a model "
-            f"with --tokenizer none and --subword bpe, or serve this one with nmt serve"
-        )
+    if unsupported := " and ".join(name for name, is_there in obstacles.items() if is_there):
+        advice = f"train a model with --tokenizer none and --subword bpe, or {_SERVE}"
+        raise NmtError(f"Argos Translate cannot prepare text with {unsupported} as {origin} needs it; {advice}")
     if text.tags:
-        console.warn(
-            f"{origin} has the tags {' '.join(text.tags)}, which Argos Translate cannot put before a sentence; it "
-            f"translates every sentence as one without a tag"
-        )
+        tags = f"{origin} has the tags {' '.join(text.tags)}, which Argos Translate cannot put before a sentence"
+        console.warn(f"{tags}; it translates every sentence as one without a tag")
 
 
 def _codes(text: TextConfig, origin: str) -> list[str]:
     """Returns the codes of both languages. Argos Translate expects ISO 639, and connects packages by these codes."""
-    langs = text.source_lang, text.target_lang
     if text.source_lang == UNKNOWN:
         raise NmtError(f"--source-lang is missing; name the language that {origin} is to translate from")
-    codes = [base_language(lang) for lang in langs]
+    codes = [base_language(lang) for lang in (text.source_lang, text.target_lang)]
     if codes[0] == codes[1]:
-        raise NmtError(
-            f"{origin} translates from {langs[0]} to {langs[1]}, which Argos Translate would take for one language; "
-            f"serve it with nmt serve"
-        )
+        languages = f"from {text.source_lang} to {text.target_lang}, which Argos Translate would take for one language"
+        raise NmtError(f"{origin} translates {languages}; {_SERVE}")
     for code in codes:
         if not re.fullmatch("[a-z]{2,3}", code):
             console.warn(

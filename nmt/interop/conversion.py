@@ -15,12 +15,14 @@ from nmt.checkpoint_format import write_tensors
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, replaced_file, writing
+from nmt.interop.foreign_files import CONFIG, GENERATION, WEIGHTS
 from nmt.model.transformer import SILENT
 from nmt.text.mapped import SPECIAL_PIECES
 from nmt.text.subword import without_surrogates
 
 # Model options that both CTranslate2 and MarianMT support, or that have no effect after training.
 _COMMON = "activation", "attention_biases", "output_bias", "attention_dropout", "activation_dropout", "guided_alignment"
+_OUR_ENGINE = "nmt generate translates with --engine pytorch"
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
@@ -32,14 +34,12 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
             f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, heads "
-            f"{config.heads}, d_k {config.d_k} and d_v {config.d_v}; nmt generate translates with --engine pytorch"
+            f"{config.heads}, d_k {config.d_k} and d_v {config.d_v}; {_OUR_ENGINE}"
         )
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
-        raise NmtError(
-            f"{toolkit} does not support {' or '.join(unsupported)}, which {origin} uses; "
-            f"nmt generate translates with --engine pytorch"
-        )
+        options = " or ".join(unsupported)
+        raise NmtError(f"{toolkit} does not support {options}, which {origin} uses; {_OUR_ENGINE}")
 
 
 ROWS = 8192  # of an embedding that are reordered at once
@@ -134,10 +134,8 @@ class Tensors:
         if tensor is None:
             raise NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
         if tensor.shape != shape:
-            raise NmtError(
-                f"{self.origin} has the tensor {name} with the shape {tuple(tensor.shape)}, but {self._plan} says that "
-                f"it has {shape}; {self._advice}"
-            )
+            given = f"{self.origin} has the tensor {name} with the shape {tuple(tensor.shape)}"
+            raise NmtError(f"{given}, but {self._plan} says that it has {shape}; {self._advice}")
         return tensor
 
     def __contains__(self, name: str) -> bool:
@@ -153,18 +151,14 @@ class Tensors:
         for name in names:
             copy = self.take_if_there(name)
             if copy is not None and not torch.equal(copy, target_embedding_VD):
-                raise NmtError(
-                    f"{name} in {self.origin} differs from the target embedding, but nmt uses one matrix for both; "
-                    f"{advice}"
-                )
+                differs = f"{name} in {self.origin} differs from the target embedding"
+                raise NmtError(f"{differs}, but nmt uses one matrix for both; {advice}")
 
     def check_all_taken(self) -> None:
         """Raises an error if tensors are left, because the model computes more than nmt would."""
         if self._tensors:
-            name = min(self._tensors)
-            raise NmtError(
-                f"{self.origin} has the tensor {name!r:.80}, which nmt does not know; use a model without changes"
-            )
+            unknown = f"the tensor {min(self._tensors)!r:.80}, which nmt does not know"
+            raise NmtError(f"{self.origin} has {unknown}; use a model without changes")
 
 
 @dataclass(frozen=True)
@@ -185,20 +179,19 @@ class Settings:
             raise NmtError(f"{self.path} has no {name}, which a Transformer needs; download it again")
         return self.values[name]
 
-    def of_both_sides(self, name: str) -> Any:
+    def both_sides(self, name: str) -> Any:
         """Returns a setting that encoder and decoder have."""
-        encoder, decoder = (self.required(f"{side}_{name}") for side in ("encoder", "decoder"))
+        names = f"encoder_{name}", f"decoder_{name}"
+        encoder, decoder = map(self.required, names)
         if encoder != decoder:
-            raise NmtError(
-                f"{self.path} has different encoder_{name} and decoder_{name}, but nmt has one; use another model"
-            )
+            raise self._unsuitable(f"different {' and '.join(names)}, but nmt has one")
         return encoder
 
     def choice(self, name: str, choices: Iterable[Any], default: Any = None) -> Any:
         """Returns a setting, or `default` if it is missing. Raises an error if it is not one of `choices`."""
         value = self.values.get(name, default)
         if value not in list(choices):
-            raise NmtError(f"{self.path} has {name} {value!r:.40}, which nmt does not have; use another model")
+            raise self._unsuitable(f"{name} {value!r:.40}, which nmt does not have")
         return value
 
     def check_unused(self, ignored: Mapping[str, Any]) -> None:
@@ -206,14 +199,14 @@ class Settings:
         for name, value in ignored.items():
             self.choice(name, [value], value)
 
+    def _unsuitable(self, setting: str) -> NmtError:
+        return NmtError(f"{self.path} has {setting}; use another model")
+
     def model_config(self, d_model: Any, d_ff: Any, **variants: Any) -> ModelConfig:
         """Returns the architecture, with all biases. `d_model` and `d_ff` are settings too, and may be any data."""
-        heads = self.of_both_sides("attention_heads")
+        heads = self.both_sides("attention_heads")
         if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
-            raise NmtError(
-                f"{self.path} has {heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}; "
-                f"use another model"
-            )
+            raise self._unsuitable(f"{heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}")
         values = {name: self.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}
         values |= {name: self.values.get(name, 0.0) for name in ("attention_dropout", "activation_dropout")}
         values |= {"d_model": d_model, "d_ff": d_ff, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
@@ -231,9 +224,8 @@ class Settings:
             if not isinstance(lang, str) or not lang:
                 side = name.removesuffix("_lang")
                 raise NmtError(f"{self.path} does not say the {side} language; give it with {flag_name(name)}")
-        source_lang, target_lang = langs.values()
-        if source_lang == target_lang:
-            raise NmtError(f"both languages are {source_lang}; give others with --source-lang and --target-lang")
+        if len({*langs.values()}) == 1:
+            raise NmtError(f"both languages are {lang}; give others with --source-lang and --target-lang")
         return langs
 
 
@@ -246,26 +238,20 @@ def foreign_vocabulary(
         path, ids: the file of the vocabulary, and the id of each of its pieces.
         unknown: the piece for unknown text.
     """
-    for piece, i in ids.items():
-        if type(i) is not int or not 0 <= i < size:
-            raise NmtError(
-                f"{path} has the id {i!r:.40} for the piece {piece!r:.40}, but the model has {size:,} ids; "
-                f"download both again"
-            )
-    if len(set(ids.values())) != len(ids):
-        raise NmtError(f"{path} gives the same id to two pieces; download it again")
-    if unknown not in list(ids):
-        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
-    special: dict[str, Any] = {
+    special = {
         "padding": settings.values.get("pad_token_id"),
         "the beginning of a target": settings.values.get("decoder_start_token_id"),
         "the end of a sentence": settings.values.get("eos_token_id"),
     }
-    for name, i in special.items():
+    pieces = [(path, f"the piece {piece!r:.40}", i) for piece, i in ids.items()]
+    for file, name, i in [*pieces, *((settings.path, name, i) for name, i in special.items())]:
         if type(i) is not int or not 0 <= i < size:
-            raise NmtError(
-                f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
-            )
+            wrong = f"{file} has the id {i!r:.40} for {name}"
+            raise NmtError(f"{wrong}, but the model has {size:,} ids; download both again")
+    if len(set(ids.values())) != len(ids):
+        raise NmtError(f"{path} gives the same id to two pieces; download it again")
+    if unknown not in list(ids):
+        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     pad, start, eos = special.values()
     return ForeignVocabulary((pad, ids[unknown], start, eos), {i: piece for piece, i in ids.items()}, size)
 
@@ -298,7 +284,7 @@ def their_settings(
         **more,
     }
     generation = {**special, "bad_words_ids": [[i] for i in never], "num_beams": 4, "max_length": 512}
-    return {"config.json": as_json(model), "generation_config.json": as_json(generation)}
+    return {CONFIG: as_json(model), GENERATION: as_json(generation)}
 
 
 def as_json(values: Mapping[str, Any]) -> bytes:
@@ -314,7 +300,7 @@ def write_folder(
     with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        with replaced_file(folder / "model.safetensors", advice) as file:
+        with replaced_file(folder / WEIGHTS, advice) as file:
             write_tensors(file, {"format": "pt"}, contents_of(tensors))
-        size = (folder / "model.safetensors").stat().st_size
+        size = (folder / WEIGHTS).stat().st_size
         (folder / "README.md").write_text(card(size), encoding="utf-8")

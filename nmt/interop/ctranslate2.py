@@ -18,11 +18,17 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
-from nmt.interop.model_card import Facts, codec_of_example, example, model_card
+from nmt.interop.model_card import Facts, example, example_codec, model_card
 from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, UNK
 
+# What the exported subword models of these kinds do not do, for a warning.
+_NOT_SENTENCEPIECE = {
+    "wordpiece": "segments words greedily, but sentencepiece with the exported subword model does not; get the pieces "
+    "from nmt.load_checkpoint({!r}).codec instead",
+    "subword-nmt": "has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models",
+}
 # The largest weight in 8 bits. CTranslate2 itself takes 127.
 _LARGEST = 63
 # Python code that loads the exported folder, and that translates prepared lines with it.
@@ -54,15 +60,8 @@ def export_ctranslate2(
             f"{origin} has tokens of languages, which are not text for the exported subword model; put "
             f"{text.language_pieces[0]} and the like where config.json says ({text.placement})"
         )
-    if text.subword == "wordpiece":
-        console.warn(
-            f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
-            f"get the pieces from nmt.load_checkpoint({origin!r}).codec instead"
-        )
-    if text.subword == "subword-nmt":
-        console.warn(
-            f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
-        )
+    if text.subword in _NOT_SENTENCEPIECE:
+        console.warn(f"{origin} {_NOT_SENTENCEPIECE[text.subword].format(origin)}")
 
 
 def write_ctranslate2(
@@ -89,14 +88,14 @@ def write_ctranslate2(
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
-    if codec.config.subword in ("wordpiece", "subword-nmt"):
+    if codec.config.subword in _NOT_SENTENCEPIECE:
         use = "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
     else:
         longest = min(1000, (checkpoint.model_config.learned_positions or LONGEST_EXPORTED) - 1)
         load, pieces = _LOAD.format(models=model_names(codec.config)), "source.encode(lines, out_type=str)"
         given = rest = ""
         if codec.config.languages:
-            directed = codec_of_example(checkpoint)
+            directed = example_codec(checkpoint)
             before, behind = map(codec.source.pieces, codec.around(directed.direction))
             prefix = codec.target.pieces(codec.given(directed.direction))
             pieces, rest = f"[{before} + line + {behind} for line in {pieces}]", f"[{len(prefix)}:]"
@@ -117,10 +116,8 @@ def specification(
     with importing("ctranslate2", user):
         from ctranslate2.specs import transformer_spec
         from ctranslate2.specs.model_spec import visit_spec
-    check_supported(
-        checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "bos_is_eos"]
-    )
     c, codec = checkpoint.model_config, checkpoint.codec
+    check_supported(c, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids", "bos_is_eos"])
     spec = transformer_spec.TransformerSpec.from_config(
         (c.encoder_layers, c.decoder_layers),
         c.heads,
@@ -151,12 +148,11 @@ def specification(
     # The exported vocabularies have the order of ours, so that every piece keeps its id.
     spec.register_source_vocabulary(codec.source.vocabulary)
     spec.register_target_vocabulary(codec.target.vocabulary)
-    unk, bos, eos = codec.target.pieces([UNK, BOS, EOS])
-    config = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "decoder_start_token": bos}
-    ends = not codec.config.languages or codec.config.placement != "behind_source"
-    for name, value in (config | {"add_source_eos": ends, "layer_norm_epsilon": 1e-5}).items():
-        setattr(spec.config, name, value)
-    spec.config.add_attribute("text", codec.config.to_dict())
+    settings = spec.config
+    settings.unk_token, settings.bos_token, settings.eos_token = codec.target.pieces([UNK, BOS, EOS])
+    settings.decoder_start_token, settings.layer_norm_epsilon = settings.bos_token, 1e-5
+    settings.add_source_eos = not codec.config.languages or codec.config.placement != "behind_source"
+    settings.add_attribute("text", codec.config.to_dict())
     spec.validate()
     if quantization == "int8":
         spec.optimize()
@@ -182,18 +178,18 @@ def _quantize(layer: Any, name: str, value: Any) -> None:
 
 def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
     attention, ffn = layer.self_attention, layer.ffn
-    sublayers: list[tuple[str, tuple[str, ...], Any, Any]] = [
-        ("self_attention", ("query_key_value", "output"), attention.linear, attention.layer_norm),
-        ("feed_forward", ("inner", "outer"), (ffn.linear_0, ffn.linear_1), ffn.layer_norm),
-    ]
+    linears = dict(zip(("self_attention.query_key_value", "self_attention.output"), attention.linear, strict=True))
+    linears |= {"feed_forward.inner": ffn.linear_0, "feed_forward.outer": ffn.linear_1}
+    norms = {"self_attention": attention.layer_norm, "feed_forward": ffn.layer_norm}
     if hasattr(layer, "attention"):
-        cross = layer.attention
-        sublayers.append(("cross_attention", ("query", "key_value", "output"), cross.linear, cross.layer_norm))
-    for sublayer, matrices, linears, norm in sublayers:
-        for linear, matrix in zip(linears, matrices, strict=True):
-            linear.weight = weights[f"{name}.{sublayer}.{matrix}.weight"]
-            if (bias := f"{name}.{sublayer}.{matrix}.bias") in weights:
-                linear.bias = weights[bias]
+        matrices = "cross_attention.query", "cross_attention.key_value", "cross_attention.output"
+        linears |= zip(matrices, layer.attention.linear, strict=True)
+        norms["cross_attention"] = layer.attention.layer_norm
+    for matrix, linear in linears.items():
+        linear.weight = weights[f"{name}.{matrix}.weight"]
+        if (bias := f"{name}.{matrix}.bias") in weights:
+            linear.bias = weights[bias]
+    for sublayer, norm in norms.items():
         _fill_norm(norm, weights, f"{name}.{sublayer}_residual.norm")
 
 

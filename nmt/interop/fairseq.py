@@ -1,6 +1,7 @@
 """Imports checkpoints of fairseq's `transformer`, as its public source describes them, and has its names of weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,8 @@ FAIRSEQ_WEIGHTS = {
 }
 
 
-def _weight_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...], int]]:
-    """Yields our name of each weight in encoder and decoder without `.weight`, fairseq's names, and the shape of each.
+def _tensor_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...], int | None]]:
+    """Yields our name of each weight and bias of encoder and decoder, fairseq's names, and the shape of each of these.
 
     The number is the axis that `our_columns` reorders, which is the model's width.
     """
@@ -46,61 +47,52 @@ def _weight_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[i
         if kind == "weight" and (len(layer) == 2 or stack.endswith("_norm")):
             final_norm = [f"{stack.removesuffix('_norm')}.layer_norm"]
             theirs = [f"{stack}.layers.{layer[0]}.{x}" for x in FAIRSEQ_WEIGHTS[layer[1]]] if layer else final_norm
-            width_axis = 0 if ours.endswith(("output", "outer", "norm")) else 1
-            yield ours, theirs, (shape[0] // len(theirs), *shape[1:]), width_axis
+            rows, is_width = shape[0] // len(theirs), ours.endswith(("output", "outer", "norm"))
+            yield name, [f"{x}.weight" for x in theirs], (rows, *shape[1:]), 0 if is_width else 1
+            yield f"{ours}.bias", [f"{x}.bias" for x in theirs], (rows,), 0 if is_width else None
 
 
-def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Computed]:
+def _reordered(axis: int | None, columns: Tensor) -> Callable[[Tensor], Tensor]:
+    return torch.clone if axis is None else partial(torch.index_select, dim=axis, index=columns)
+
+
+def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "", first: int = 0) -> dict[str, Computed]:
     """Returns the weights of encoder and decoder by our names, from a model with the names of fairseq.
 
-    The width of a head is d_model / heads. Attention always gets biases, whatever the config says.
+    The width of a head is d_model / heads. Attention always gets biases, whatever the config says. Besides these
+    weights, only position encodings may be left in `tensors`. They must be those of the architecture.
 
     Args:
         prefix: the beginning of the names.
+        first: the row of the first position in the position encodings.
     """
     columns, weights = our_columns(config.d_model), {}
-    for ours, theirs, shape, axis in _weight_names(config):
-        matrices = [tensors.take_part(f"{prefix}{name}.weight", shape) for name in theirs]
-        biases = [tensors.take_part(f"{prefix}{name}.bias", shape[:1]) for name in theirs]
-        rows = shape[0] * len(theirs)
-        reordered = partial(torch.index_select, dim=axis, index=columns)
-        weights[f"{ours}.weight"] = Computed(matrices[0].dtype, (rows, *shape[1:]), matrices, reordered)
-        weights[f"{ours}.bias"] = Computed(biases[0].dtype, (rows,), biases, reordered if axis == 0 else torch.clone)
-    return weights
-
-
-def check_encodings(tensors: Tensors, config: ModelConfig, prefix: str, first: int = 0) -> None:
-    """Removes position encodings from tensors, and raises an error unless they are those of the architecture.
-
-    Args:
-        first: the row of the first position.
-    """
+    for ours, theirs, shape, axis in _tensor_names(config):
+        parts = [tensors.take_part(f"{prefix}{name}", shape) for name in theirs]
+        whole_shape = len(theirs) * shape[0], *shape[1:]
+        weights[ours] = Computed(parts[0].dtype, whole_shape, parts, _reordered(axis, columns))
     for name in (f"{prefix}{stack}.embed_positions.weight{ending}" for stack in _OLD_NORMS for ending in ("", "s")):
         encodings = tensors.take_if_there(name)
         if encodings is None:
             continue
         rows = encodings.numel() // config.d_model
-        expected = sinusoids(rows, config)[: max(0, rows - first), our_columns(config.d_model).argsort()]
+        expected = sinusoids(rows, config)[: max(0, rows - first), columns.argsort()]
         fits = encodings.shape == (rows, config.d_model)
         # Some models are stored in 16 bits.
         if not fits or not torch.allclose(encodings[first:].float(), expected, rtol=0, atol=5e-3):
-            raise NmtError(
-                f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of its type of model; "
-                f"use a model with static positions"
-            )
+            sinusoids_differ = f"position encodings ({name}) that are not the sinusoids of its type of model"
+            raise NmtError(f"{tensors.origin} has {sinusoids_differ}; use a model with static positions")
+    tensors.check_all_taken()
+    return weights
 
 
 def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Computed]:
     """Returns the weights of encoder and decoder by the names of fairseq. Biases that the model lacks are zero."""
     columns, tensors = our_columns(config.d_model).argsort(), {}
-    for ours, theirs, shape, axis in _weight_names(config):
-        weight = weights[f"{ours}.weight"]
-        bias = weights.get(f"{ours}.bias", weight.new_zeros(len(weight)))
-        reordered = partial(torch.index_select, dim=axis, index=columns)
-        change = reordered if axis == 0 else torch.clone
-        for name, rows, biases in zip(theirs, weight.split(shape[0]), bias.split(shape[0]), strict=True):
-            tensors[f"{prefix}{name}.weight"] = Computed(rows.dtype, shape, [rows], reordered)
-            tensors[f"{prefix}{name}.bias"] = Computed(bias.dtype, shape[:1], [biases], change)
+    for ours, theirs, shape, axis in _tensor_names(config):
+        joined = weights.get(ours, torch.zeros(len(theirs) * shape[0], dtype=weights["target_embedding.weight"].dtype))
+        for name, part in zip(theirs, joined.split(shape[0]), strict=True):
+            tensors[f"{prefix}{name}"] = Computed(part.dtype, shape, [part], _reordered(axis, columns))
     return tensors
 
 
@@ -108,7 +100,7 @@ def to_fairseq(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) 
 FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
 _PAD, _EOS, _UNK = range(1, len(FIRST_PIECES))
 # fastBPE writes codes like version 0.2 of subword-nmt, and the frequency of each merge behind it.
-_VERSION = "#version: 0.2"
+_VERSION = ["#version:", "0.2"]
 
 
 def read_dictionary(path: Path) -> ForeignVocabulary:
@@ -126,19 +118,20 @@ def read_dictionary(path: Path) -> ForeignVocabulary:
 
 def read_codes(path: Path) -> bytes:
     """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them."""
-    merges = [line.strip("\r ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
-    version = [merges.pop(0)] if merges[0].startswith("#version") else []
-    if not merges:
-        raise NmtError(f"{path} has no merges; give BPE codes")
-    columns = 3 if merges[0].count(" ") == 2 else 2
-    for number, merge in enumerate(merges, start=1 + len(version)):
-        if len(merge.split(" ")) != columns or not all(merge.split(" ")):
-            raise NmtError(f"{path}, line {number}: {merge!r:.80} is not a merge of two pieces; give BPE codes")
-    if columns == 2 and all(merge.split(" ")[1].isdecimal() for merge in merges):
-        raise NmtError(f"{path} looks like a dictionary, because each line ends in a number; give BPE codes")
+    merges = [line.strip("\r ").split(" ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
+    version = merges.pop(0) if merges[0][0].startswith("#version") else []
+    columns = 3 if merges and len(merges[0]) == 3 else 2
+    for number, merge in enumerate(merges, start=2 if version else 1):
+        if len(merge) != columns or not all(merge):
+            line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
+            raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
+    if columns == 2 and all(merge[1].isdecimal() for merge in merges):
+        reason = "looks like a dictionary, because each line ends in a number" if merges else "has no merges"
+        raise NmtError(f"{path} {reason}; give BPE codes")
     if columns == 3:
-        version, merges = [_VERSION], [merge.rpartition(" ")[0] for merge in merges]
-    return "".join(f"{line}\n" for line in version + merges).encode()
+        version, merges = _VERSION, [merge[:2] for merge in merges]
+    lines = [version, *merges] if version else merges
+    return "".join(f"{' '.join(line)}\n" for line in lines).encode()
 
 
 # Options that change what the model computes, and that nmt does not have.
@@ -177,17 +170,29 @@ def import_fairseq(
     for name in (*_UNSUPPORTED, "no_cross_attention", "cross_self_attention"):
         options.choice(name, [False, None], False)
     config = options.model_config(
-        d_model=options.of_both_sides("embed_dim"),
-        d_ff=options.of_both_sides("ffn_embed_dim"),
+        d_model=options.both_sides("embed_dim"),
+        d_ff=options.both_sides("ffn_embed_dim"),
         activation=options.choice("activation_fn", ["relu", "gelu", "swish"], "relu"),
         activation_dropout=options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0,
-        norm="pre" if options.of_both_sides("normalize_before") else "post",
+        norm="pre" if options.both_sides("normalize_before") else "post",
         sinusoids="fairseq",
     )
     vocabularies = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
-    weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), source, target)
+    sizes = (source.size, config.d_model), (target.size, config.d_model)
+    named = Tensors(_modern(tensors, config), path, *_ADVICE)
+    source_VD, target_VD = (
+        named.take(f"{stack}.embed_tokens.weight", size) for stack, size in zip(_OLD_NORMS, sizes, strict=True)
+    )
+    named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
+    for stack in _OLD_NORMS:
+        for buffer in ("version", "embed_positions._float_tensor"):
+            named.take_if_there(f"{stack}.{buffer}")
+    weights = {name: whole(weight) for name, weight in from_fairseq(config, named).items()}
+    weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
+    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
+    weights["output_bias"] = target.our_bias(torch.zeros(target.size))
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
@@ -216,9 +221,7 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
     if isinstance(options, Inert):
         options = options.state
     if not isinstance(options, dict):
-        raise NmtError(
-            f"{path} does not have the options of a fairseq model (args, or cfg with model); use another file"
-        )
+        raise NmtError(f"{path} has no options of a fairseq model (args, or cfg with model); use another file")
     return Settings(options, path)
 
 
@@ -226,31 +229,14 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
     """Returns the tensors with their present names. Old checkpoints number the norms and join some matrices."""
     modern = {}
     for name, tensor in tensors.items():
-        stack, *rest = name.split(".")
-        if stack in _OLD_NORMS and len(rest) == 5 and rest[2] == "layer_norms" and rest[3] in ("0", "1", "2"):
-            new = _OLD_NORMS[stack][int(rest[3]) % len(_OLD_NORMS[stack])]
-            modern[".".join((stack, *rest[:2], new, rest[4]))] = tensor
-        elif rest and rest[-1] in ("in_proj_weight", "in_proj_bias") and tensor.shape[:1] == (3 * config.d_model,):
-            prefix = ".".join((stack, *rest[:-1]))
-            for letter, projection in zip("qkv", tensor.split(config.d_model), strict=True):
-                modern[f"{prefix}.{letter}_proj.{rest[-1].removeprefix('in_proj_')}"] = projection
+        if norm := re.fullmatch(r"(encoder|decoder)([.]\w+[.]\w+[.])layer_norms[.]([012])([.]\w+)", name):
+            names = _OLD_NORMS[norm[1]]
+            modern[f"{norm[1]}{norm[2]}{names[int(norm[3]) % len(names)]}{norm[4]}"] = tensor
+        elif (joined := re.fullmatch("(.*[.])in_proj_(weight|bias)", name)) and tensor.shape[:1] == (
+            3 * config.d_model,
+        ):
+            parts = zip("qkv", tensor.split(config.d_model), strict=True)
+            modern |= {f"{joined[1]}{letter}_proj.{joined[2]}": part for letter, part in parts}
         else:
             modern[name] = tensor
     return modern
-
-
-def _weights(config: ModelConfig, tensors: Tensors, *sides: ForeignVocabulary) -> dict[str, Tensor]:
-    """Returns the weights by our names, with separate embeddings. The sides are the source and the target."""
-    source, target = sides
-    weights = {name: whole(weight) for name, weight in from_fairseq(config, tensors).items()}
-    source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
-    target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
-    weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
-    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
-    weights["output_bias"] = target.our_bias(torch.zeros(target.size))
-    tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
-    for stack in ("encoder", "decoder"):
-        for buffer in ("version", "embed_positions._float_tensor"):
-            tensors.take_if_there(f"{stack}.{buffer}")
-    tensors.check_all_taken()
-    return weights

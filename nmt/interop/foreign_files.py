@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,13 @@ from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 
+# The files of a model of transformers.
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
+VOCABULARY, FAST_TOKENIZER, WEIGHTS = "vocab.json", "tokenizer.json", "model.safetensors"
+_TORCH_WEIGHTS = "pytorch_model.bin"
 
-def unreadable(path: Path, error: OSError) -> NmtError:
-    """Returns the error for a file of a model that cannot be read."""
+
+def _unreadable(path: Path, error: OSError) -> NmtError:
     why = "it is a folder" if path.is_dir() else error.strerror or error
     return NmtError(f"{path} cannot be read ({why}); give the name of a file, or download all files of the model again")
 
@@ -31,7 +36,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -47,22 +52,15 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     return values
 
 
-# The names of the file or the shards with the weights of a model; each may have an index that lists its shards.
-_SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
-
-
 def read_tensors(folder: Path) -> tuple[dict[str, Tensor], Path]:
     """Returns the floating-point tensors of a model of Hugging Face, mapped where possible, and their file."""
-    for name in (_SAFETENSORS, _TORCH):
+    for name, read in ((WEIGHTS, read_safetensors), (_TORCH_WEIGHTS, lambda file: read_torch_file(file)[1])):
         path, index = folder / name, folder / f"{name}.index.json"
-        if path.exists() or index.exists():
-            break
-    else:
-        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
-    tensors: dict[str, Tensor] = {}
-    for file in [path] if path.exists() else _shards(index):
-        tensors |= read_safetensors(file) if name == _SAFETENSORS else read_torch_file(file)[1]
-    return tensors, path if path.exists() else index
+        if path.exists():
+            return read(path), path
+        if index.exists():
+            return dict(chain.from_iterable(read(file).items() for file in _shards(index))), index
+    raise NmtError(f"{folder} has neither {WEIGHTS} nor {_TORCH_WEIGHTS}; download the model again")
 
 
 def _shards(index: Path) -> list[Path]:
@@ -84,12 +82,11 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
     except (SafetensorError, ValueError, TypeError) as error:
-        raise NmtError(
-            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
-        ) from error
-    return floats(tensors)
+        why = f"{path} is not a safetensors file, or is damaged ({error!s:.100})"
+        raise NmtError(f"{why}; download it again") from error
+    return _floats(tensors)
 
 
 # The files of an adapter of PEFT, and the beginning of the names in it.
@@ -110,10 +107,8 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     path = folder / ADAPTER_CONFIG
     options, adapter = read_json(path), read_safetensors(folder / _ADAPTER)
     for name, plain in _PLAIN.items():
-        if options.get(name, plain) != plain:
-            raise NmtError(
-                f"{path} has {name} {options[name]!r:.40}, which nmt does not merge; merge it with peft first"
-            )
+        if (given := options.get(name, plain)) != plain:
+            raise NmtError(f"{path} has {name} {given!r:.40}, which nmt does not merge; merge it with peft first")
     alpha = options.get("lora_alpha")
     if type(alpha) not in (int, float):
         raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
@@ -129,22 +124,18 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
         fitting = (*weight.shape[:1], *rank, *rank, *weight.shape[1:])
         fits = down.dim() == 2 and down.numel() > 0 and (*up.shape, *down.shape) == fitting
         if not (fits if trained is None else trained.shape == weight.shape):
-            raise NmtError(
-                f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base; give the "
-                f"model that the adapter is for, or merge it with peft first"
-            )
-        if trained is not None:
+            misfit = f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base"
+            raise NmtError(f"{misfit}; give the model that the adapter is for, or merge it with peft first")
+        if trained is None:
+            scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
+            update = partial(_updated, down=down, up=up, scale=scale)
+            merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
+        else:
             merged[target] = trained.to(weight.dtype)
-            continue
-        scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
-        update = partial(_updated, down=down, up=up, scale=scale)
-        merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
     for name in copies:
         if merged[name] is not merged[copies[0]] and not torch.equal(whole(merged[name]), whole(merged[copies[0]])):
-            raise NmtError(
-                f"{folder / _ADAPTER} makes {name} differ from {copies[0]}, but nmt uses one matrix for both; train it "
-                f"with ensure_weight_tying"
-            )
+            difference = f"{folder / _ADAPTER} makes {name} differ from {copies[0]}"
+            raise NmtError(f"{difference}, but nmt uses one matrix for both; train it with ensure_weight_tying")
     merged[stored[-1]] = merged[copies[0]]
     return {name: merged[name] for name in tensors}
 
@@ -153,7 +144,7 @@ def _updated(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
     return (weight.float() + up.float() @ down.float() * scale).to(weight.dtype)
 
 
-def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
+def _floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the floating-point tensors among the values."""
     tensors = {str(name): value for name, value in values.items() if isinstance(value, Tensor)}
     return {name: tensor.detach() for name, tensor in tensors.items() if tensor.is_floating_point()}
@@ -219,14 +210,13 @@ def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any],
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
     try:
         content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
-        return content, floats(content if key is None else content[key])
+        return content, _floats(content if key is None else content[key])
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
     except _ForbiddenError as error:
         raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
     except Exception as error:  # for a damaged file, torch may raise any exception
+        why = "is not a torch file with the weights of a model, or it is damaged; download it again"
         if is_out_of_memory(error):
-            raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
-        raise NmtError(
-            f"{path} is not a torch file with the weights of a model, or it is damaged; download it again"
-        ) from error
+            why = "does not fit into memory; free some memory or use another machine"
+        raise NmtError(f"{path} {why}") from error

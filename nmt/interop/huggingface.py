@@ -29,8 +29,20 @@ from nmt.interop.conversion import (
     their_settings,
     write_folder,
 )
-from nmt.interop.fairseq import check_encodings, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import ADAPTER_CONFIG, SHARED, SOFTMAX, read_bytes, read_json, read_tensors, with_adapter
+from nmt.interop.fairseq import from_fairseq, to_fairseq
+from nmt.interop.foreign_files import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    GENERATION,
+    SHARED,
+    SOFTMAX,
+    TOKENIZER,
+    VOCABULARY,
+    read_bytes,
+    read_json,
+    read_tensors,
+    with_adapter,
+)
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.interop.multilingual import export_multilingual, import_multilingual
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
@@ -38,10 +50,10 @@ from nmt.text.languages import MULTIPLE, english_name, matching
 from nmt.text.mapped import Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
-# The files of a model.
-_CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-_VOCABULARY, _TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
-_MODELS = "source.spm", "target.spm"
+# Files of a MarianMT model, and its tensors besides those of the layers.
+_TARGET_VOCABULARY, _MODELS = "target_vocab.json", ("source.spm", "target.spm")
+_SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
+_BIAS = "final_logits_bias"
 
 
 def import_huggingface(
@@ -59,69 +71,74 @@ def import_huggingface(
         raise NmtError(f"{path} is a file; give the folder of the model")
     if base is None and (path / ADAPTER_CONFIG).exists():
         raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
-    settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
-    multilingual = _is_multilingual(settings)
+    settings = Settings(read_json(path / CONFIG), path / CONFIG)
+    kind = settings.values.get("model_type")
+    if kind not in ("marian", "m2m_100"):
+        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
+        raise NmtError(
+            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
+            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
+        )
+    if settings.values.get("quantization_config") is not None:
+        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
     stored, origin = read_tensors(path)
-    values: Mapping[str, Tensor | Computed] = stored if base is None else with_adapter(stored, Path(folder))
-    if multilingual:
+    values = stored if base is None else with_adapter(stored, Path(folder))
+    tensors = Tensors(values, origin, CONFIG, "download both again")
+    if kind == "m2m_100":
         if source_lang or target_lang:
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
-        return import_multilingual(settings, Tensors(values, origin, _CONFIG, "download both again"), selection)
+        return import_multilingual(settings, tensors, selection)
     if variants := selection.variants():
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
-    config = _our_config(settings)
-    values = {name: whole(tensor).float() for name, tensor in values.items()}
-    tensors = Tensors(values, origin, _CONFIG, "download both again")
+    return _import_marian(settings, tensors, {"source_lang": source_lang, "target_lang": target_lang}, folder)
+
+
+def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str | None], folder: str) -> Checkpoint:
+    """Returns the checkpoint of a MarianMT model; `langs` are `source_lang` and `target_lang` as they were given."""
+    settings.check_unused(_WITHOUT_EFFECT)
+    activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
+    config = settings.model_config(settings.required("d_model"), settings.both_sides("ffn_dim"), activation=activation)
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
-        embeddings = (tensors.take(SHARED, (size, config.d_model)),) * 2
+        embeddings = [tensors.take(SHARED, (size, config.d_model))]
     else:
-        sizes = {"source": size, "target": settings.values.get("decoder_vocab_size", size)}
-        source_VD, target_VD = (tensors.take(_SIDES[side], (sizes[side], config.d_model)) for side in _SIDES)
-        embeddings = source_VD, target_VD
-    codec, vocabularies = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
-    weights = _our_weights(config, tensors, vocabularies, embeddings)
+        sizes = size, settings.values.get("decoder_vocab_size", size)
+        embeddings = [tensors.take(name, (n, config.d_model)) for name, n in zip(_SIDES.values(), sizes, strict=True)]
+    codec, (source, target) = _read_text(settings, embeddings, langs)
+    bias_1V = tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size))
+    tensors.drop_copies([SOFTMAX, *_SIDES.values()], embeddings[-1], "use a model with tied embeddings")
+    computed = from_fairseq(config, tensors, "model.")
+    computed["target_embedding.weight"] = target.our_embedding(embeddings[-1])
+    if len(embeddings) == 2:
+        computed["source_embedding.weight"] = source.our_embedding(embeddings[0])
+    weights = {name: whole(weight).float() for name, weight in computed.items()}
+    weights["output_bias"] = target.our_bias(bias_1V[0].float())
     if not settings.values.get("scale_embedding", False):
         # The same model with embeddings that are multiplied by √d_model.
         scale, last = math.sqrt(config.d_model), f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
         factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
         factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
         weights |= {name: weights[name] * factor for name, factor in factors.items() if name in weights}
-    config, weights = _without_needless(config, weights, settings)
-    _warn_of_generation(path)
+    if (record := settings.recorded("model")) is not None:
+        # A model that nmt exported gets back what MarianMT does not have, without zero biases that it did not have.
+        recorded = ModelConfig.from_dict(record, str(settings.path))
+        config = replace(config, guided_alignment=recorded.guided_alignment)
+        for option, pattern in {"attention_biases": r".*attention\..*\.bias", "output_bias": "output_bias"}.items():
+            biases = {name for name in weights if re.fullmatch(pattern, name)}
+            if not getattr(recorded, option) and not any(weights[name].any() for name in biases):
+                config = replace(config, **{option: False})
+                weights = {name: weight for name, weight in weights.items() if name not in biases}
+    generation = settings.path.with_name(GENERATION)
+    for path, options in {settings.path: settings.values, generation: read_json(generation, {})}.items():
+        if options.get("forced_bos_token_id") is not None:
+            forced = f"{path} has a forced_bos_token_id, with which transformers begins every translation"
+            console.warn(f"{forced}; give its piece to nmt generate with --prefixes")
+            break
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
     checkpoint = Checkpoint(config, codec, weights, provenance)
     build_model(checkpoint, folder)  # checks that the weights fit
     return checkpoint
-
-
-def _without_needless(
-    config: ModelConfig, weights: dict[str, Tensor], settings: Settings
-) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Returns the architecture and the weights without zero biases that the model did not have in nmt."""
-    record = settings.recorded("model")
-    if record is None:
-        return config, weights
-    recorded = ModelConfig.from_dict(record, str(settings.path))
-    changes: dict[str, Any] = {"guided_alignment": recorded.guided_alignment}
-    for option, pattern in {"attention_biases": r".*attention\..*\.bias", "output_bias": "output_bias"}.items():
-        biases = {name for name in weights if re.fullmatch(pattern, name)}
-        if not getattr(recorded, option) and not any(weights[name].any() for name in biases):
-            changes[option] = False
-            weights = {name: weight for name, weight in weights.items() if name not in biases}
-    return replace(config, **changes), weights
-
-
-def _warn_of_generation(folder: Path) -> None:
-    """Warns if transformers would begin every translation with a given token."""
-    for name in (_CONFIG, _GENERATION):
-        if read_json(folder / name, {}).get("forced_bos_token_id") is not None:
-            console.warn(
-                f"{folder / name} has a forced_bos_token_id, with which transformers begins every translation; "
-                f"give its piece to nmt generate with --prefixes"
-            )
-            return
 
 
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
@@ -139,24 +156,19 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
     write_folder(output, marian_files(config, codec), tensors, partial(marian_card, checkpoint, origin, facts))
     if tags := tags_in_other_pieces(codec.config):
-        console.warn(
-            f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
-            f"{output} for the right ids"
-        )
+        note = f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces"
+        console.warn(f"{note}; see README.md in {output} for the right ids")
 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
-    if codec.config.languages and codec.config.subword != "marian":
-        raise NmtError(
-            f"{toolkit} has no tokens of languages as {origin} needs them; export it with --format ctranslate2, or "
-            f"translate with nmt generate"
-        )
-    if codec.config.subword not in ("bpe", "unigram", "marian"):
-        raise NmtError(
-            f"{toolkit} segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
-            f"translate with nmt generate"
-        )
+    kind = codec.config.subword
+    if codec.config.languages and kind != "marian":
+        advice = "export it with --format ctranslate2, or translate with nmt generate"
+        raise NmtError(f"{toolkit} has no tokens of languages as {origin} needs them; {advice}")
+    if kind not in ("bpe", "unigram", "marian"):
+        kinds = f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary"
+        raise NmtError(f"{kinds}; translate with nmt generate")
 
 
 def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
@@ -180,14 +192,12 @@ def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
         "dtype": "float32",
         "nmt": {"text": text.to_dict(), "model": config.to_dict()},
     }
-    files = their_settings(config, "MarianMTModel", _SPECIAL_IDS, [PAD, BOS], **more) | {_TOKENIZER: as_json(tokenizer)}
+    files = their_settings(config, "MarianMTModel", _SPECIAL_IDS, [PAD, BOS], **more) | {TOKENIZER: as_json(tokenizer)}
     separate = {} if text.joint_vocab else {_TARGET_VOCABULARY: codec.target}
-    for name, subword in ({_VOCABULARY: codec.source} | separate).items():
+    for name, subword in ({VOCABULARY: codec.source} | separate).items():
         files[name] = as_json({piece: i for i, piece in enumerate(subword.vocabulary)})
     return files | {name: subword.model for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True)}
 
-
-# The architecture
 
 # Our name of each activation. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -199,74 +209,36 @@ _WITHOUT_EFFECT |= dict.fromkeys(("static_position_embeddings", "tie_word_embedd
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 
 
-def _is_multilingual(settings: Settings) -> bool:
-    """Returns whether a model has many languages; raises an error if nmt does not import its type."""
-    kind = settings.values.get("model_type")
-    if kind not in ("marian", "m2m_100"):
-        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
-        raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
-            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
-        )
-    if settings.values.get("quantization_config") is not None:
-        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
-    return kind == "m2m_100"
-
-
-def _our_config(settings: Settings) -> ModelConfig:
-    """Returns the architecture in a config.json of MarianMT, with all biases."""
-    settings.check_unused(_WITHOUT_EFFECT)
-    activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
-    return settings.model_config(settings.required("d_model"), settings.of_both_sides("ffn_dim"), activation=activation)
-
-
-# The weights
-
-_SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
-_BIAS = "final_logits_bias"
-
-
-def _our_weights(
-    config: ModelConfig, tensors: Tensors, vocabularies: Sequence[ForeignVocabulary], embeddings: tuple[Tensor, Tensor]
-) -> dict[str, Tensor]:
-    """Returns the weights of a MarianMT model by their names in nmt, with all biases.
-
-    Args:
-        vocabularies, embeddings: one for the source and one for the target.
-    """
-    (source, target), (source_VD, target_VD) = vocabularies, embeddings
-    weights = {name: whole(weight) for name, weight in from_fairseq(config, tensors, "model.").items()}
-    weights["target_embedding.weight"] = whole(target.our_embedding(target_VD))
-    if source_VD is not target_VD:
-        weights["source_embedding.weight"] = whole(source.our_embedding(source_VD))
-    bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
-    weights["output_bias"] = target.our_bias(bias_1V[0])
-    tensors.drop_copies([SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
-    check_encodings(tensors, config, "model.")
-    tensors.check_all_taken()
-    return weights
-
-
-# The text processing
-
-
 def _read_text(
-    settings: Settings, embeddings: tuple[Tensor, Tensor], langs: Mapping[str, str | None]
+    settings: Settings, embeddings: Sequence[Tensor], langs: Mapping[str, str | None]
 ) -> tuple[TextCodec, list[ForeignVocabulary]]:
     """Returns the text processing of a MarianMT folder, and the vocabularies of both sides."""
-    folder, shared = settings.path.parent, embeddings[0] is embeddings[1]
-    options = read_json(folder / _TOKENIZER, {})
-    separate = options.get("separate_vocabs", False)
+    folder, shared = settings.path.parent, len(embeddings) == 1
+    options = Settings(read_json(folder / TOKENIZER, {}), folder)
+    separate = options.values.get("separate_vocabs", False)
     if shared and separate:
         raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
-    unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
+    unknown = options.values.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
-    files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
+    files = folder / VOCABULARY, folder / (_TARGET_VOCABULARY if separate else VOCABULARY)
     sides = [
-        foreign_vocabulary(settings, file, read_json(file), len(of_VD), unknown)
-        for file, of_VD in zip(files, embeddings, strict=True)
+        foreign_vocabulary(settings, file, read_json(file), len(embedding_VD), unknown)
+        for file, embedding_VD in zip(files, (embeddings[0], embeddings[-1]), strict=True)
     ]
-    text = _text_config(settings, Settings(options, folder), langs, sides[0].pieces, shared=shared)
+    if (record := settings.recorded("text")) is not None:
+        text = TextConfig.from_dict(record, str(settings.path))
+        for name, given in langs.items():
+            if given not in (None, lang := getattr(text, name)):
+                flag = flag_name(name)
+                raise NmtError(f"{flag} is {given}, but nmt exported {folder} with {lang}; leave out {flag}")
+    else:
+        tokens = language_tokens(piece for _, piece in sorted(sides[0].pieces.items()))
+        values: dict[str, Any] = (
+            {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else _targets(options, langs, tokens)
+        )
+        values |= dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
+        values |= {"lowercase": False, "subword": "marian", "joint_vocab": shared}
+        text = TextConfig.from_dict(values, str(folder))
     models = [
         _subword(folder / name, text.subword, vocabulary, file)
         for name, vocabulary, file in zip(_MODELS, sides, files, strict=True)
@@ -275,33 +247,11 @@ def _read_text(
     return TextCodec.checked(text, source, target, str(folder)), sides
 
 
-def _text_config(
-    settings: Settings, options: Settings, langs: Mapping[str, str | None], pieces: Mapping[int, str], *, shared: bool
-) -> TextConfig:
-    """Returns the text processing that nmt recorded when it exported the model; for other models, that of Marian."""
-    record = settings.recorded("text")
-    if record is None:
-        tokens = language_tokens(piece for _, piece in sorted(pieces.items()))
-        values: dict[str, Any] = {f"{side}_tokenizer": "none" for side in ("source", "target")}
-        values |= {"normalize_punctuation": "none"}
-        values |= {"lowercase": False, "subword": "marian", "joint_vocab": shared}
-        values |= {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else _targets(options, langs, tokens)
-        return TextConfig.from_dict(values, str(options.path))
-    text = TextConfig.from_dict(record, str(settings.path))
-    for name, given in langs.items():
-        if given not in (None, lang := getattr(text, name)):
-            flag = flag_name(name)
-            raise NmtError(f"{flag} is {given}, but nmt exported {settings.path.parent} with {lang}; leave out {flag}")
-    return text
-
-
 def _targets(options: Settings, langs: Mapping[str, str | None], tokens: Sequence[str]) -> dict[str, Any]:
     """Returns the languages of a model that translates into several."""
     if langs["target_lang"] is not None:
-        raise NmtError(
-            f"{options.path.parent} translates into several languages; leave out --target-lang here, and name one when "
-            f"you translate"
-        )
+        advice = "leave out --target-lang here, and name one when you translate"
+        raise NmtError(f"{options.path.parent} translates into several languages; {advice}")
     languages = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
     source = langs["source_lang"] or str(options.values.get("source_lang"))
     directions: list[str] = []

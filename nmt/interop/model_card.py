@@ -63,9 +63,8 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
         again: a sentence that says how the model becomes a checkpoint, if it can.
     """
     text, config = checkpoint.codec.config, checkpoint.model_config
-    count = parameter_count(config, checkpoint.codec)
+    count, training = parameter_count(config, checkpoint.codec), latest(checkpoint.provenance)
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
-    training = latest(checkpoint.provenance)
     lower_capitals = (
         "The model has seen little text in capitals. Give it lines that are all in capitals in lower case, and put "
         "their translations in capitals, as `nmt generate` does."
@@ -82,16 +81,16 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
         f"## Data\n\n{facts.data}" if facts.data else "",
         f"## Licence\n\n{facts.license}" if facts.license else "",
         f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",
-        f"## Provenance\n\nExported by nmt {__version__} from `{Path(origin).name}`.\n\n"
-        "<details><summary>How the weights were made, with all options</summary>\n\n"
-        + _code(json.dumps(provenance, indent=1, default=str))
-        + "\n\n</details>",
+        f"## Provenance\n\nExported by nmt {__version__} from `{Path(origin).name}`.",
+        "<details><summary>How the weights were made, with all options</summary>",
+        _code(json.dumps(provenance, indent=1, default=str)),
+        "</details>",
     ]
     card = "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
     return card.encode(errors="backslashreplace").decode()  # names and arguments may hold bytes that are not UTF-8
 
 
-def codec_of_example(checkpoint: Checkpoint) -> TextCodec:
+def example_codec(checkpoint: Checkpoint) -> TextCodec:
     """Returns the text processing for the direction in which the card translates: a trained one, if one is known."""
     codec, text = checkpoint.codec, checkpoint.codec.config
     trained = [each.split() for each in latest(checkpoint.provenance).get("directions", text.directions)]
@@ -107,14 +106,13 @@ def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) ->
 
 def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
     """Returns the card of a model for ONNX Runtime."""
-    text = checkpoint.codec.config
     paragraphs = [
         "In Python, with the package `optimum-onnx`:",
         example(checkpoint, _ONNX, _GENERATE, in_text=True),
         "In JavaScript, with the package `@huggingface/transformers`, where MODEL is this folder or its name on the "
         "hub. Without `dtype`, it takes the weights in 32 bits. It does not do Moses or lowercasing.",
         f"```js\n{_JAVASCRIPT}\n```",
-        _notes(text),
+        _notes(checkpoint.codec.config),
     ]
     card = model_card(checkpoint, origin, "\n\n".join(paragraphs), facts, size)
     return _FRONT_MATTER.format(library="transformers.js") + card
@@ -141,11 +139,13 @@ def example(checkpoint: Checkpoint, load: str, translate: str, *, in_text: bool 
         translate: code that translates prepared lines.
         in_text: whether a token of a language is a part of the line.
     """
-    codec = codec_of_example(checkpoint)
+    codec = example_codec(checkpoint)
     text, tokens = codec.config, codec.source.pieces(codec.around(codec.direction)[0]) if in_text else []
     lines = [load, f'lines = ["{" ".join([*tokens, "…"])}"]  # sentences in {text.source_lang}']
-    tokenizers = text.source_tokenizer, text.target_tokenizer
-    source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
+    source, target = (
+        tokenizer.removeprefix("moses-") if tokenizer.startswith("moses-") else None
+        for tokenizer in (text.source_tokenizer, text.target_tokenizer)
+    )
     if source or target:
         lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
     if source:
@@ -153,17 +153,15 @@ def example(checkpoint: Checkpoint, load: str, translate: str, *, in_text: bool 
             exact = "norm_quote_commas=False, norm_numbers=False"
             lines.append(f"lines = [MosesPunctNormalizer({source!r}, {exact}).normalize(line) for line in lines]")
         lines.append("# Words such as AT&T and f(x) and words with typographic quotes are split here, but not in nmt.")
-        lines.append(
-            f"lines = [MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True) for line in lines]"
-        )
+        tokenize = f"MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True)"
+        lines.append(f"lines = [{tokenize} for line in lines]")
     if text.lowercase:
         lines.append("lines = [line.lower() for line in lines]")
     lines.append(translate)
     if target:
-        lines.append(
-            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]\n"
-            f"lines = [line.replace({WHOLE!r}, '') for line in lines]  # the mark of words that stay whole"
-        )
+        detokenize = f"MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False)"
+        lines.append(f"lines = [{detokenize} for line in lines]")
+        lines.append(f"lines = [line.replace({WHOLE!r}, '') for line in lines]  # the mark of words that stay whole")
     return "\n".join(["```python", *lines, "print(lines)", "```"])
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,6 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed
 from nmt.config import SelectionConfig, names_in
 from nmt.errors import NmtError
-from nmt.interop.additions import lines_of, new_languages, with_new_pieces
 from nmt.interop.conversion import (
     ROWS,
     ForeignVocabulary,
@@ -27,19 +26,20 @@ from nmt.interop.conversion import (
     their_settings,
     write_folder,
 )
-from nmt.interop.fairseq import FIRST_PIECES, check_encodings, from_fairseq, to_fairseq
-from nmt.interop.foreign_files import EMBEDDINGS, SHARED, read_bytes, read_json
-from nmt.interop.model_card import AGAIN, Facts, codec_of_example, model_card
-from nmt.interop.sentencepiece_model import FILE, changed, needed_pieces, of_tokenizer
-from nmt.interop.tokenizer_json import nllb_tokenizer_json
+from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
+from nmt.interop.foreign_files import EMBEDDINGS, FAST_TOKENIZER, SHARED, TOKENIZER, VOCABULARY, read_bytes, read_json
+from nmt.interop.model_card import AGAIN, Facts, example_codec, model_card
+from nmt.interop.sentencepiece_model import changed, needed_pieces
+from nmt.interop.tokenizer_json import SENTENCEPIECE_MODEL, nllb_tokenizer_json, sentencepiece_model
+from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
 from nmt.text.codec import Placement, TextCodec, TextConfig
+from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, matching
 from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, UNK, processor_of
 
 # The files of a model's text processing.
-_TOKENIZER, _SPECIAL, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-_VOCABULARY, _FAST = "vocab.json", "tokenizer.json"
+_SPECIAL, _ADDED = "special_tokens_map.json", "added_tokens.json"
 # The keys of lists of tokens, which have the ids behind the vocabulary.
 _LISTS = "additional_special_tokens", "extra_special_tokens"
 # The languages of M2M-100 and SMaLL-100 in the order of their ids. Their tokenizer need not list them.
@@ -62,7 +62,7 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     """Returns the checkpoint of an M2M100ForConditionalGeneration, whose weights are computed when it is written."""
     folder = settings.path.parent
     settings.check_unused(_WITHOUT_EFFECT)
-    d_model, d_ff = settings.required("d_model"), settings.of_both_sides("ffn_dim")
+    d_model, d_ff = settings.required("d_model"), settings.both_sides("ffn_dim")
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
@@ -71,14 +71,10 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
     try:
         codec, vocabulary = _read_text(settings, len(embedding_VD), selection)
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise NmtError(
-            f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100}); download "
-            f"them again"
-        ) from error
-    weights = from_fairseq(config, tensors, "model.")
+        why = f"{folder} does not have the files of a tokenizer as transformers writes them ({error!r:.100})"
+        raise NmtError(f"{why}; download them again") from error
+    weights = from_fairseq(config, tensors, "model.", _OFFSET)
     weights["target_embedding.weight"] = vocabulary.our_embedding(embedding_VD)
-    check_encodings(tensors, config, "model.", _OFFSET)
-    tensors.check_all_taken()
     provenance: dict[str, Any] = {"nmt": __version__, "imported": {"format": "huggingface", "folder": str(folder)}}
     if vocabulary.means:  # these learn in full, whatever stays frozen when the model is tuned
         provenance["added_pieces"] = list(vocabulary.means)
@@ -88,10 +84,11 @@ def import_multilingual(settings: Settings, tensors: Tensors, selection: Selecti
 def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tuple[TextCodec, ForeignVocabulary]:
     """Returns the text processing of a folder, and its vocabulary."""
     folder = settings.path.parent
-    options, fast = read_json(folder / _TOKENIZER, {}), read_json(folder / _FAST, {})
-    if not fast and not (folder / FILE).exists():
-        raise NmtError(f"{folder} has neither {FILE} nor {_FAST}; download the model again")
-    model = read_bytes(folder / FILE) if (folder / FILE).exists() else of_tokenizer(fast, folder / _FAST)
+    options, fast = read_json(folder / TOKENIZER, {}), read_json(folder / FAST_TOKENIZER, {})
+    path = folder / SENTENCEPIECE_MODEL
+    if not fast and not path.exists():
+        raise NmtError(f"{folder} has neither {path.name} nor {FAST_TOKENIZER}; download the model again")
+    model = read_bytes(path) if path.exists() else sentencepiece_model(fast, folder / FAST_TOKENIZER)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
     vocabulary = foreign_vocabulary(settings, path, ids | added, size, FIRST_PIECES[-1])
@@ -101,22 +98,22 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
         if not re.fullmatch("<.*>|madeupword.*", token)
     }
     if not tokens:
-        raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {_FAST} of the model")
+        raise NmtError(f"{folder} lists no languages; add the {_SPECIAL} or {FAST_TOKENIZER} of the model")
     recorded = settings.recorded("text") or {}
-    in_folder = recorded.get("placement") or _placement(folder, options)
-    placement = in_folder if selection.language_tokens == "auto" else selection.language_tokens
-    new_tokens = new_languages(selection.add_language, tokens, {*ids, *added})
-    means = {language.token: [added[language.origin]] for language in new_tokens}
+    placement = selection.language_tokens
+    if placement == "auto":
+        placement = recorded.get("placement") or _placement(folder, options)
+    new_tokens, copied = new_languages(selection.add_language, tokens, {*ids, *added})
+    means = {token: [added[origin]] for token, origin in copied.items()}
     dropped = set[int]()
     if selection.languages:
         languages = [matching(code, list(tokens)) for code in names_in(selection.languages)]
         dropped |= {added[tokens.pop(code)] for code in tokens.keys() - languages}
-    tokens |= {language.code: language.token for language in new_tokens}
+    tokens |= new_tokens
     if selection.pieces_of:
-        needed = needed_pieces(model, lines_of(selection.pieces_of))
+        needed = needed_pieces(model, chain.from_iterable(map(read_lines, selection.pieces_of)))
         model = changed(model, kept=needed)
-        needed |= {*added, *FIRST_PIECES}
-        dropped |= {i for piece, i in ids.items() if piece not in needed}
+        dropped |= {i for piece, i in ids.items() if piece not in needed | added.keys() | {*FIRST_PIECES}}
     if selection.add_pieces:
         model, new = with_new_pieces(model, selection, {*added, *tokens.values()})
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}
@@ -143,18 +140,17 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
 
 def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
     """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
-    if (path := folder / _VOCABULARY).exists():
+    if (path := folder / VOCABULARY).exists():
         ids = read_json(path)
         if sorted(ids.values()) != list(range(len(ids))):
-            raise NmtError(
-                f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each; download it again"
-            )
+            wrong = f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each"
+            raise NmtError(f"{wrong}; download it again")
         return ids, path
     if fast:
-        return dict(fast["model"]["vocab"]), folder / _FAST
+        return dict(fast["model"]["vocab"]), folder / FAST_TOKENIZER
     processor = processor_of(model)
     pieces = [*FIRST_PIECES, *processor.id_to_piece(list(range(3, len(processor))))]
-    return {piece: i for i, piece in enumerate(pieces)}, folder / FILE
+    return {piece: i for i, piece in enumerate(pieces)}, folder / SENTENCEPIECE_MODEL
 
 
 def _added_tokens(
@@ -168,7 +164,7 @@ def _added_tokens(
     files = options, read_json(folder / _SPECIAL, {})
     tokens = chain.from_iterable(values.get(key) or () for values in files for key in _LISTS)
     names = [token["content"] if isinstance(token, dict) else token for token in tokens]
-    if not added and not names and (folder / _VOCABULARY).exists():
+    if not added and not names and (folder / VOCABULARY).exists():
         names = [f"__{code}__" for code in _M2M_CODES.split()]
     new = (token for token in dict.fromkeys(names) if token not in added and token not in ids)
     return added | {token: i for i, token in enumerate(new, start=len(ids) + len(added.keys() - ids.keys()))}
@@ -177,10 +173,8 @@ def _added_tokens(
 def _placement(folder: Path, options: Mapping[str, Any]) -> Placement:
     if options.get("legacy_behaviour"):
         return "behind_source"
-    is_small = (
-        "small100" in str(options.get("tokenizer_class")).lower() or (folder / "tokenization_small100.py").exists()
-    )
-    return "target_on_source" if is_small else "both_sides"
+    is_small100 = "small100" in str(options.get("tokenizer_class")).lower()
+    return "target_on_source" if is_small100 or (folder / "tokenization_small100.py").exists() else "both_sides"
 
 
 def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
@@ -188,7 +182,7 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
 
     Its tokenizer is M2M100Tokenizer for the languages of M2M-100, otherwise NllbTokenizer.
     """
-    config, codec = checkpoint.model_config, checkpoint.codec
+    config, codec, text = checkpoint.model_config, checkpoint.codec, checkpoint.codec.config
     check_supported(config, origin, "M2M-100", list(_ARCHITECTURE))
     if config.output_bias or any(getattr(config, name) != value for name, value in _ARCHITECTURE.items()):
         raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
@@ -206,40 +200,34 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     )
     in_order = [*FIRST_PIECES, *(pieces[i] for i in order[len(FIRST_PIECES) :])]
     ids = {piece: i for i, piece in enumerate(in_order) if not _UNUSED.fullmatch(piece)}
-    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": codec.config.to_dict()}}
+    ids_by_name = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    more = {"model_type": "m2m_100", "vocab_size": len(order), "nmt": {"text": text.to_dict()}}
     more |= {"dtype": str(embedding_VD.dtype).removeprefix("torch.")}
-    files = their_settings(config, "M2M100ForConditionalGeneration", special, [1, 3], **more)
-    languages, tokens = codec.config.languages, codec.config.language_pieces
-    is_m2m = list(languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens)
-    is_m2m = is_m2m and codec.config.placement != "behind_source"
-    names = dict(zip(languages, languages if is_m2m else tokens, strict=True))
-    card = partial(model_card, checkpoint, origin, _use(checkpoint, names), facts, again=AGAIN)
-    write_folder(output, files | _tokenizer_files(codec, ids, list(names.values())), tensors, card)
-
-
-def _tokenizer_files(codec: TextCodec, ids: Mapping[str, int], names: Sequence[str]) -> dict[str, bytes]:
-    """Returns the content of the files of a tokenizer with these ids of pieces and names of languages."""
-    tokens = codec.config.language_pieces
-    is_m2m = names[0] != tokens[0]  # NllbTokenizer has no codes, but tokens
-    special = {token: ids[token] for token in (*FIRST_PIECES, *tokens, "<mask>") if token in ids}
+    files = their_settings(config, "M2M100ForConditionalGeneration", ids_by_name, [1, 3], **more)
+    tokens, is_legacy = text.language_pieces, text.placement == "behind_source"
+    is_m2m = list(text.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens) and not is_legacy
+    names = text.languages if is_m2m else tokens  # NllbTokenizer has no codes, but tokens
     options = {
         "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",
         "additional_special_tokens": list(tokens),
-        "legacy_behaviour": codec.config.placement == "behind_source",
+        "legacy_behaviour": is_legacy,
         "src_lang": names[0],
     }
     if is_m2m:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}
-        files = {_VOCABULARY: json.dumps(vocabulary, ensure_ascii=False).encode(), FILE: codec.target.model}
+        files[VOCABULARY] = json.dumps(vocabulary, ensure_ascii=False).encode()
+        files[SENTENCEPIECE_MODEL] = codec.target.model
     else:
-        files = {_FAST: nllb_tokenizer_json(dict(ids), special, codec.target.model).encode()}
-    return files | {_TOKENIZER: json.dumps(options).encode()}
+        special = {token: ids[token] for token in (*FIRST_PIECES, *tokens, "<mask>") if token in ids}
+        files[FAST_TOKENIZER] = nllb_tokenizer_json(ids, special, codec.target.model)
+    files[TOKENIZER] = json.dumps(options).encode()
+    use = _use(checkpoint, dict(zip(text.languages, names, strict=True)))
+    write_folder(output, files, tensors, partial(model_card, checkpoint, origin, use, facts, again=AGAIN))
 
 
 def _use(checkpoint: Checkpoint, names: Mapping[str, str]) -> str:
-    """Returns how to translate with an exported model, for its card; `names` are those of languages there."""
-    text = codec_of_example(checkpoint).config
+    """Returns how to translate with an exported model, for its card; `names` are what its tokenizer calls languages."""
+    text = example_codec(checkpoint).config
     source, target = text.source_lang, text.target_lang
     given = "" if text.placement == "target_on_source" else ", forced_bos_token_id=language"
     lines = [

@@ -12,7 +12,8 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import POSITIONS, check_supported
+from nmt.interop.foreign_files import FAST_TOKENIZER
 from nmt.interop.huggingface import check_text, marian_files
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
@@ -41,6 +43,8 @@ ENCODER, FIRST, LATER, MERGED = "encoder_model", "decoder_model", "decoder_with_
 _DECODERS = {FIRST: (True, False), LATER: (False, True), MERGED: (True, True)}
 # The name of a quantised graph is that of the graph in fp32 with this ending, which is what transformers.js opens.
 QUANTIZED = "_quantized"
+# The shape of source ids.
+_SOURCE = "batch_size", "encoder_sequence_length"
 # Added to the scores of positions that attention must not see.
 _HIDDEN = -1e9
 # The greatest difference between the logits of the model and those of an exported graph in fp32.
@@ -83,7 +87,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
         NmtError: the graphs in int8 would translate badly.
     """
     files = marian_files(checkpoint.model_config, checkpoint.codec)
-    for name, content in (files | {"tokenizer.json": tokenizer_json(checkpoint.codec).encode()}).items():
+    for name, content in (files | {FAST_TOKENIZER: tokenizer_json(checkpoint.codec)}).items():
         (folder / name).write_bytes(content)
     # Imported here, because onnxruntime starts threads when it is imported.
     with importing("onnxruntime", "--format onnx or web", extra="onnx"):
@@ -94,7 +98,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     graphs.mkdir()
     sizes: dict[str, int] = {}
     for name in (ENCODER, *decoders):
-        graph = _Encoder(checkpoint) if name == ENCODER else _Decoder(checkpoint, *_DECODERS[name])
+        graph = _encoder(checkpoint) if name == ENCODER else _decoder(checkpoint, *_DECODERS[name])
         sizes[name] = sum(constant.nbytes for constant in graph.constants.values())
         is_large, data = sizes[name] > _MOST_BYTES, f"{name}.onnx_data"
         onnx.save(graph.model(), graphs / f"{name}.onnx", save_as_external_data=is_large, location=data)
@@ -161,10 +165,15 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
 
 
 class _Graph:
-    """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute."""
+    """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    Args:
+        later: whether it is a decoder that takes keys and values of earlier calls.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, later: bool = False) -> None:
         self.config, self.weights = checkpoint.model_config, {n: w.float() for n, w in checkpoint.weights.items()}
+        self.is_pre, self.later = self.config.norm == "pre", later
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Any] = []
@@ -176,9 +185,9 @@ class _Graph:
         graph = helper.make_graph(self.nodes, "transformer", self.inputs, self.outputs, constants)
         return helper.make_model(graph, producer_name="nmt", opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
-    def declare(self, declared: list[Any], name: str, kind: str, *shape: int | str) -> str:
+    def declare(self, declared: list[Any], name: str, kind: int, *shape: int | str) -> str:
         """Adds an input or an output with a shape of numbers and names."""
-        declared.append(helper.make_tensor_value_info(name, getattr(TensorProto, kind), shape))
+        declared.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
     def op(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
@@ -187,9 +196,9 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, inputs, [output], output, **attributes))
         return output
 
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+    def constant(self, value: float | list[int]) -> str:
         """Adds a small array; equal ones are one constant."""
-        array = np.asarray(value, dtype)
+        array = np.asarray(value, np.float32 if isinstance(value, float) else np.int64)
         name = f"{array.dtype}_{array.tolist()}"
         self.constants[name] = array
         return name
@@ -209,14 +218,11 @@ class _Graph:
         scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         return self.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
 
-    def norm_before(self, x: str, name: str) -> str:
-        """Returns LayerNorm(x) with pre-norm, otherwise x."""
-        return self.norm(x, name) if self.config.norm == "pre" else x
-
-    def add(self, x: str, output: str, name: str) -> str:
-        """Returns the sum of a sublayer's input and output; with post-norm, its LayerNorm."""
-        sums = self.op("Add", x, output)
-        return sums if self.config.norm == "pre" else self.norm(sums, name)
+    def residual(self, x: str, name: str, sublayer: Callable[[str, str], str]) -> str:
+        """Returns x plus the output of a sublayer, with the LayerNorm before the sublayer or after the sum."""
+        norm = f"{name}_residual.norm"
+        sums = self.op("Add", x, sublayer(self.norm(x, norm) if self.is_pre else x, name))
+        return sums if self.is_pre else self.norm(sums, norm)
 
     def size(self, x: str, axis: int) -> str:
         """Returns the size of an axis, as an array of one number."""
@@ -226,22 +232,20 @@ class _Graph:
         """Returns the scaled embedding of pieces plus the encodings of the positions from `first` to before `end`."""
         encodings = self.weight("positions", sinusoids(POSITIONS, self.config))
         positions = self.op("Slice", encodings, first, end, self.constant([0]))
-        return self.op("Add", self.op("Mul", pieces, self.constant(self.config.d_model**0.5, np.float32)), positions)
+        return self.op("Add", self.op("Mul", pieces, self.constant(self.config.d_model**0.5)), positions)
 
-    def feed_forward(self, x: str, layer: str) -> str:
+    def feed_forward(self, x: str, name: str) -> str:
         """Returns the output of a feed-forward sublayer."""
-        name, norm = f"{layer}.feed_forward", f"{layer}.feed_forward_residual.norm"
-        inner = self.activation(self.linear(self.norm_before(x, norm), f"{name}.inner"))
-        return self.add(x, self.linear(inner, f"{name}.outer"), norm)
-
-    def activation(self, x: str) -> str:
+        inner = self.linear(x, f"{name}.inner")
         if self.config.activation == "relu":
-            return self.op("Relu", x)
-        if self.config.activation == "swish":
-            return self.op("Mul", x, self.op("Sigmoid", x))
-        erf = self.op("Erf", self.op("Mul", x, self.constant(0.5**0.5, np.float32)))
-        share = self.op("Mul", self.op("Add", erf, self.constant(1.0, np.float32)), self.constant(0.5, np.float32))
-        return self.op("Mul", x, share)
+            inner = self.op("Relu", inner)
+        elif self.config.activation == "swish":
+            inner = self.op("Mul", inner, self.op("Sigmoid", inner))
+        else:
+            erf = self.op("Erf", self.op("Mul", inner, self.constant(0.5**0.5)))
+            share = self.op("Mul", self.op("Add", erf, self.constant(1.0)), self.constant(0.5))
+            inner = self.op("Mul", inner, share)
+        return self.linear(inner, f"{name}.outer")
 
     def by_head(self, x: str, projections: int) -> list[str]:
         """Returns the projections BHTK in a joint product, whose columns have the order projection, head, K."""
@@ -251,90 +255,56 @@ class _Graph:
         if projections == 1:
             return [heads]
         ends = [self.constant([i * c.heads]) for i in range(projections + 1)]
-        return [self.op("Slice", heads, ends[i], ends[i + 1], self.constant([1])) for i in range(projections)]
+        return [self.op("Slice", heads, *bounds, self.constant([1])) for bounds in pairwise(ends)]
 
-    def attend(self, q: str, k: str, v: str, mask: str, name: str) -> str:
-        """Returns the output of attention from queries BHTK to keys and values BHSK, with a mask of numbers to add."""
-        scaled = self.op("Mul", q, self.constant(self.config.d_k**-0.5, np.float32))
+    def attention(self, x: str, name: str, mask: str, encoded: str | None = None) -> str:
+        """Returns the output of attention to x or to the encoder output, with a mask of numbers to add to the scores.
+
+        Args:
+            encoded: the encoder output, empty if its keys and values are only given; None for self-attention.
+        """
+        if encoded is None:
+            q, k, v = self.by_head(self.linear(x, f"{name}.query_key_value"), 3)
+        else:
+            (q,) = self.by_head(self.linear(x, f"{name}.query"), 1)
+            k, v = self.by_head(self.linear(encoded, f"{name}.key_value"), 2) if encoded else ("", "")
+        if name.startswith("decoder"):
+            k, v = (self.cached(name, kind, new) for kind, new in (("key", k), ("value", v)))
+        scaled = self.op("Mul", q, self.constant(self.config.d_k**-0.5))
         scores = self.op("MatMul", scaled, self.op("Transpose", k, perm=[0, 1, 3, 2]))
         attended = self.op("MatMul", self.op("Softmax", self.op("Add", scores, mask), axis=-1), v)
         joined = self.op("Reshape", self.op("Transpose", attended, perm=[0, 2, 1, 3]), self.constant([0, 0, -1]))
         return self.linear(joined, f"{name}.output")
 
+    def cached(self, name: str, kind: str, new: str) -> str:
+        """Returns earlier and new keys or values BHSK, and makes them an output; without `new`, the earlier ones."""
+        _, layer, sublayer = name.split(".")
+        stack, length = "decoder", "{}_decoder_sequence_length"
+        if sublayer == "cross_attention":
+            stack, length = "encoder", "encoder_sequence_length_{}"
+        name, past, heads, d_k = f"{layer}.{stack}.{kind}", "", self.config.heads, self.config.d_k
+        if self.later:
+            shape = "batch_size", heads, length.format("past"), d_k
+            past = self.declare(self.inputs, f"past_key_values.{name}", TensorProto.FLOAT, *shape)
+        if not new:
+            return past
+        shape = "batch_size", heads, length.format("present"), d_k
+        present = self.declare(self.outputs, f"present.{name}", TensorProto.FLOAT, *shape)
+        return self.op("Concat", past, new, axis=2, name=present) if past else self.op("Identity", new, name=present)
+
     def source_mask(self, name: str) -> str:
         """Declares the input with 1 for source positions and 0 for padding; returns the mask B11S to add."""
-        visible = self.declare(self.inputs, name, "INT64", "batch_size", "encoder_sequence_length")
-        padding = self.op("Sub", self.constant(1.0, np.float32), self.op("Cast", visible, to=TensorProto.FLOAT))
-        return self.op("Unsqueeze", self.op("Mul", padding, self.constant(_HIDDEN, np.float32)), self.constant([1, 2]))
-
-
-class _Encoder(_Graph):
-    """The graph from source ids BS to the encoder output BSD."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        super().__init__(checkpoint)
-        ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "encoder_sequence_length")
-        mask = self.source_mask("attention_mask")
-        shared = "source_embedding.weight" not in self.weights
-        embedding = self.weight(f"{'target' if shared else 'source'}_embedding.weight")
-        x = self.embed(self.op("Gather", embedding, ids), self.constant([0]), self.size(ids, 1))
-        for i in range(self.config.encoder_layers):
-            name = f"encoder.{i}.self_attention"
-            h = self.norm_before(x, f"{name}_residual.norm")
-            q, k, v = self.by_head(self.linear(h, f"{name}.query_key_value"), 3)
-            x = self.add(x, self.attend(q, k, v, mask, name), f"{name}_residual.norm")
-            x = self.feed_forward(x, f"encoder.{i}")
-        self.op("Identity", self.norm_before(x, "encoder_norm"), name="last_hidden_state")
-        shape = "batch_size", "encoder_sequence_length", self.config.d_model
-        self.declare(self.outputs, "last_hidden_state", "FLOAT", *shape)
-
-
-class _Decoder(_Graph):
-    """A graph from target ids BT to logits BTV and the keys and values for the next call.
-
-    Args:
-        first: whether it can compute the keys and values of the encoder output, which the first call needs.
-        later: whether it takes keys and values of earlier calls.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, first: bool, later: bool) -> None:
-        super().__init__(checkpoint)
-        self.first, self.later = first, later
-        embedding_VD = self.weights["target_embedding.weight"]
-        ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "decoder_sequence_length")
-        self.declare(self.outputs, "logits", "FLOAT", "batch_size", "decoder_sequence_length", len(embedding_VD))
-        cross_mask = self.source_mask("encoder_attention_mask")
-        encoded = self.encoder_output() if first else ""
-        earlier = self.size("past_key_values.0.decoder.key", 2) if later else self.constant([0])
-        end = self.op("Add", earlier, self.size(ids, 1))
-        self_mask = self.causal_mask(earlier, end)
-        softmax_DV = self.weight("target_embedding.weight", embedding_VD.T)
-        x = self.embed(self.op("Transpose", self.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0]), earlier, end)
-        for i in range(self.config.decoder_layers):
-            name = f"decoder.{i}.self_attention"
-            h = self.norm_before(x, f"{name}_residual.norm")
-            q, k, v = self.by_head(self.linear(h, f"{name}.query_key_value"), 3)
-            k, v = self.cached(f"{i}.decoder.key", k), self.cached(f"{i}.decoder.value", v)
-            x = self.add(x, self.attend(q, k, v, self_mask, name), f"{name}_residual.norm")
-            name = f"decoder.{i}.cross_attention"
-            h = self.norm_before(x, f"{name}_residual.norm")
-            (q,) = self.by_head(self.linear(h, f"{name}.query"), 1)
-            k, v = self.by_head(self.linear(encoded, f"{name}.key_value"), 2) if first else ("", "")
-            k, v = self.cached(f"{i}.encoder.key", k), self.cached(f"{i}.encoder.value", v)
-            x = self.add(x, self.attend(q, k, v, cross_mask, name), f"{name}_residual.norm")
-            x = self.feed_forward(x, f"decoder.{i}")
-        logits = self.op("MatMul", self.norm_before(x, "decoder_norm"), softmax_DV)
-        if self.config.output_bias:
-            logits = self.op("Add", logits, self.weight("output_bias"))
-        self.op("Identity", logits, name="logits")
+        visible = self.declare(self.inputs, name, TensorProto.INT64, *_SOURCE)
+        padding = self.op("Sub", self.constant(1.0), self.op("Cast", visible, to=TensorProto.FLOAT))
+        return self.op("Unsqueeze", self.op("Mul", padding, self.constant(_HIDDEN)), self.constant([1, 2]))
 
     def encoder_output(self) -> str:
         """Declares the encoder output; returns it, or no positions of it if its keys and values are given."""
-        shape = "batch_size", "encoder_sequence_length", self.config.d_model
-        encoded = self.declare(self.inputs, "encoder_hidden_states", "FLOAT", *shape)
+        shape = *_SOURCE, self.config.d_model
+        encoded = self.declare(self.inputs, "encoder_hidden_states", TensorProto.FLOAT, *shape)
         if not self.later:
             return encoded
-        cached = self.declare(self.inputs, "use_cache_branch", "BOOL", 1)
+        cached = self.declare(self.inputs, "use_cache_branch", TensorProto.BOOL, 1)
         needed = self.op("Mul", self.op("Cast", self.op("Not", cached), to=TensorProto.INT64), self.size(encoded, 1))
         return self.op("Slice", encoded, self.constant([0]), needed, self.constant([1]))
 
@@ -344,23 +314,49 @@ class _Decoder(_Graph):
         first, last = (self.op("Squeeze", x) for x in (earlier, end))
         rows = self.op("Unsqueeze", self.op("Range", first, last, step), self.constant([1]))
         hidden = self.op("Greater", self.op("Range", zero, last, step), rows)
-        return self.op("Where", hidden, self.constant(_HIDDEN, np.float32), self.constant(0.0, np.float32))
+        return self.op("Where", hidden, self.constant(_HIDDEN), self.constant(0.0))
 
-    def cached(self, name: str, new: str) -> str:
-        """Returns earlier and new keys or values BHSK, and makes them an output; only the earlier ones without `new`.
 
-        Args:
-            name: the layer, the stack that they are computed from, and `key` or `value`.
-        """
-        heads, d_k = self.config.heads, self.config.d_k
-        length = "{}_decoder_sequence_length" if ".decoder." in name else "encoder_sequence_length_{}"
-        if self.later:
-            shape = "batch_size", heads, length.format("past"), d_k
-            past = self.declare(self.inputs, f"past_key_values.{name}", "FLOAT", *shape)
-            if not new:
-                return past
-        shape = "batch_size", heads, length.format("present"), d_k
-        present = self.declare(self.outputs, f"present.{name}", "FLOAT", *shape)
-        if self.later:
-            return self.op("Concat", past, new, axis=2, name=present)
-        return self.op("Identity", new, name=present)
+def _encoder(checkpoint: Checkpoint) -> _Graph:
+    """Returns the graph from source ids BS to the encoder output BSD."""
+    graph = _Graph(checkpoint)
+    ids = graph.declare(graph.inputs, "input_ids", TensorProto.INT64, *_SOURCE)
+    mask = graph.source_mask("attention_mask")
+    shared = "source_embedding.weight" not in graph.weights
+    embedding = graph.weight(f"{'target' if shared else 'source'}_embedding.weight")
+    x = graph.embed(graph.op("Gather", embedding, ids), graph.constant([0]), graph.size(ids, 1))
+    for i in range(graph.config.encoder_layers):
+        x = graph.residual(x, f"encoder.{i}.self_attention", partial(graph.attention, mask=mask))
+        x = graph.residual(x, f"encoder.{i}.feed_forward", graph.feed_forward)
+    graph.op("Identity", graph.norm(x, "encoder_norm") if graph.is_pre else x, name="last_hidden_state")
+    graph.declare(graph.outputs, "last_hidden_state", TensorProto.FLOAT, *_SOURCE, graph.config.d_model)
+    return graph
+
+
+def _decoder(checkpoint: Checkpoint, first: bool, later: bool) -> _Graph:
+    """Returns a graph from target ids BT to logits BTV and the keys and values for the next call.
+
+    Args:
+        first: whether it can compute the keys and values of the encoder output, which the first call needs.
+        later: whether it takes keys and values of earlier calls.
+    """
+    graph, target = _Graph(checkpoint, later), ("batch_size", "decoder_sequence_length")
+    embedding_VD = graph.weights["target_embedding.weight"]
+    ids = graph.declare(graph.inputs, "input_ids", TensorProto.INT64, *target)
+    graph.declare(graph.outputs, "logits", TensorProto.FLOAT, *target, len(embedding_VD))
+    mask, encoded = graph.source_mask("encoder_attention_mask"), graph.encoder_output() if first else ""
+    earlier = graph.size("past_key_values.0.decoder.key", 2) if later else graph.constant([0])
+    end = graph.op("Add", earlier, graph.size(ids, 1))
+    self_attention = partial(graph.attention, mask=graph.causal_mask(earlier, end))
+    softmax_DV = graph.weight("target_embedding.weight", embedding_VD.T)
+    pieces = graph.op("Transpose", graph.op("Gather", softmax_DV, ids, axis=1), perm=[1, 2, 0])
+    x = graph.embed(pieces, earlier, end)
+    for i in range(graph.config.decoder_layers):
+        x = graph.residual(x, f"decoder.{i}.self_attention", self_attention)
+        x = graph.residual(x, f"decoder.{i}.cross_attention", partial(graph.attention, mask=mask, encoded=encoded))
+        x = graph.residual(x, f"decoder.{i}.feed_forward", graph.feed_forward)
+    logits = graph.op("MatMul", graph.norm(x, "decoder_norm") if graph.is_pre else x, softmax_DV)
+    if graph.config.output_bias:
+        logits = graph.op("Add", logits, graph.weight("output_bias"))
+    graph.op("Identity", logits, name="logits")
+    return graph

@@ -1,4 +1,4 @@
-"""Writes tokenizer.json, the format of the `tokenizers` library, which transformers.js reads.
+"""Reads and writes tokenizer.json, the format of the `tokenizers` library, which transformers.js reads too.
 
 It gives the ids of the codec for sentencepiece models of the kind bpe. A model of the kind unigram cannot spell
 characters without a piece in transformers.js, which gives them the unknown piece. An imported MarianMT
@@ -8,30 +8,64 @@ model has one vocabulary for two sentencepiece models. Its scores are those of t
 import base64
 import json
 from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from nmt.interop.sentencepiece_model import protobuf, scores_of
+from nmt.errors import NmtError
+from nmt.interop.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, protobuf, scores_of
 from nmt.text.codec import TextCodec
-from nmt.text.subword import EOS, UNK, processor_of
+from nmt.text.subword import EOS, SPACE, UNK, processor_of
 
-_SPACE = "▁"
+SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"  # the file that has the same content for sentencepiece
+_BPE = 2  # the type of a sentencepiece model
 # Added pieces are never split. Decoding drops special pieces.
 _ADDED = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
-    {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+    {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
     {"type": "Strip", "content": " ", "start": 1, "stop": 0},
 ]
 
 
-def tokenizer_json(codec: TextCodec) -> str:
+def sentencepiece_model(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
+    """Returns the sentencepiece model that segments as the BPE model of a tokenizer.json.
+
+    sentencepiece merges the adjacent pieces whose union has the best score, so the score of a piece is the rank of the
+    merges that make it.
+    """
+    model, special = tokenizer["model"], {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
+    vocabulary: dict[str, int] = model["vocab"]
+    merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    merged = [union for union, _ in groupby(left + right for left, right in merges)]
+    added = {token["content"] for token in tokenizer["added_tokens"]} | special.keys()
+    ranked = dict.fromkeys([*merged, *sorted(vocabulary, key=lambda piece: vocabulary[piece])])
+    pieces = [piece for piece in ranked if piece not in added]
+    splits = ((piece[:i], piece[i:]) for piece in pieces for i in range(1, len(piece)))
+    possible = sum(left in vocabulary and right in vocabulary for left, right in splits)
+    if model.get("type") != "BPE" or len(set(merged)) < len(merged) or possible != len(set(merges)):
+        raise NmtError(
+            f"{origin} does not merge pieces as sentencepiece does; add the {SENTENCEPIECE_MODEL} of the model"
+        )
+    steps = tokenizer["normalizer"] or {}
+    steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
+    rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]
+    proto = protobuf().ModelProto()
+    proto.trainer_spec.model_type = _BPE
+    proto.normalizer_spec.precompiled_charsmap = b"".join(rules)
+    for piece, kind in special.items():
+        proto.pieces.add(piece=piece, score=0, type=kind)
+    for rank, piece in enumerate(pieces):
+        proto.pieces.add(piece=piece, score=-rank, type=NORMAL)
+    return bytes(proto.SerializeToString())
+
+
+def tokenizer_json(codec: TextCodec) -> bytes:
     """Returns the file for a codec whose languages share a vocabulary."""
-    pieces = codec.source.vocabulary
-    processor = processor_of(codec.source.model)
-    ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
-    scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
+    pieces, source = codec.source.vocabulary, codec.source.model
+    scores = scores_of(processor_of(source))
     if codec.config.subword == "bpe":
         model = _bpe(pieces, scores)
     else:
@@ -41,47 +75,51 @@ def tokenizer_json(codec: TextCodec) -> str:
     eos = pieces[EOS]
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": i, "content": pieces[i], **_ADDED, "special": i <= EOS}
-            for i in (*range(EOS + 1), *codec.source.ids([*codec.config.tags, *codec.config.language_pieces]))
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": _normalizers(codec.source.model)},
-        "pre_tokenizer": {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [first, end],
-            "pair": [first, second, end],
-            "special_tokens": {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}},
-        },
-        "decoder": {"type": "Sequence", "decoders": _DECODERS},
-        "model": model,
-    }
-    return json.dumps(content, ensure_ascii=False) + "\n"
+    added = [*range(EOS + 1), *codec.source.ids([*codec.config.tags, *codec.config.language_pieces])]
+    return _as_json(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [{"id": i, "content": pieces[i], **_ADDED, "special": i <= EOS} for i in added],
+            "normalizer": {"type": "Sequence", "normalizers": _normalizers(source)},
+            "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [first, end],
+                "pair": [first, second, end],
+                "special_tokens": {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}},
+            },
+            "decoder": {"type": "Sequence", "decoders": _DECODERS},
+            "model": model,
+        }
+    )
 
 
-def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> str:
+def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> bytes:
     """Returns the file for a sentencepiece model of the kind bpe, in the form that transformers has for NLLB-200.
 
     Args:
         added: the ids of special tokens.
     """
-    scores = scores_of(processor_of(model))
-    space = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
+    space = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-    content = {
-        "version": "1.0",
-        "added_tokens": [{"id": i, "content": piece, **_ADDED, "special": True} for piece, i in added.items()],
-        "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
-        "pre_tokenizer": space,
-        "decoder": space,
-        "model": _bpe(list(vocabulary), scores) | {"unk_token": "<unk>", "byte_fallback": False, "vocab": vocabulary},
-    }
-    return json.dumps(content, ensure_ascii=False) + "\n"
+    bpe = _bpe(list(vocabulary), scores_of(processor_of(model)))
+    return _as_json(
+        {
+            "version": "1.0",
+            "added_tokens": [{"id": i, "content": piece, **_ADDED, "special": True} for piece, i in added.items()],
+            "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
+            "pre_tokenizer": space,
+            "decoder": space,
+            "model": bpe | {"unk_token": "<unk>", "byte_fallback": False, "vocab": vocabulary},
+        }
+    )
+
+
+def _as_json(content: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(content, ensure_ascii=False)}\n".encode()
 
 
 def _normalizers(model: bytes) -> list[dict[str, Any]]:
@@ -93,22 +131,18 @@ def _normalizers(model: bytes) -> list[dict[str, Any]]:
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
     if spec.remove_extra_whitespaces:
         # Only U+0020 counts as a space, while the normaliser "Strip" would also remove others.
-        spaces = {f"^ +|[ {_SPACE}]+$": "", " +": " "}
+        spaces = {f"^ +|[ {SPACE}]+$": "", " +": " "}
         steps += [{"type": "Replace", "pattern": {"Regex": p}, "content": c} for p, c in spaces.items()]
     if spec.add_dummy_prefix:
-        steps.append({"type": "Prepend", "prepend": _SPACE})
+        steps.append({"type": "Prepend", "prepend": SPACE})
     return steps
 
 
 def _bpe(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
     """Returns a model that merges as sentencepiece does: the adjacent pieces whose union has the best score first."""
-    merged = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: (-scores[piece], piece))
-    merges = [
-        [piece[:i], piece[i:]]
-        for piece in merged
-        for i in range(1, len(piece))
-        if piece[:i] in scores and piece[i:] in scores
-    ]
+    merged = sorted(scores, key=lambda piece: (-scores[piece], piece))
+    splits = ([piece[:i], piece[i:]] for piece in merged for i in range(1, len(piece)))
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     options = {"unk_token": pieces[UNK], "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
+    merges = [[left, right] for left, right in splits if left in scores and right in scores]
     return {"type": "BPE", "dropout": None, **options, "vocab": vocabulary, "merges": merges}

@@ -58,9 +58,8 @@ def _connect(address: str) -> Any:
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except (OSError, OverflowError) as error:
-            raise NmtError(
-                f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
-            ) from error
+            why = f"--cluster {address} cannot be reached ({error})"
+            raise NmtError(f"{why}; check the address, and whether Ray runs there") from error
     with importing("ray", "--cluster", extra="ray"):
         import ray
         import ray._private.worker as worker
@@ -68,21 +67,19 @@ def _connect(address: str) -> Any:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
         ray.init(address=address, **quiet)
+        return ray
     except (ConnectionError, RuntimeError, ValueError) as error:
         if address != "auto" or not isinstance(error, ConnectionError):
-            said = " ".join(str(error).split())
-            raise NmtError(
-                f"--cluster {address} cannot be used ({said:.300}); check the address, and that all machines have the "
-                f"same versions of Ray and Python"
-            ) from error
-        console.info("no Ray cluster runs here; starting one of this machine")
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
-        try:
-            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
-        except Exception as failure:  # Ray raises a plain Exception, with pages of text
-            raise NmtError(
-                f"Ray could not be started here ({reason(failure)}); start a cluster by ray start --head"
-            ) from failure
+            why = f"--cluster {address} cannot be used ({' '.join(str(error).split()):.300})"
+            advice = "check the address, and that all machines have the same versions of Ray and Python"
+            raise NmtError(f"{why}; {advice}") from error
+    console.info("no Ray cluster runs here; starting one of this machine")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+    try:
+        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+    except Exception as failure:  # Ray raises a plain Exception, with pages of text
+        why = f"Ray could not be started here ({reason(failure)})"
+        raise NmtError(f"{why}; start a cluster by ray start --head") from failure
     return ray
 
 
@@ -110,18 +107,15 @@ class Worker:
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
         self._version, self._references = version, (job, models)
         self._loaded: tuple[Job, Processor] | None = None
-        self._messages = StringIO()
 
     def do(self, chunk: Chunk | None) -> tuple[str, str, Result | None]:
         """Does a chunk; without one, only loads the model. Returns warnings, the id of the machine, and the result."""
         import ray
 
+        console.stderr.file = messages = StringIO()
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
         result = compute(*self._loaded, chunk).result if chunk else None
-        messages = self._messages.getvalue()
-        self._messages.seek(0)
-        self._messages.truncate()
-        return messages, ray.get_runtime_context().get_node_id(), result
+        return messages.getvalue(), ray.get_runtime_context().get_node_id(), result
 
     def _load(self) -> tuple[Job, Processor]:
         """Loads the processor of the job from copies of its files."""
@@ -133,7 +127,6 @@ class Worker:
                 f"{self._version}; install the same version on all machines"
             )
         resources.limit_spinning()
-        console.stderr.file = self._messages
         console.printing().__enter__()  # until the process ends
         (job,), models = map(ray.get, self._references)
         with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
@@ -146,10 +139,9 @@ class Worker:
             except (RuntimeError, MemoryError) as error:
                 if isinstance(error, RuntimeError) and "memory" not in str(error):
                     raise
-                raise NmtError(
-                    f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines "
-                    f"or more --worker-cores, so that fewer workers share a machine"
-                ) from error
+                why = f"the model does not fit into the memory of {socket.gethostname()} ({error})"
+                advice = "use larger machines or more --worker-cores, so that fewer workers share a machine"
+                raise NmtError(f"{why}; {advice}") from error
         processor.session().__enter__()  # until the process ends
         return job, processor
 
@@ -167,18 +159,13 @@ class _Driver:
     def __init__(self, job: Job, chunks: Chunks, options: JobConfig, most: int | None) -> None:
         import ray
 
-        self._ray, self._most = ray, most
-        self._chunks = chunks
+        self._ray, self._chunks, self._most = ray, chunks, most
         self._again: deque[Chunk] = deque()  # chunks of workers that were removed
         self._suspects: set[int] = set()  # the first units of chunks that are repeated alone
         self._is_alone = options.cluster == "auto"  # if there is one machine, it is this one
         self._needs = {"CPU": options.worker_cores, **({"GPU": 1} if job.device == "cuda" else {})}
-        actor = ray.remote(Worker).options(
-            num_cpus=options.worker_cores,
-            num_gpus=self._needs.get("GPU", 0),
-            max_restarts=-1,
-            max_task_retries=ATTEMPTS - 1,
-        )
+        needs = {"num_cpus": options.worker_cores, "num_gpus": self._needs.get("GPU", 0)}
+        actor = ray.remote(Worker).options(**needs, max_restarts=-1, max_task_retries=ATTEMPTS - 1)
         models = [ray.put(np.fromfile(path, np.uint8)) for path in job.models]
         # Lists keep Ray from unpickling what they hold before the worker has compared the versions.
         self._start_worker = partial(actor.remote, __version__, [ray.put(job)], models)
@@ -203,8 +190,7 @@ class _Driver:
                             chunk = self._again.popleft() if self._again else self._chunks.take(wait=True)
                             assert chunk
                             task = worker.actor.do.remote(chunk)
-                            worker.chunks[task] = chunk
-                            self._by_task[task] = worker
+                            worker.chunks[task], self._by_task[task] = chunk, worker
                 for task in self._ray.wait(list(self._by_task), timeout=1)[0]:
                     for outcome in self._take(task):
                         machines = [worker.machine for worker in self._workers if worker.machine]
@@ -219,14 +205,12 @@ class _Driver:
     def _follow_machines(self) -> None:
         """Removes workers whose machines have died and idle ones beyond the room; starts as many as have room."""
         machines = [machine for machine in self._ray.nodes() if machine["Alive"]]
-        alive = {machine["NodeID"]: machine["NodeManagerHostname"] for machine in machines}
-        self._hosts |= alive
-        for worker in [worker for worker in self._workers if worker.machine and worker.machine not in alive]:
+        self._hosts |= {machine["NodeID"]: machine["NodeManagerHostname"] for machine in machines}
+        alive = {"", *(machine["NodeID"] for machine in machines)}
+        for worker in [worker for worker in self._workers if worker.machine not in alive]:
             self._remove(worker)
-        room = sum(
-            int(min(machine["Resources"].get(name, 0) // amount for name, amount in self._needs.items()))
-            for machine in machines
-        )
+        free = [machine["Resources"] for machine in machines]
+        room = sum(int(min(each.get(name, 0) // need for name, need in self._needs.items())) for each in free)
         if not room and self._is_alone and len(machines) == 1:
             raise NmtError(f"this machine has no room for a worker with --worker-cores {self._needs['CPU']}; lower it")
         if not room:
@@ -265,10 +249,8 @@ class _Driver:
             elif isinstance(error, self._ray.exceptions.ActorUnavailableError):  # Ray repeated it as often as it may
                 why = f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
             if not chunk:
-                raise NmtError(
-                    f"a worker could not load the model ({why}); check that nmt {__version__} is installed on all "
-                    f"machines and that they have enough memory"
-                ) from None
+                advice = f"check that nmt {__version__} is installed on all machines and that they have enough memory"
+                raise NmtError(f"a worker could not load the model ({why}); {advice}") from None
             was_alone = chunk.first in self._suspects
             self._suspects |= {other.first for other in worker.chunks.values()}
             self._remove(worker)

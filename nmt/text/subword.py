@@ -12,9 +12,8 @@ space.
 import io
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from random import Random
 from typing import Self
@@ -28,7 +27,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 # Pieces that no translation has. An imported model may give them a high probability.
 NEVER = PAD, BOS
 
-_SPACE = "▁"
+SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
 # stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default of 0.9995,
 # digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one character in
@@ -51,6 +50,9 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.vocabulary)
+
+    def __contains__(self, piece: str) -> bool:
+        return piece in self._ids
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces with these ids, as text."""
@@ -75,8 +77,6 @@ class Subword(Vocabulary):
         self.model, self.kind = model, kind
         self._processor = processor_of(model)
         super().__init__(self._processor.id_to_piece(list(range(self._processor.get_piece_size()))))
-        self._greedy = Greedy(self._processor) if kind == "wordpiece" else None
-        self._sampler: Sampler | None = None
 
     @classmethod
     def train(
@@ -119,7 +119,7 @@ class Subword(Vocabulary):
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
                 control_symbols=list(languages),
-                user_defined_symbols=[*(_SPACE + symbol for symbol in symbols), *tags],
+                user_defined_symbols=[*(SPACE + symbol for symbol in symbols), *tags],
                 hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # the model depends on this number, so it must not depend on the machine
@@ -168,8 +168,8 @@ class Subword(Vocabulary):
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         clean = map(without_surrogates, lines)
-        if self._greedy:
-            return [self._greedy.encode(str(self._processor.normalize(line))) for line in clean]
+        if self.kind == "wordpiece":
+            return [self._segmentations.encode(str(self._processor.normalize(line))) for line in clean]
         # Given a list, sentencepiece would start a thread, which takes several times as long as a line.
         return [self._processor.encode(line) for line in clean]
 
@@ -187,10 +187,13 @@ class Subword(Vocabulary):
                 segmentation.
             seeds: one for each line.
         """
-        if self._sampler is None:
-            self._sampler = (BpeDropout if self.kind == "bpe" else UnigramSampling)(self._processor)
+        sample = self._segmentations.sample
         clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
-        return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
+        return [sample(line, self.kind, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
+
+    @cached_property
+    def _segmentations(self) -> "Segmentations":
+        return Segmentations(self._processor)
 
 
 def without_surrogates(line: str) -> str:
@@ -200,7 +203,7 @@ def without_surrogates(line: str) -> str:
 
 def clean_line(text: str) -> str:
     """Returns decoded text as one line. A translation may spell a line break or a ▁ in bytes."""
-    return text.replace("\n", " ").replace(_SPACE, " ").strip(" ")
+    return text.replace("\n", " ").replace(SPACE, " ").strip(" ")
 
 
 def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -237,76 +240,55 @@ def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
     )
 
 
-# Segmentations that sentencepiece does not offer. It can sample segmentations, but even with the same seed, its random
-# numbers differ from process to process.
+class Segmentations:
+    """Segmentations that sentencepiece does not offer. A word begins with ▁, and no piece reaches beyond its word.
 
-
-class _Words:
-    """Converts lines to ids word by word. A word begins with ▁, and no piece reaches beyond its word."""
+    sentencepiece can sample segmentations, but even with the same seed, its random numbers differ from process to
+    process.
+    """
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         ids = range(processor.get_piece_size())
         byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
         self._byte_ids = [byte_pieces[f"<0x{byte:02X}>"] for byte in range(256)] if byte_pieces else []
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
-        self.ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
-        self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
-        self.longest = max(map(len, self.ids), default=1)
+        self._ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
+        self.scores = {piece: float(processor.get_score(i)) for piece, i in self._ids.items()}
+        self._longest = max(map(len, self._ids), default=1)
+        self._unknown = min(self.scores.values(), default=0.0) - _UNKNOWN_PENALTY
+        self._greedy = lru_cache(maxsize=_CACHED_WORDS)(lambda word: self._spelt(self.longest_matches(word)))
+        self._lattice = lru_cache(maxsize=_CACHED_WORDS)(self._make_lattice)
 
-    def ids_of(self, pieces: Sequence[str]) -> list[int]:
+    def encode(self, line: str) -> list[int]:
+        """Returns the ids of a line, segmented greedily."""
+        return [i for word in _words(line) for i in self._greedy(word)]
+
+    def sample(self, line: str, kind: str, strength: float, random: Random) -> list[int]:
+        """Returns the ids of a random segmentation of a line, for a model of the kind bpe or unigram."""
+        draw = self.with_dropout if kind == "bpe" else self.by_probability
+        return self._spelt([piece for word in _words(line) for piece in draw(word, strength, random)])
+
+    def _spelt(self, pieces: Iterable[str]) -> list[int]:
         """Returns the ids of pieces. Characters without a piece are spelt in bytes, or are UNK without them."""
         ids: list[int] = []
         for piece in pieces:
-            if piece in self.ids:
-                ids.append(self.ids[piece])
+            if piece in self._ids:
+                ids.append(self._ids[piece])
             else:
                 ids += [self._byte_ids[byte] for byte in piece.encode()] if self._byte_ids else [UNK]
         return ids
 
-
-def _words(line: str) -> list[str]:
-    return [_SPACE + word for word in line.replace(_SPACE, " ").split(" ") if word]
-
-
-class Greedy(_Words):
-    """The longest piece that fits comes first, as in wordpiece models (Wu et al. 2016, §4.1)."""
-
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
-        super().__init__(processor)
-        self._encode_word = lru_cache(maxsize=_CACHED_WORDS)(self._segment)
-
-    def encode(self, line: str) -> list[int]:
-        """Returns the ids of a line."""
-        return [i for word in _words(line) for i in self._encode_word(word)]
-
-    def _segment(self, word: str) -> tuple[int, ...]:
-        pieces: list[str] = []
+    def longest_matches(self, word: str) -> Iterator[str]:
+        """Yields pieces of a word. The longest one that fits comes first (Wu et al. 2016, §4.1)."""
         start = 0
         while start < len(word):
-            longest = min(len(word), start + self.longest)
-            end = next((end for end in range(longest, start + 1, -1) if word[start:end] in self.ids), start + 1)
-            pieces.append(word[start:end])
+            ends = range(min(len(word), start + self._longest), start + 1, -1)
+            end = next((end for end in ends if word[start:end] in self._ids), start + 1)
+            yield word[start:end]
             start = end
-        return tuple(self.ids_of(pieces))
 
-
-class Sampler(_Words, ABC):
-    """Draws random segmentations."""
-
-    def sample(self, line: str, strength: float, random: Random) -> list[int]:
-        """Returns the ids of a random segmentation of a line."""
-        return self.ids_of([piece for word in _words(line) for piece in self.sample_word(word, strength, random)])
-
-    @abstractmethod
-    def sample_word(self, word: str, strength: float, random: Random) -> list[str]:
-        """Returns the pieces of a random segmentation of a word."""
-
-
-class BpeDropout(Sampler):
-    """BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1)."""
-
-    def sample_word(self, word: str, strength: float, random: Random) -> list[str]:
-        """Returns the pieces of a word.
+    def with_dropout(self, word: str, strength: float, random: Random) -> list[str]:
+        """Returns the pieces of a word by BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1).
 
         Before each merge, every possible merge is left out with probability `strength`. The best of the others is done.
         If none is left, the word is finished.
@@ -322,17 +304,11 @@ class BpeDropout(Sampler):
                 return pieces
             pieces[chosen : chosen + 2] = [pieces[chosen] + pieces[chosen + 1]]
 
+    def by_probability(self, word: str, strength: float, random: Random) -> list[str]:
+        """Returns the pieces of a word by subword regularisation (Kudo 2018, arXiv:1804.10959).
 
-class UnigramSampling(Sampler):
-    """Subword regularisation (Kudo 2018, arXiv:1804.10959): segmentation x is drawn with probability ∝ P(x)^α."""
-
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
-        super().__init__(processor)
-        self._unknown = min(self.scores.values(), default=0.0) - _UNKNOWN_PENALTY
-        self._lattice = lru_cache(maxsize=_CACHED_WORDS)(self._make_lattice)
-
-    def sample_word(self, word: str, strength: float, random: Random) -> list[str]:
-        """Returns the pieces of a word, drawn from its end to its beginning."""
+        Segmentation x is drawn with probability ∝ P(x)^α, from the end of the word to its beginning.
+        """
         make = self._lattice if len(word) <= _LONGEST_CACHED else self._make_lattice
         begins, weights = make(word, strength)
         pieces: list[str] = []
@@ -353,10 +329,16 @@ class UnigramSampling(Sampler):
         weights: list[list[float]] = [[]]
         log_sums = [0.0]  # log Σ P^α of all segmentations of the beginning of the word, by its length
         for end in range(1, len(word) + 1):
-            possible = [b for b in range(max(0, end - self.longest), end) if end - b == 1 or word[b:end] in self.scores]
+            possible = [
+                b for b in range(max(0, end - self._longest), end) if end - b == 1 or word[b:end] in self.scores
+            ]
             logs = [log_sums[b] + strength * self.scores.get(word[b:end], self._unknown) for b in possible]
             largest = max(logs)
             begins.append(possible)
             weights.append([math.exp(log - largest) for log in logs])
             log_sums.append(largest + math.log(sum(weights[end])))
         return begins, weights
+
+
+def _words(line: str) -> list[str]:
+    return [SPACE + word for word in line.replace(SPACE, " ").split(" ") if word]

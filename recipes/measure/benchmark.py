@@ -122,11 +122,11 @@ class Report:
 
 
 @app.command(no_args_is_help=True)
-@flags(batches=BatchConfig, model_overrides=ModelConfig)
+@flags()
 def train(
     arch: Annotated[str, Option(help="Architecture; `nmt architectures` lists them.")],
     batches: BatchConfig,
-    model_overrides: dict[str, Any],
+    model_overrides: Annotated[dict[str, Any], ModelConfig],
     data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
@@ -210,7 +210,7 @@ def product_flops(runtime: Runtime) -> float:
 
 
 @app.command(no_args_is_help=True)
-@flags(languages=DirectionConfig, search=SearchConfig, runtime=RuntimeConfig)
+@flags()
 def generate(
     languages: DirectionConfig,
     search: SearchConfig,
@@ -306,7 +306,7 @@ def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
 
 
 @app.command(no_args_is_help=True)
-@flags(config=DataConfig)
+@flags()
 def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """Measure preprocessing: lines per second over all steps and splits, and memory.
 
@@ -332,7 +332,7 @@ SAMPLED_UPDATES = 200
 
 
 @app.command()
-@flags(config=PlanConfig)
+@flags()
 def batching(
     config: PlanConfig,
     data: Annotated[str | None, Option(help="Data folder; by default, sentences are generated.")] = None,

@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "separate embeddings": (config(share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens."),
     "piece is no text": (rename("\ud800"), r"has the piece '\ud800', which is not valid text"),
     "piece with a name of nmt": (rename("<pad>", "<<pad>>"), "the piece '<<pad>>', a name that nmt uses"),
-    "special id": (config(pad_token_id=10**6), "the id of padding is 1000000"),
+    "special id": (config(pad_token_id=10**6), "has the id 1000000 for padding, but the model has"),
     "no config": (remove("config.json"), "config.json cannot be read (No such file or directory)"),
     "config is no JSON": (write("config.json", b"{"), "config.json is not JSON"),
     "deep JSON": (write("config.json", b"[" * 200_000), "config.json is not JSON"),

@@ -361,7 +361,7 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
     pieces = "[['>>fra<<'] + line + [] for line in source.encode(lines, out_type=str)]"
     assert pieces in (tmp_path / "ctranslate2" / "README.md").read_text()
     for line in LINES[:50]:
-        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
+        ids = [*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]
         assert tokenizer(f">>ron<< {line}").input_ids == ids
     run("import", "huggingface", tmp_path / "out", "--output", tmp_path / "again.safetensors")
     assert_same(path, tmp_path / "again.safetensors")
@@ -370,7 +370,7 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
 def test_a_language_code_in_a_line_is_text_in_a_model_of_several_languages(several: Imported) -> None:
     codec = several.ours.codec.towards(several.ours.codec.config.direction(target="fra"))
     tokens = {*codec.source.ids(CODES)}
-    assert codec.around[0] == codec.source.ids([">>fra<<"])
+    assert codec.around(codec.direction)[0] == codec.source.ids([">>fra<<"])
     for line in (">>ron<< abc", ">>ron<<abc", ">>deu<< abc", "abc >>ron<<"):
         (ids,) = codec.encode_source([line])
         pieces = several.tokenizer.spm_source.encode(line, out_type=str)

@@ -75,7 +75,7 @@ class Imported:
 
     def source(self, line: str) -> list[int]:
         """Returns our ids of a line."""
-        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.around
+        (ids,), (before, behind) = self.codec.encode_source([line]), self.codec.around(self.codec.direction)
         return with_eos([*before, *ids, *behind]).tolist()
 
 
@@ -146,7 +146,7 @@ def test_logits_are_those_of_transformers(imported: Callable[[str], Imported], k
     real = [i for i in range(size) if i != BOS]
     for line in LINES[:20]:
         source = model.source(line)
-        target = with_bos([*model.codec.given, *torch.randint(4, size, (7,), generator=draw).tolist()]).tolist()
+        target = with_bos([*model.codec.given(model.codec.direction), *torch.randint(4, size, (7,), generator=draw).tolist()]).tolist()
         logits = ours(torch.tensor([source]), torch.tensor([target]))[0]
         ids = torch.tensor([their_ids(source)]), torch.tensor([their_ids(target)])
         theirs = model.theirs(ids[0], decoder_input_ids=ids[1]).logits[0]
@@ -273,7 +273,7 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
         logits = []
         for each, network in zip((codec, full), models, strict=True):
             (source,), (target,) = each.encode_source([line]), each.encode_target([other])
-            ids = with_eos([*each.around[0], *source]), with_bos([*each.given, *target])
+            ids = with_eos([*each.around(each.direction)[0], *source]), with_bos([*each.given(each.direction), *target])
             logits.append(network(*(torch.from_numpy(side)[None] for side in ids))[0])
         assert torch.allclose(logits[0][:, kept], logits[1][:, of_full], rtol=0, atol=1e-5)
     run("export", path, "--format=huggingface", "--output", tmp_path / "out")
@@ -281,7 +281,7 @@ def test_trimming_keeps_the_segmentation_and_the_logits(imported: Callable[[str]
     again = nmt.load_checkpoint(import_(tmp_path / "out"))
     assert again.codec.target.vocabulary == codec.target.vocabulary
     for line in map(stripped, text):
-        ids = [*codec.around[0], *codec.encode_source([line])[0], EOS]
+        ids = [*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]
         assert their_ids(ids) == tokenizer(line).input_ids
 
 
@@ -322,7 +322,7 @@ def test_the_tokenizer_of_an_exported_folder_has_every_language(
     text, (ids,) = codec.config, codec.encode_source([line])
 
     def source(direction: Direction) -> list[int]:
-        before, behind = codec.within(direction).around
+        before, behind = codec.around(direction)
         return their_ids(with_eos([*before, *ids, *behind]).tolist())
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -459,7 +459,7 @@ def test_the_place_of_language_tokens_is_in_the_folder_or_given(
     change("tokenizer_config.json", **settings)(folder)
     path = import_(folder, *options)
     codec = nmt.load_checkpoint(path).codec.towards(DIRECTIONS["nllb"])
-    (ids,), (before, behind) = codec.encode_source(["a"]), codec.around
+    (ids,), (before, behind) = codec.encode_source(["a"]), codec.around(codec.direction)
     assert codec.source.pieces(with_eos([*before, *ids, *behind]).tolist()) == source
     run("export", path, "--format=huggingface", "--output", tmp_path / "out")
     assert nmt.load_checkpoint(import_(tmp_path / "out")).codec.config.placement == codec.config.placement
@@ -661,7 +661,7 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
     codec = after.codec.towards(Direction(code, related))
     for line in map(stripped, [*new, *LINES[:50]]):
-        assert their_ids([*codec.around[0], *codec.encode_source([line])[0], EOS]) == tokenizer(line).input_ids
+        assert their_ids([*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]) == tokenizer(line).input_ids
     again = nmt.load_checkpoint(import_(tmp_path / "out"))
     assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
     theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")
@@ -703,7 +703,7 @@ def test_an_export_for_ctranslate2_says_where_language_tokens_stand(
     done = run(*command, stdin="".join(f"{line}\n" for line in lines).encode())
     for result, line in zip(names["results"], done.stdout.splitlines(), strict=True):
         (hypothesis,) = json.loads(line)["hypotheses"]
-        pieces = [*codec.target.pieces(codec.within(Direction(source, target)).given), *hypothesis["pieces"]]
+        pieces = [*codec.target.pieces(codec.given(Direction(source, target))), *hypothesis["pieces"]]
         assert result.hypotheses[0] == pieces[: len(result.hypotheses[0])]
     assert not [token for token in text.language_pieces if token in " ".join(names["lines"])]
 
@@ -714,7 +714,7 @@ def test_a_new_language_is_new_and_needs_a_related_one(imported: Callable[[str],
     assert "names no related language; give one such as" in failed(*command, "--add-language=tyv_Cyrl")
     for option in (f"--unchanged={__file__}", "--pieces=12"):
         assert "needs --add-pieces; add it" in failed(*command, option)
-        assert "needs --add-pieces; add it" in failed("import", "checkpoint", *command[2:], option)
+        assert "needs --add-pieces; add it" in failed("extend", *command[2:], option)
 
 
 @needs_linux

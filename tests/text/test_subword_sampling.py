@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
-from nmt.text.subword import BpeDropout, Sampler, Subword, UnigramSampling
+from nmt.text.subword import Segmentations, Subword
 
 LINES = [line for pair in invented_pairs(400) for line in pair]
 DRAWS = 20_000
@@ -55,10 +55,13 @@ def segmentations(word: str, pieces: dict[str, float]) -> Iterator[tuple[str, ..
             yield from ((word[:end], *rest) for rest in segmentations(word[end:], pieces))
 
 
-def assert_draws(sampler: Sampler, word: str, strength: float, expected: dict[tuple[str, ...], float]) -> None:
+Draw = Callable[[str, float, Random], list[str]]
+
+
+def assert_draws(draw: Draw, word: str, strength: float, expected: dict[tuple[str, ...], float]) -> None:
     """Checks that the segmentations of a word are drawn with the expected probabilities."""
     random = Random(0)
-    found = Counter(tuple(sampler.sample_word(word, strength, random)) for _ in range(DRAWS))
+    found = Counter(tuple(draw(word, strength, random)) for _ in range(DRAWS))
     assert len(expected) > 3
     assert sum(expected.values()) == pytest.approx(1)
     assert found.keys() <= expected.keys()
@@ -67,19 +70,19 @@ def assert_draws(sampler: Sampler, word: str, strength: float, expected: dict[tu
 
 @pytest.mark.parametrize("word, p", [("▁lomu", 0.1), ("▁deki", 0.5), ("▁kiva", 0.3)])
 def test_bpe_dropout_has_the_distribution_of_the_paper(word: str, p: float) -> None:
-    sampler = BpeDropout(model("bpe")._processor)
-    assert_draws(sampler, word, p, dropout_distribution(tuple(word), sampler.scores, p))
+    words = Segmentations(model("bpe")._processor)
+    assert_draws(words.with_dropout, word, p, dropout_distribution(tuple(word), words.scores, p))
 
 
 @pytest.mark.parametrize("word, alpha", [("▁lomu", 0.2), ("▁tusi", 1.0), ("▁baba", 0.5)])
 def test_unigram_sampling_has_the_distribution_of_the_paper(word: str, alpha: float) -> None:
-    sampler = UnigramSampling(model("unigram")._processor)
+    words = Segmentations(model("unigram")._processor)
     weights = {
-        pieces: math.exp(alpha * sum(sampler.scores[piece] for piece in pieces))
-        for pieces in segmentations(word, sampler.scores)
+        pieces: math.exp(alpha * sum(words.scores[piece] for piece in pieces))
+        for pieces in segmentations(word, words.scores)
     }
     total = sum(weights.values())
-    assert_draws(sampler, word, alpha, {pieces: weight / total for pieces, weight in weights.items()})
+    assert_draws(words.by_probability, word, alpha, {pieces: weight / total for pieces, weight in weights.items()})
 
 
 lines = st.lists(st.text(st.sampled_from("abdekilmoä ß☃漢\t."), max_size=30), max_size=5)

@@ -92,7 +92,7 @@ def test_a_map_has_the_counts_of_a_loop_over_all_links(seed: int, per_piece: int
     with pytest.MonkeyPatch.context() as patch:  # several parts are counted and summed
         patch.setattr(vocabulary_map, "_SENTENCES_AT_ONCE", 15)
         patch.setattr(vocabulary_map, "_TOKENS_AT_ONCE", 50)
-        lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(per_piece=per_piece, always=always)))
+        lines = list(vocabulary_map.vocabulary_map_lines(data, VocabularyMapConfig(per_piece=per_piece, always=always)))
     assert lines == [f"{source}\t{' '.join(target)}\n" for source, target in expected.items()]
 
 
@@ -103,7 +103,7 @@ def test_pieces_that_the_format_cannot_hold_are_left_out(tmp_path: Path) -> None
     links = np.repeat(np.arange(len(ids)), 2)
     split = ParallelSplit(*token_arrays([ids], [ids], [links]))
     data = cast(DataFolder, SimpleNamespace(codec=TextCodec(TEXT_CONFIG, subword, subword), split=lambda _: split))
-    lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(always=200)))
+    lines = list(vocabulary_map.vocabulary_map_lines(data, VocabularyMapConfig(always=200)))
     (tmp_path / "map").write_text("".join(lines), newline="")
     VocabularyMap.parsed(read_lines(tmp_path / "map"), "map", data.codec)
     assert len(lines) == 1 + len(ids) - 2

@@ -42,7 +42,7 @@ def old(tmp_path: Path) -> Path:
 def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     path = tmp_path / "more.safetensors"
     options: list[Any] = ["--add-language=fr=en", "--add-pieces", tmp_path / "new", "--pieces=20"]
-    said = run("import", "checkpoint", old, "--output", path, *options, "--unchanged", tmp_path / "old").stderr
+    said = run("extend", old, "--output", path, *options, "--unchanged", tmp_path / "old").stderr
     assert f"{tmp_path / 'old'}: 100.00% of 161 lines have the same pieces as before" in said
     before, after = nmt.load_checkpoint(old), nmt.load_checkpoint(path)
     assert after.codec.config.languages == (*LANGUAGES, "fr")
@@ -75,7 +75,7 @@ def test_a_model_gets_a_language_and_pieces(old: Path, tmp_path: Path) -> None:
     run("train", tmp_path / "data", "--init-from", path, "--save-dir", save_dir, "--device=cpu", "--max-updates=1")
     tuned = nmt.load_checkpoint(save_dir / "best.safetensors").codec
     again = tmp_path / "again.safetensors"
-    run("import", "checkpoint", path, "--output", again, "--add-language=it=fr")
+    run("extend", path, "--output", again, "--add-language=it=fr")
     assert nmt.load_checkpoint(again).provenance["added_pieces"] == [*pieces[330:], "<2it>"]
     assert tuned.config.trained == [Direction("en", "de"), Direction("en", "fr"), Direction("fr", "en")]
 
@@ -85,7 +85,7 @@ def test_new_pieces_are_of_text_as_the_model_sees_it(tmp_path: Path) -> None:
     saved(small_checkpoint(0, CONFIG, codec(lowercase=True)), path)
     text.write_text("".join(f"{line}\n" for line in NEW))
     output = tmp_path / "more.safetensors"
-    run("import", "checkpoint", path, "--output", output, "--add-pieces", text, "--pieces=20")
+    run("extend", path, "--output", output, "--add-pieces", text, "--pieces=20")
     pieces = nmt.load_checkpoint(output).provenance["added_pieces"]
     assert len(pieces) == 20 and pieces == [piece.lower() for piece in pieces]
 
@@ -104,5 +104,5 @@ def test_what_cannot_be_extended_is_refused(old: Path, tmp_path: Path) -> None:
         (tagged, ["--add-language=fr=en"], "needs the token <2fr>, but a piece of the model has this name"),
     ]
     for path, options, message in cases:
-        assert message in failed("import", "checkpoint", path, "--output", tmp_path / "x.safetensors", *options)
+        assert message in failed("extend", path, "--output", tmp_path / "x.safetensors", *options)
     assert not (tmp_path / "x.safetensors").exists()
