@@ -95,12 +95,12 @@ def preprocess(options: dict[str, Any]) -> Path:
     from nmt.config import JobConfig
     from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder
-    from nmt.jobs.ray import connected
+    from nmt.jobs.run import executing
 
     config = DataConfig(**{"workers": 1} | _chosen(DataConfig, options))
     files = CorpusConfig(**_chosen(CorpusConfig, options))
     config = with_plain_text(config, ("train", "valid", "test"), config.pairs, files)
-    with connected(JobConfig(), config.workers) as execution:
+    with executing(JobConfig(), config.workers) as execution:
         make_folder(config, execution, read_codec(config.like) if config.like else None)
     return Path(config.dest)
 

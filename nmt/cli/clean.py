@@ -31,7 +31,7 @@ def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime:
     """
     from nmt.cleaning.clean import clean as run
     from nmt.corpora.conversion import with_plain_text
-    from nmt.jobs.ray import connected
+    from nmt.jobs.run import executing
     from nmt.pages.page import page
 
     if not config.score_with and (unused := runtime.variants()):
@@ -49,7 +49,7 @@ def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime:
             with output_file(config.page, flag="--page") as file:
                 file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
 
-    with connected(options, config.workers) as execution:
+    with executing(options, config.workers) as execution:
         summary = run(config, execution, runtime, write_page)
     if summary is not None:
         _show(summary)

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from nmt import console
@@ -37,8 +38,7 @@ def generate(
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through a
     pipe are translated at once.
     """
-    from nmt.jobs.ray import connected
-    from nmt.jobs.run import Run, check_files
+    from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
     from nmt.translate.setup import Setup, placed
     from nmt.translate.sources import html_units, json_units, text_units
@@ -58,13 +58,17 @@ def generate(
     unmet: list[str] = []  # the lines whose translations lack something
     origins = Counter[str]()
     with (
-        connected(options, files.workers) as execution,
+        executing(options, files.workers) as execution,
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
         models = tuple(checkpoints)
         setup = Setup(models, search, runtime, engine, languages, options, files.glossary, files.memory)
         refuse_inputs(files.output, setup.files, f"--output {files.output}")
+        if files.memory:
+            from nmt.memories.files import open_memories
+
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
         maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
         if files.html:
             units = html_units(maker)

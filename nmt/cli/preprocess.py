@@ -24,8 +24,8 @@ def preprocess(files: CorpusConfig, config: DataConfig, options: JobConfig) -> N
     from nmt.checkpoint_format import read_codec
     from nmt.corpora.conversion import with_plain_text
     from nmt.data.preprocess import preprocess as run
-    from nmt.jobs.ray import connected
+    from nmt.jobs.run import executing
 
     config = with_plain_text(config, ("train", "valid", "test"), config.pairs, files)
-    with connected(options, config.workers) as execution:
+    with executing(options, config.workers) as execution:
         run(config, execution, read_codec(config.like) if config.like else None)

@@ -20,8 +20,7 @@ def rescore(
     If a job from files to --output is interrupted, the same command resumes it.
     """
     from nmt.checkpoint_format import read_text_config
-    from nmt.jobs.ray import connected
-    from nmt.jobs.run import Run, check_files
+    from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
     from nmt.training.records import perplexity
     from nmt.translate.rescoring import RescoringJob
@@ -42,7 +41,7 @@ def rescore(
         log_prob += sum(score.log_prob for score in line.scores)
         return job.text(line)
 
-    with connected(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
+    with executing(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
         job = RescoringJob(
             tuple(checkpoints), runtime, files.batch_tokens, files.alignments, files.output_format, files.normalize

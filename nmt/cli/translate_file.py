@@ -1,5 +1,6 @@
 """`nmt translate-file` translates documents."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from rich.console import Console
@@ -34,13 +35,17 @@ def translate_file(
     """
     from nmt.documents.formats import check_format
     from nmt.documents.translation import translate
-    from nmt.jobs.ray import connected
+    from nmt.jobs.run import executing
     from nmt.translate.setup import Setup, placed
 
     check_format(files.format)
-    with connected(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
+    with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(files.model, search, runtime, engine, languages, options, files.glossary, files.memory)
+        if files.memory:
+            from nmt.memories.files import open_memories
+
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)

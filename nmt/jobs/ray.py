@@ -29,16 +29,10 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 
 @contextmanager
-def connected(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
-    """Connects this process to the cluster of --cluster until the block ends.
-
-    Yields how jobs are computed: on the cluster, or without --cluster on this machine.
-    """
-    if options.cluster is None:
-        yield Execution(options, workers)
-        return
+def connected(cluster: str, options: JobConfig, workers: int | None) -> Iterator[Execution]:
+    """Connects this process to a cluster until the block ends. Yields how jobs are computed there."""
     handlers = {stopping: signal.getsignal(stopping) for stopping in STOPPING}
-    ray = _connect(options.cluster)
+    ray = _connect(cluster)
     for stopping, handler in handlers.items():  # Ray has its own
         signal.signal(stopping, handler)
     try:

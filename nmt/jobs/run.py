@@ -39,6 +39,18 @@ _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 
 
+@contextmanager
+def executing(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
+    """Yields how jobs are computed: on the cluster of --cluster, or without it on this machine."""
+    if options.cluster is None:
+        yield Execution(options, workers)
+        return
+    from nmt.jobs.ray import connected
+
+    with connected(options.cluster, options, workers) as execution:
+        yield execution
+
+
 class JobFolder:
     """The folder of a job, which has a file for each finished shard. `job_folder` makes one."""
 

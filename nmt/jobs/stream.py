@@ -17,7 +17,6 @@ from nmt import console
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.jobs.pool import WorkerDiedError, worker_pool
 from nmt.resources import share_cores
 
 # Row n of files that are read side by side: line n of each of them. Of rows in memory, values of JSON.
@@ -188,6 +187,8 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
             while chunk := chunks.take(wait=True):
                 yield compute(job, processor, chunk, progress.advance)
         return
+    from nmt.jobs.pool import WorkerDiedError, worker_pool
+
     assert workers
     share_cores(workers)
     codec = job.codec()

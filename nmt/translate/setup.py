@@ -31,6 +31,7 @@ class Setup:
         models: the checkpoints; several form an ensemble.
         runtime: a device and a precision in place of `auto`; see `placed`.
         glossary, memory: the files of the user.
+        memories: what `open_memories` returned for the files of memories.
     """
 
     models: tuple[str, ...]
@@ -41,6 +42,7 @@ class Setup:
     options: JobConfig
     glossary: str | None = None
     memory: tuple[str, ...] = ()
+    memories: tuple[Memory, ...] = ()
 
     @cached_property
     def text(self) -> TextConfig:
@@ -56,15 +58,6 @@ class Setup:
     def protected(self) -> Protected:
         """Finds what stays as it is."""
         return Protected(self.engine.keep, self.engine.protect)
-
-    @cached_property
-    def memories(self) -> tuple[Memory, ...]:
-        """The memories, whose indexes are built the first time."""
-        if not self.memory:
-            return ()
-        from nmt.memories.files import open_memories
-
-        return open_memories(self.memory, self.text, self.direction)
 
     def maker(self, cut: Literal["sentence", "line", "unit"], *, offers: bool) -> UnitMaker:
         """Returns what makes the units; see `UnitMaker`."""

@@ -301,7 +301,7 @@ def test_a_cluster_of_this_machine_is_started_if_there_is_none(ray: Any, capsys:
 
     ray.init, ray.shutdown = Mock(side_effect=init), Mock()
     before = signal.getsignal(signal.SIGTERM)
-    with connected(JobConfig(cluster="auto")):
+    with executing(JobConfig(cluster="auto")):
         assert signal.getsignal(signal.SIGTERM) == before
         assert [call.kwargs["address"] for call in ray.init.call_args_list] == ["auto", "local"]
         ray.shutdown.assert_not_called()
@@ -321,13 +321,13 @@ def test_a_cluster_of_this_machine_is_started_if_there_is_none(ray: Any, capsys:
 def test_a_cluster_that_cannot_be_used_is_one_sentence(ray: Any, address: str, errors: Any, message: str) -> None:
     ray.init = Mock(side_effect=errors)
     with socket.create_server(("localhost", 0)) as server, pytest.raises(NmtError, match=message):
-        connected(JobConfig(cluster=address.replace("PORT", str(server.getsockname()[1])))).__enter__()
+        executing(JobConfig(cluster=address.replace("PORT", str(server.getsockname()[1])))).__enter__()
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NmtError, match=r"--cluster needs the package ray \(.*\); install it with pip install '\.\[ra"):
-        connected(JobConfig(cluster="auto")).__enter__()
+        executing(JobConfig(cluster="auto")).__enter__()
 
 
 # A real node

@@ -111,7 +111,7 @@ def test_a_driver_that_is_killed_goes_on(preprocess: list[str]) -> None:
 
 def test_a_shard_that_kills_its_workers_is_reported_and_the_rest_goes_on(cluster: Any, tmp_path: Path) -> None:
     options = {"cluster": cluster.address, "rows": 6, "survives": 6}
-    with connected(JobConfig(cluster=cluster.address)):
+    with executing(JobConfig(cluster=cluster.address)):
         with pytest.raises(NmtError, match=r"1 of 4 shards failed \(lines 1-6: 3 workers died on it, perhaps because"):
             double(tmp_path, **options)
         assert (tmp_path / "deaths").read_text() == "xxxxxx" and finished_shards(tmp_path / "out.unfinished") == 3
