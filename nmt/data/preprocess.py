@@ -29,8 +29,8 @@ from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Result, Row
 from nmt.signals import held
-from nmt.text.codec import Direction, Side, TextCodec, TextConfig
-from nmt.text.corpus import is_regular
+from nmt.text.codec import Side, TextCodec, TextConfig
+from nmt.text.corpus import is_regular, read_rows
 from nmt.text.languages import listed
 from nmt.text.subword import UNK
 from nmt.text.words import parse_pharaoh
@@ -222,7 +222,7 @@ def _encode_split(folder: Path, name: str, of_split: Sequence[Corpus], codec: Te
         console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
         for corpus in of_split:
-            for pairs in raw_pairs(corpora.read_corpora([corpus]), direction=corpus.direction):
+            for pairs in raw_pairs(read_rows(*corpus.paths), direction=corpus.direction):
                 encoded = encoder(pairs)
                 split.append(encoded.source, encoded.target)
                 split.append_raw(pairs.source, pairs.target, corpus.direction)
@@ -265,16 +265,16 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
 
 
 def filter_pairs(
-    source: Sequence[Ids], target: Sequence[Ids], tags: Sequence[Ids], max_length: float, max_ratio: float
+    source: Sequence[Ids], target: Sequence[Ids], tag: Ids, max_length: float, max_ratio: float
 ) -> tuple[list[int], Counter[str]]:
     """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies.
 
-    A tag counts in the length of its source sentence, but not in the ratio of the lengths.
+    The tag counts in the lengths of the source sentences, but not in the ratio of the lengths.
     """
     lengths = np.array([list(map(len, source)), list(map(len, target))])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     empty = shorter == 0
-    too_long = ~empty & (np.maximum(longer, lengths[0] + list(map(len, tags))) > max_length)
+    too_long = ~empty & (np.maximum(longer, lengths[0] + len(tag)) > max_length)
     uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
     reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
     dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
@@ -320,21 +320,21 @@ class Encoder(Processor):
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
-        tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
+        tag = codec.source.ids([pairs.tag]) if pairs.tag else []
         kept, dropped = list(range(len(source))), Counter[str]()
         if config:
-            kept, dropped = filter_pairs(source, target, tags, config.max_length, config.max_length_ratio)
+            kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
-        begins = [(len(before) + len(of_line), len(given)) for of_line in tags]
-        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins[i]) for i in kept]
+        begins = len(before) + len(tag), len(given)
+        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins) for i in kept]
         if config:
-            source = self._encodings("source", config, pairs, kept, source, config.max_length - max(map(len, tags)))
+            source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
-            count = len(source) // max(1, len(kept))
             if is_copy:
+                count = len(source) // max(1, len(kept))
                 seeds = (hash_of(config.seed, pairs.first + kept[i // count], i) for i in range(len(source)))
                 source = list(map(noised, source, seeds))
-            source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
+            source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]
             target = [[*given, *ids] for ids in target]
@@ -386,15 +386,14 @@ class EncodingJob(Job):
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
         return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
 
-    def unit(self, row: Row, place: Place) -> tuple[corpora.Record, Direction]:
-        """Returns the pair of a row with its alignment and its tag, and its direction."""
-        corpus = self.train[place.segment]
-        tag = self.config.tag[corpus.number] if self.config.tag else ""
-        return (row[0], row[1], row[2] if len(row) > 2 else "", tag), corpus.direction
+    def unit(self, row: Row, place: Place) -> tuple[Row, Corpus]:
+        """Returns the row, and the corpus that it is from."""
+        return row, self.train[place.segment]
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
-        records, directions = zip(*chunk.units, strict=True)
-        for pairs in raw_pairs(records, chunk.first - 1, directions[0]):  # a shard is part of one corpus
+        rows, (corpus, *_others) = zip(*chunk.units, strict=True)  # a shard is part of one corpus
+        tag = self.config.tag[corpus.number] if self.config.tag else ""
+        for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:
