@@ -21,7 +21,7 @@ from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
-from nmt.data.corpora import in_chunks, warn_of_text
+from nmt.data.corpora import in_chunks, joined, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, job_folder
@@ -65,14 +65,12 @@ class CleaningJob(Job):
         return Result({"changed": changed, "histograms": histograms}, {"reasons": reasons, "hashes": pairs.hashes})
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
-        in_order = sorted(done, key=lambda each: each[0].units[0])
-        changed, histograms = dict[int, Row](), Counter[str]()
-        for batch, judged in in_order:
-            changed |= {batch.units[n] - chunk.first: row for n, row in judged.values["changed"].items()}
-            histograms.update(judged.values["histograms"])
-        names = "reasons", "hashes"
-        arrays = {name: np.concatenate([judged.arrays[name] for _, judged in in_order]) for name in names}
-        return Result({"changed": list(changed.items()), "histograms": histograms}, arrays)
+        batches, values, arrays = joined(done)
+        changed, histograms = list[tuple[int, Row]](), Counter[str]()
+        for batch, judged in zip(batches, values, strict=True):
+            changed += [(batch.units[n] - chunk.first, row) for n, row in judged["changed"].items()]
+            histograms.update(judged["histograms"])
+        return Result({"changed": changed, "histograms": histograms}, arrays)
 
 
 class Summary:

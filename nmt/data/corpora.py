@@ -11,13 +11,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from nmt import console
 from nmt.config import DataConfig, names_in
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
-from nmt.jobs.stream import Row
+from nmt.jobs.stream import Batch, Result, Row
 from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
 from nmt.text.languages import MULTIPLE, base_language, listed, look_swapped
@@ -178,6 +180,13 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
+
+
+def joined(done: Iterable[tuple[Batch, Result]]) -> tuple[list[Batch], list[Any], dict[str, np.ndarray]]:
+    """Returns the batches of a chunk in order, the values of their results, and their arrays end to end."""
+    batches, results = zip(*sorted(done, key=lambda each: each[0].units[0]), strict=True)
+    arrays = {name: np.concatenate([result.arrays[name] for result in results]) for name in results[0].arrays}
+    return list(batches), [result.values for result in results], arrays
 
 
 def raw_pairs(

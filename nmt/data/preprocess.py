@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
 from nmt.data.augmentation import noised
-from nmt.data.corpora import Corpus, RawPairs, raw_pairs
+from nmt.data.corpora import Corpus, RawPairs, joined, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, digest_of, writing
@@ -37,7 +37,8 @@ from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
 Ids = list[int]
-_SIDES = ("source", "target", "alignments")
+_COLUMNS = ("source", "target", "alignments")
+_REASONS = ("empty", "too_long", "uneven")  # why pairs are dropped
 
 
 def preprocess(config: DataConfig, execution: Execution | None = None, like: TextCodec | None = None) -> None:
@@ -171,27 +172,27 @@ def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dic
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
-    kept, unknown, dropped = [0] * len(train), 0, Counter[str]()
+    kept, total = [0] * len(train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
-            split.append(*(Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES))
+            split.append(*columns_of(result))
             kept[shard.segment] += result.values["kept"]
-            unknown += result.values["unknown"]
-            dropped.update(result.values["dropped"])
+            total.update(result.values)
+    dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
         raise NmtError(
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
-    if unknown:
+    if total["unknown"]:
         can_learn = codec.config.subword == "sentencepiece"
         console.warn(
-            f"{unknown:,} of {sum(kept):,} training pairs have characters that {config.like or config.subword_model} "
-            f"does not know, so translations will lack them"
+            f"{total['unknown']:,} of {total['kept']:,} training pairs have characters that "
+            f"{config.like or config.subword_model} does not know, so translations will lack them"
             + ("; nmt import huggingface --add-pieces adds them to a model" if can_learn else "")
         )
-    meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
+    meta = replace(_described(split.meta, codec, train, kept), dropped=dropped)
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
     weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
@@ -223,15 +224,14 @@ def _encode_split(folder: Path, name: str, of_split: Sequence[Corpus], codec: Te
     ):
         for corpus in of_split:
             for pairs in raw_pairs(read_rows(*corpus.paths), direction=corpus.direction):
-                encoded = encoder(pairs)
-                split.append(encoded.source, encoded.target)
+                split.append(*columns_of(encoder(pairs)))
                 split.append_raw(pairs.source, pairs.target, corpus.direction)
-                progress.advance(encoded.kept)
+                progress.advance(len(pairs.source))
             ends.append(split.pairs)
     return _described(split.meta, codec, of_split, np.diff(ends, prepend=0).tolist())
 
 
-def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
+def dropped_in_words(dropped: Mapping[str, int], config: DataConfig) -> str:
     """Returns the numbers of dropped pairs in words."""
     return (
         f"{dropped['empty']:,} with an empty side, "
@@ -255,8 +255,9 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
             pairs[direction.replace(" ", "-")] += size
         counts = "".join(f", {direction} {size:,}" for direction, size in pairs.items())
         console.info(f"{name}: {console.counted(split.pairs, 'pair')}{counts}, {', '.join(sides)}")
-    dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {console.counted(dropped.total(), 'training pair')}: {dropped_in_words(dropped, config)}")
+    dropped = splits[TRAIN].dropped
+    count = console.counted(sum(dropped.values()), "training pair")
+    console.info(f"dropped {count}: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{source} {len(codec.source):,} pieces, {target} {len(codec.target):,} pieces"
@@ -266,7 +267,7 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
 
 def filter_pairs(
     source: Sequence[Ids], target: Sequence[Ids], tag: Ids, max_length: float, max_ratio: float
-) -> tuple[list[int], Counter[str]]:
+) -> tuple[list[int], dict[str, int]]:
     """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies.
 
     The tag counts in the lengths of the source sentences, but not in the ratio of the lengths.
@@ -276,27 +277,13 @@ def filter_pairs(
     empty = shorter == 0
     too_long = ~empty & (np.maximum(longer, lengths[0] + len(tag)) > max_length)
     uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
-    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    dropped = dict(zip(_REASONS, (int(mask.sum()) for mask in (empty, too_long, uneven)), strict=True))
     return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
-class EncodedPairs(NamedTuple):
-    """Encoded pairs.
-
-    Attributes:
-        source, target, alignments: of the pairs that were kept.
-        kept: their number.
-        unknown: how many of them have characters that the vocabulary lacks.
-        dropped: the number of dropped pairs by reason.
-    """
-
-    source: Flat
-    target: Flat
-    alignments: Flat
-    kept: int
-    unknown: int
-    dropped: Counter[str]
+def columns_of(encoded: Result) -> list[Flat]:
+    """Returns the source, the target and the alignments of encoded pairs."""
+    return [Flat(encoded.arrays[name], encoded.arrays[f"lengths of {name}"]) for name in _COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -310,8 +297,12 @@ class Encoder(Processor):
     codec: TextCodec
     config: DataConfig | None = None
 
-    def __call__(self, pairs: RawPairs) -> EncodedPairs:
-        """Returns the encoded pairs that are kept."""
+    def __call__(self, pairs: RawPairs) -> Result:
+        """Returns the encoded pairs that are kept.
+
+        The values are the number of pairs that were kept, of those among them with characters that the vocabulary
+        lacks, and of those that were dropped by reason. `columns_of` makes the columns of a data folder of the arrays.
+        """
         config, direction = self.config, pairs.direction
         is_copy = direction is not None and direction.source == direction.target
         codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
@@ -321,7 +312,7 @@ class Encoder(Processor):
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
         tag = codec.source.ids([pairs.tag]) if pairs.tag else []
-        kept, dropped = list(range(len(source))), Counter[str]()
+        kept, dropped = list(range(len(source))), dict[str, int]()
         if config:
             kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
@@ -338,8 +329,10 @@ class Encoder(Processor):
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]
             target = [[*given, *ids] for ids in target]
-        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
-        return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), unknown, dropped)
+        sizes, arrays = (len(codec.source), len(codec.target), LONGEST_ALIGNED), {}
+        for name, sentences, size in zip(_COLUMNS, (source, target, alignments), sizes, strict=True):
+            arrays[name], arrays[f"lengths of {name}"] = flatten(sentences, size)
+        return Result({"kept": len(kept), "unknown": unknown, **dropped}, arrays)
 
     def _encodings(
         self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
@@ -396,17 +389,13 @@ class EncodingJob(Job):
         for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
-    def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:
+    def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
         return encoder(pairs)
 
-    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, EncodedPairs]]) -> Result:
+    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""
-        encoded = [pairs for _, pairs in sorted(done, key=lambda each: each[0].work.first)]
-        arrays, dropped = {}, Counter[str]()
-        for side in _SIDES:
-            arrays[side] = np.concatenate([getattr(pairs, side).tokens for pairs in encoded])
-            arrays[f"lengths of {side}"] = np.concatenate([getattr(pairs, side).lengths for pairs in encoded])
-        for pairs in encoded:
-            dropped.update(pairs.dropped)
-        counts = {name: sum(getattr(pairs, name) for pairs in encoded) for name in ("kept", "unknown")}
-        return Result({**counts, "dropped": dropped}, arrays)
+        _, counts, arrays = joined(done)
+        totals = Counter[str]()
+        for each in counts:
+            totals.update(each)
+        return Result(totals, arrays)
