@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from nmt import __version__, console
+from nmt import console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
-from nmt.config.options import flag_name
-from nmt.data.corpora import in_chunks, joined, warn_of_text
+from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
 from nmt.errors import NmtError
-from nmt.files import Output, digest_of, output_file, refuse_inputs
+from nmt.files import Output, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan, Shard
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Result, Row
@@ -189,11 +188,8 @@ def _checked(
 
         check_models(config.score_with, config.languages)
 
-    files = ("dest", "rejected", "page", "workers")
-    values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
-    digests = {f"content of {path}": digest_of(path) for path in [*excluded, *models]}
     source = Files(segments, [f"--train text in {lang}" for lang in config.languages])
-    return source, {"version of nmt": __version__, **values, **digests}
+    return source, job_settings(config, ("dest", "rejected", "page", "workers"), [*excluded, *models])
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:
@@ -212,12 +208,6 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
         if file.suffix in COMPRESSED:
             raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out {file.suffix}")
         refuse_inputs(path, inputs, f"{flag} {path}")
-        for compressed in (f"{path}{suffix}" for suffix in COMPRESSED if flag == "--dest"):
-            if os.path.lexists(compressed):
-                raise NmtError(
-                    f"--dest {path} would stand beside {compressed}, which --train {config.dest} would then no longer "
-                    f"read; move that file or give another --dest"
-                )
         if flag != "--dest" and not file.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)

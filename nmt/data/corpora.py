@@ -3,7 +3,7 @@
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nmt import console
-from nmt.config import DataConfig, names_in
+from nmt import __version__, console
+from nmt.config import DataConfig, flag_name, names_in
+from nmt.config.options import Config
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
+from nmt.files import digest_of
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
@@ -180,6 +182,12 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
+
+
+def job_settings(config: Config, without: Collection[str], paths: Iterable[str]) -> dict[str, Any]:
+    """Returns what a job on text depends on: its options without those of these names, and the content of files."""
+    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in without}
+    return {"version of nmt": __version__, **options, **{f"content of {path}": digest_of(path)[:16] for path in paths}}
 
 
 def joined(done: Iterable[tuple[Batch, Result]]) -> tuple[list[Batch], list[Any], dict[str, np.ndarray]]:

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from nmt import __version__, console
-from nmt.config import DataConfig, flag_name, names_in
+from nmt import console
+from nmt.config import DataConfig, names_in
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
 from nmt.data.augmentation import noised
-from nmt.data.corpora import Corpus, RawPairs, joined, raw_pairs
+from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.errors import NmtError
-from nmt.files import STDIO, check_new, digest_of, writing
+from nmt.files import STDIO, check_new, writing
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Result, Row
@@ -161,12 +161,10 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
 
 def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dict[str, Any]:
     """Returns what the data folder depends on besides the training text."""
-    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
-    tests = [path for of_split in splits.values() for corpus in of_split for path in corpus.paths]
+    tests = [path for split in splits.values() for corpus in split for path in corpus.paths]
     # What cannot be read is reported where it is used.
     others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
-    digests = {f"content of {path}": digest_of(str(path))[:16] for path in (*tests, *others)}
-    return {"version of nmt": __version__, **options, **digests}
+    return job_settings(config, ("dest", "workers"), [*tests, *others])
 
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
