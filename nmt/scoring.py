@@ -117,14 +117,11 @@ class SacreScorer:
 
         A blank reference of a sentence that has another one is None: sacreBLEU then counts fewer references for it.
         """
-        have_text = [not all(map(is_blank, of_sentence)) for of_sentence in zip(*references, strict=True)]
-        return [
-            [
-                None if has_text and is_blank(line) else self.prepare(line)
-                for line, has_text in zip(lines, have_text, strict=True)
-            ]
-            for lines in references
-        ]
+        prepared = []
+        for lines in zip(*references, strict=True):
+            has_text = not all(map(is_blank, lines))
+            prepared.append([None if has_text and is_blank(line) else self.prepare(line) for line in lines])
+        return list(map(list, zip(*prepared, strict=True)))
 
 
 def corpus_scores(
@@ -151,7 +148,7 @@ def sentence_scores(
     counts = sacre._extract_corpus_statistics(
         list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
     )
-    scores = [sacre._aggregate_and_compute([of_sentence]) for of_sentence in counts]
+    scores = [sacre._aggregate_and_compute([sentence]) for sentence in counts]
     signature = str(sacre.get_signature())
     return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
 

@@ -64,7 +64,7 @@ def test_bytes_that_are_not_utf8_are_left_out_and_counted(
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     file = tmp_path / "corpus.en.gz"
     file.write_bytes(gzip.compress(os.urandom(9_000))[:5_000])
-    with pytest.raises(SystemExit, match=r"error: .*corpus\.en\.gz is not a complete gzip file"):
+    with pytest.raises(SystemExit, match=r"error: .*corpus\.en\.gz is not a complete \.gz file"):
         copied(file)
 
 

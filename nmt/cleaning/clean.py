@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from nmt import __version__, console
+from nmt import console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
-from nmt.config.options import flag_name
-from nmt.data.corpora import in_chunks, warn_of_text
+from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
 from nmt.errors import NmtError
-from nmt.files import Output, digest_of, output_file, refuse_inputs
+from nmt.files import Output, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan, Shard
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
@@ -62,14 +61,12 @@ class CleaningJob(Job):
         return Result({"changed": changed, "histograms": histograms}, {"reasons": reasons, "hashes": pairs.hashes})
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
-        in_order = sorted(done, key=lambda each: each[0].units[0])
-        changed, histograms = dict[int, Row](), Counter[str]()
-        for batch, judged in in_order:
-            changed |= {batch.units[n] - chunk.first: row for n, row in judged.values["changed"].items()}
-            histograms.update(judged.values["histograms"])
-        names = "reasons", "hashes"
-        arrays = {name: np.concatenate([judged.arrays[name] for _, judged in in_order]) for name in names}
-        return Result({"changed": list(changed.items()), "histograms": histograms}, arrays)
+        batches, values, arrays = joined(done)
+        changed, histograms = list[tuple[int, Row]](), Counter[str]()
+        for batch, judged in zip(batches, values, strict=True):
+            changed += [(batch.units[n] - chunk.first, row) for n, row in judged["changed"].items()]
+            histograms.update(judged["histograms"])
+        return Result({"changed": changed, "histograms": histograms}, arrays)
 
 
 class Summary:
@@ -188,11 +185,8 @@ def _checked(
 
         check_models(config.score_with, config.languages)
 
-    files = ("dest", "rejected", "page", "workers")
-    values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
-    digests = {f"content of {path}": digest_of(path) for path in [*excluded, *models]}
     source = Files(segments, [f"--train text in {lang}" for lang in config.languages])
-    return source, {"version of nmt": __version__, **values, **digests}
+    return source, job_settings(config, ("dest", "rejected", "page", "workers"), [*excluded, *models])
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:
@@ -211,12 +205,6 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
         if file.suffix in COMPRESSED:
             raise NmtError(f"{flag} {path} names a compressed file, but it is written as text; leave out {file.suffix}")
         refuse_inputs(path, inputs, f"{flag} {path}")
-        for compressed in (f"{path}{suffix}" for suffix in COMPRESSED if flag == "--dest"):
-            if os.path.lexists(compressed):
-                raise NmtError(
-                    f"--dest {path} would stand beside {compressed}, which --train {config.dest} would then no longer "
-                    f"read; move that file or give another --dest"
-                )
         if flag != "--dest" and not file.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)

@@ -3,7 +3,7 @@
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -11,24 +11,25 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from nmt import console
-from nmt.config import DataConfig, names_in
+import numpy as np
+
+from nmt import __version__, console
+from nmt.config import DataConfig, flag_name, names_in
+from nmt.config.options import Config
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
+from nmt.files import digest_of
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
+from nmt.jobs.stream import Batch, Result, Row
 from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
 from nmt.text.languages import MULTIPLE, base_language, listed, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
-_Pair = TypeVar("_Pair")
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 CHUNK_PAIRS = 2000
-
-
-Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 
 class Corpus(NamedTuple):
@@ -94,17 +95,17 @@ class RawPairs(NamedTuple):
 
     Attributes:
         alignments: the word alignments of the pairs; blank lines if they have none.
-        tags: the tag of each source line; empty if it has none.
         first: the number of the first pair in the text, from 0.
         direction: the languages, for a model of several.
+        tag: of the source lines; empty if they have none.
     """
 
     source: list[str]
     target: list[str]
     alignments: list[str]
-    tags: list[str]
     first: int = 0
     direction: Direction | None = None
+    tag: str = ""
 
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
@@ -170,12 +171,6 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
                 )
 
 
-def read_corpora(corpora: Iterable[Corpus]) -> Iterator[Record]:
-    """Yields the sentence pairs of corpora in order, with empty alignments and tags."""
-    for corpus in corpora:
-        yield from ((source, target, "", "") for source, target in read_rows(*corpus.paths))
-
-
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
     """Yields the rows in chunks. A chunk ends at a number of rows, or of characters if lines are as long as books."""
     chunk, characters = list[_Row](), 0
@@ -189,12 +184,27 @@ def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield chunk
 
 
-def raw_pairs(records: Iterable[Record], first: int = 0, direction: Direction | None = None) -> Iterator[RawPairs]:
-    """Yields the pairs of a direction in chunks. The first pair has the number `first`."""
-    for rows in in_chunks(records):
-        source, target, alignments, tags = map(list, zip(*rows, strict=True))
-        yield RawPairs(source, target, alignments, tags, first, direction)
-        first += len(rows)
+def job_settings(config: Config, without: Collection[str], paths: Iterable[str]) -> dict[str, Any]:
+    """Returns what a job on text depends on: its options without those of these names, and the content of files."""
+    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in without}
+    return {"version of nmt": __version__, **options, **{f"content of {path}": digest_of(path)[:16] for path in paths}}
+
+
+def joined(done: Iterable[tuple[Batch, Result]]) -> tuple[list[Batch], list[Any], dict[str, np.ndarray]]:
+    """Returns the batches of a chunk in order, the values of their results, and their arrays end to end."""
+    batches, results = zip(*sorted(done, key=lambda each: each[0].units[0]), strict=True)
+    arrays = {name: np.concatenate([result.arrays[name] for result in results]) for name in results[0].arrays}
+    return list(batches), [result.values for result in results], arrays
+
+
+def raw_pairs(
+    rows: Iterable[Row], first: int = 0, direction: Direction | None = None, tag: str = ""
+) -> Iterator[RawPairs]:
+    """Yields pairs, perhaps with alignments, in chunks. The first pair has the number `first`."""
+    for chunk in in_chunks(rows):
+        source, target, *alignments = map(list, zip(*chunk, strict=True))
+        yield RawPairs(source, target, *(alignments or [[""] * len(chunk)]), first, direction, tag)
+        first += len(chunk)
 
 
 def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
@@ -222,13 +232,13 @@ def _keeps_words(line: str, changed: str) -> bool:
     return line.startswith(changed) or len(RAW_WORD.findall(line)) == len(RAW_WORD.findall(changed))
 
 
-def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterator[_Pair]:
-    """Yields a uniform sample of `wanted` of the `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
+def sample(rows: Iterable[_Row], total: int, wanted: int, seed: int) -> Iterator[_Row]:
+    """Yields a uniform sample of `wanted` of the `total` rows, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
     draw = random.Random(seed)
-    for seen, pair in enumerate(islice(pairs, total)):
+    for seen, row in enumerate(islice(rows, total)):
         if (total - seen) * draw.random() < wanted:
             wanted -= 1
-            yield pair
+            yield row
 
 
 def text_config(config: DataConfig) -> TextConfig:
@@ -301,7 +311,8 @@ def _train_model(
     else:
         sampled = min(plan.rows, config.subword_sample)
         named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
-        chunks = raw_pairs(sample(read_corpora(train), plan.rows, sampled, config.seed))
+        rows = chain.from_iterable(read_rows(*corpus.paths) for corpus in train)
+        chunks = raw_pairs(sample(rows, plan.rows, sampled, config.seed))
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
@@ -329,8 +340,8 @@ def _sample_of_files(
 
     def chunks() -> Iterator[RawPairs]:
         for file, lang in files.values():
-            records = ((line, line, "", "") for line in read_lines(file.path))
-            sampled = sample(records, file.lines, math.ceil(share * file.lines), config.seed)
+            copies = ((line, line) for line in read_lines(file.path))
+            sampled = sample(copies, file.lines, math.ceil(share * file.lines), config.seed)
             yield from raw_pairs(sampled, direction=Direction(lang, lang))
 
     return sum(math.ceil(share * file.lines) for file, _ in files.values()), chunks()

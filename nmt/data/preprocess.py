@@ -11,33 +11,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from nmt import __version__, console
-from nmt.config import DataConfig, flag_name, names_in
+from nmt import console
+from nmt.config import DataConfig, names_in
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data import corpora
 from nmt.data.arrays import Mixture, hash_of
 from nmt.data.augmentation import noised
-from nmt.data.corpora import Corpus, RawPairs, raw_pairs
+from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
 from nmt.errors import NmtError
-from nmt.files import STDIO, check_new, digest_of, writing
+from nmt.files import STDIO, check_new, writing
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Result, Row
 from nmt.signals import held
-from nmt.text.codec import Direction, Side, TextCodec, TextConfig
-from nmt.text.corpus import is_regular
+from nmt.text.codec import Side, TextCodec, TextConfig
+from nmt.text.corpus import is_regular, read_rows
 from nmt.text.languages import listed
 from nmt.text.subword import UNK
 from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
 Ids = list[int]
-_SIDES = ("source", "target", "alignments")
+_COLUMNS = ("source", "target", "alignments")
+_REASONS = ("empty", "too_long", "uneven")  # why pairs are dropped
 
 
 def preprocess(config: DataConfig, execution: Execution | None = None, like: TextCodec | None = None) -> None:
@@ -69,14 +70,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     columns = [f"--train text in {lang}" for lang in langs] + ["--alignments"] * bool(config.alignments)
     for files, path in zip(segments, config.alignments, strict=False):
         files.append(path)
-
-    def unit(row: Row, place: Place) -> tuple[corpora.Record, Direction]:
-        """Returns the pair of a row with its alignment and its tag, and its direction."""
-        corpus = train[place.segment]
-        tag = config.tag[corpus.number] if config.tag else ""
-        return (row[0], row[1], row[2] if len(row) > 2 else "", tag), corpus.direction
-
-    source = Files(segments, columns, unit)
+    source = Files(segments, columns, lambda row, place: (row, train[place.segment]))
 
     def prepare(folder: Path, plan: Plan) -> None:
         corpora.check(config, plan, train, list(splits.values()))
@@ -167,38 +161,36 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
 
 def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dict[str, Any]:
     """Returns what the data folder depends on besides the training text."""
-    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
-    tests = [path for of_split in splits.values() for corpus in of_split for path in corpus.paths]
+    tests = [path for split in splits.values() for corpus in split for path in corpus.paths]
     # What cannot be read is reported where it is used.
     others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
-    digests = {f"content of {path}": digest_of(str(path))[:16] for path in (*tests, *others)}
-    return {"version of nmt": __version__, **options, **digests}
+    return job_settings(config, ("dest", "workers"), [*tests, *others])
 
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
-    kept, unknown, dropped = [0] * len(train), 0, Counter[str]()
+    kept, total = [0] * len(train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
-            split.append(*(Flat(result.arrays[side], result.arrays[f"lengths of {side}"]) for side in _SIDES))
+            split.append(*columns_of(result))
             kept[shard.segment] += result.values["kept"]
-            unknown += result.values["unknown"]
-            dropped.update(result.values["dropped"])
+            total.update(result.values)
+    dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
         raise NmtError(
             f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
-    if unknown:
+    if total["unknown"]:
         can_learn = codec.config.subword == "sentencepiece"
         console.warn(
-            f"{unknown:,} of {sum(kept):,} training pairs have characters that {config.like or config.subword_model} "
-            f"does not know, so translations will lack them"
+            f"{total['unknown']:,} of {total['kept']:,} training pairs have characters that "
+            f"{config.like or config.subword_model} does not know, so translations will lack them"
             + ("; nmt import huggingface --add-pieces adds them to a model" if can_learn else "")
         )
-    meta = replace(_described(split.meta, codec, train, kept), dropped=dict(dropped))
+    meta = replace(_described(split.meta, codec, train, kept), dropped=dropped)
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
     weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
@@ -229,16 +221,15 @@ def _encode_split(folder: Path, name: str, of_split: Sequence[Corpus], codec: Te
         console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
         for corpus in of_split:
-            for pairs in raw_pairs(corpora.read_corpora([corpus]), direction=corpus.direction):
-                encoded = encoder(pairs)
-                split.append(encoded.source, encoded.target)
+            for pairs in raw_pairs(read_rows(*corpus.paths), direction=corpus.direction):
+                split.append(*columns_of(encoder(pairs)))
                 split.append_raw(pairs.source, pairs.target, corpus.direction)
-                progress.advance(encoded.kept)
+                progress.advance(len(pairs.source))
             ends.append(split.pairs)
     return _described(split.meta, codec, of_split, np.diff(ends, prepend=0).tolist())
 
 
-def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
+def dropped_in_words(dropped: Mapping[str, int], config: DataConfig) -> str:
     """Returns the numbers of dropped pairs in words."""
     return (
         f"{dropped['empty']:,} with an empty side, "
@@ -262,8 +253,9 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
             pairs[direction.replace(" ", "-")] += size
         counts = "".join(f", {direction} {size:,}" for direction, size in pairs.items())
         console.info(f"{name}: {console.counted(split.pairs, 'pair')}{counts}, {', '.join(sides)}")
-    dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {console.counted(dropped.total(), 'training pair')}: {dropped_in_words(dropped, config)}")
+    dropped = splits[TRAIN].dropped
+    count = console.counted(sum(dropped.values()), "training pair")
+    console.info(f"dropped {count}: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{source} {len(codec.source):,} pieces, {target} {len(codec.target):,} pieces"
@@ -272,38 +264,24 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
 
 
 def filter_pairs(
-    source: Sequence[Ids], target: Sequence[Ids], tags: Sequence[Ids], max_length: float, max_ratio: float
-) -> tuple[list[int], Counter[str]]:
+    source: Sequence[Ids], target: Sequence[Ids], tag: Ids, max_length: float, max_ratio: float
+) -> tuple[list[int], dict[str, int]]:
     """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies.
 
-    A tag counts in the length of its source sentence, but not in the ratio of the lengths.
+    The tag counts in the lengths of the source sentences, but not in the ratio of the lengths.
     """
     lengths = np.array([list(map(len, source)), list(map(len, target))])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     empty = shorter == 0
-    too_long = ~empty & (np.maximum(longer, lengths[0] + list(map(len, tags))) > max_length)
+    too_long = ~empty & (np.maximum(longer, lengths[0] + len(tag)) > max_length)
     uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
-    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    dropped = dict(zip(_REASONS, (int(mask.sum()) for mask in (empty, too_long, uneven)), strict=True))
     return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
-class EncodedPairs(NamedTuple):
-    """Encoded pairs.
-
-    Attributes:
-        source, target, alignments: of the pairs that were kept.
-        kept: their number.
-        unknown: how many of them have characters that the vocabulary lacks.
-        dropped: the number of dropped pairs by reason.
-    """
-
-    source: Flat
-    target: Flat
-    alignments: Flat
-    kept: int
-    unknown: int
-    dropped: Counter[str]
+def columns_of(encoded: Result) -> list[Flat]:
+    """Returns the source, the target and the alignments of encoded pairs."""
+    return [Flat(encoded.arrays[name], encoded.arrays[f"lengths of {name}"]) for name in _COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -317,8 +295,12 @@ class Encoder(Processor):
     codec: TextCodec
     config: DataConfig | None = None
 
-    def __call__(self, pairs: RawPairs) -> EncodedPairs:
-        """Returns the encoded pairs that are kept."""
+    def __call__(self, pairs: RawPairs) -> Result:
+        """Returns the encoded pairs that are kept.
+
+        The values are the number of pairs that were kept, of those among them with characters that the vocabulary
+        lacks, and of those that were dropped by reason. `columns_of` makes the columns of a data folder of the arrays.
+        """
         config, direction = self.config, pairs.direction
         is_copy = direction is not None and direction.source == direction.target
         codec = self.codec.within(direction) if direction and is_copy else self.codec.towards(direction)
@@ -327,26 +309,28 @@ class Encoder(Processor):
             pairs = corpora.augmented_pairs(pairs, config.seed, codec.config)
         pairs = pairs._replace(target=corpora.cased_targets(pairs, codec.config))
         source, target = codec.encode_source(pairs.source), codec.encode_target(pairs.target)
-        tags = [codec.source.ids([tag]) if tag else [] for tag in pairs.tags]
-        kept, dropped = list(range(len(source))), Counter[str]()
+        tag = codec.source.ids([pairs.tag]) if pairs.tag else []
+        kept, dropped = list(range(len(source))), dict[str, int]()
         if config:
-            kept, dropped = filter_pairs(source, target, tags, config.max_length, config.max_length_ratio)
+            kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
-        begins = [(len(before) + len(of_line), len(given)) for of_line in tags]
-        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins[i]) for i in kept]
+        begins = len(before) + len(tag), len(given)
+        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins) for i in kept]
         if config:
-            source = self._encodings("source", config, pairs, kept, source, config.max_length - max(map(len, tags)))
+            source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
-            count = len(source) // max(1, len(kept))
             if is_copy:
+                count = len(source) // max(1, len(kept))
                 seeds = (hash_of(config.seed, pairs.first + kept[i // count], i) for i in range(len(source)))
                 source = list(map(noised, source, seeds))
-            source = [[*tags[kept[i // count]], *ids] for i, ids in enumerate(source)]
+            source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]
             target = [[*given, *ids] for ids in target]
-        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
-        return EncodedPairs(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), unknown, dropped)
+        sizes, arrays = (len(codec.source), len(codec.target), LONGEST_ALIGNED), {}
+        for name, sentences, size in zip(_COLUMNS, (source, target, alignments), sizes, strict=True):
+            arrays[name], arrays[f"lengths of {name}"] = flatten(sentences, size)
+        return Result({"kept": len(kept), "unknown": unknown, **dropped}, arrays)
 
     def _encodings(
         self, side: Side, config: DataConfig, pairs: RawPairs, kept: list[int], plain: list[Ids], most: int
@@ -393,21 +377,18 @@ class EncodingJob(Job):
         return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
-        records, directions = zip(*chunk.units, strict=True)
-        for pairs in raw_pairs(records, chunk.first - 1, directions[0]):  # a shard is part of one corpus
+        rows, (corpus, *_others) = zip(*chunk.units, strict=True)  # a shard is part of one corpus
+        tag = self.config.tag[corpus.number] if self.config.tag else ""
+        for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
-    def compute(self, encoder: Encoder, pairs: RawPairs) -> EncodedPairs:
+    def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
         return encoder(pairs)
 
-    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, EncodedPairs]]) -> Result:
+    def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""
-        encoded = [pairs for _, pairs in sorted(done, key=lambda each: each[0].work.first)]
-        arrays, dropped = {}, Counter[str]()
-        for side in _SIDES:
-            arrays[side] = np.concatenate([getattr(pairs, side).tokens for pairs in encoded])
-            arrays[f"lengths of {side}"] = np.concatenate([getattr(pairs, side).lengths for pairs in encoded])
-        for pairs in encoded:
-            dropped.update(pairs.dropped)
-        counts = {name: sum(getattr(pairs, name) for pairs in encoded) for name in ("kept", "unknown")}
-        return Result({**counts, "dropped": dropped}, arrays)
+        _, counts, arrays = joined(done)
+        totals = Counter[str]()
+        for each in counts:
+            totals.update(each)
+        return Result(totals, arrays)

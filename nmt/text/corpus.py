@@ -37,9 +37,8 @@ def _open_zstd(path: str | Path, mode: Literal["rb"] = "rb") -> Iterator[Any]:
 
 # What reads compressed files, by the end of their names.
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": _open_zstd}
-_FORMATS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-# What decompresses a file to standard output, by how the file begins.
-_DECOMPRESSING = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+# How compressed files begin, by the program that decompresses them.
+_BEGINNINGS = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ", "bzip2": b"BZh", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
@@ -58,7 +57,7 @@ def decoded_lines(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            program = next((_DECOMPRESSING[start] for start in _DECOMPRESSING if raw.startswith(start)), None)
+            program = next((name for name, start in _BEGINNINGS.items() if raw.startswith(start)), None)
             if line_number == 1 and program:
                 raise NmtError(
                     f"{name} is compressed; decompress it with {program} -dc, into a pipe or another file"
@@ -115,11 +114,8 @@ def reading(name: str) -> Iterator[None]:
     except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise NmtError(f"{name} cannot be read ({error.strerror}); check the file and its disk") from error
-        suffix = Path(name).suffix
-        kind = _FORMATS.get(suffix, suffix[1:])
-        raise NmtError(
-            f"{name} is not a complete {kind} file ({error!s:.100}); compress it or copy it again"
-        ) from error
+        broken = f"{name} is not a complete {Path(name).suffix} file ({error!s:.100})"
+        raise NmtError(f"{broken}; compress it or copy it again") from error
 
 
 def name_of(path: str | Path) -> str:
@@ -165,14 +161,11 @@ def _one_side(prefix: str, lang: str) -> Path:
     folder, stem = plain.parent, Path(prefix).name
     try:
         similar = sorted(name for name in os.listdir(folder) if name.startswith(stem))
-    except OSError as error:
-        hint = f"the folder {folder} does not exist either, so check the prefix"
-        if folder.is_dir():
-            hint = f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
-    else:
         hint = f"no file in {folder} starts with {stem!r}, so check the prefix"
         if similar:
             hint = f"{folder} has {console.listed(similar)}, so check the prefix and the languages"
+    except OSError as error:
+        hint = f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
     raise NmtError(f"neither {plain} nor {plain}.gz exists; {hint}")
 
 

@@ -292,8 +292,6 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     ("nothing", ["--rejected={folder}/r.tsv.gz"], "names a compressed file, but it is written as text; leave out .gz"),
     ("nothing", ["--rejected="], "--rejected is empty; give a value or leave it out"),
     ("nothing", ["--dest={folder}/"], "names no file; give the name of a file"),
-    ("compressed", [],
-     "--dest {folder}/new.de would stand beside {folder}/new.de.gz, which --train {folder}/new would then"),
     ("empty", [], "there are no lines in {corpus}; give another --train"),
     ("device", [], "{corpus}.de is a pipe or a device, but a corpus is read several times; give a file"),
     ("nothing", ["--min-letters=1"], "(128 --min-letters), so no corpus was written; check the languages"),
@@ -314,8 +312,6 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(
     if change == "device":
         (tmp_path / "corpus.de").unlink()
         (tmp_path / "corpus.de").symlink_to("/dev/null")
-    if change == "compressed":
-        (tmp_path / "new.de.gz").touch()
     if change == "binary":
         (tmp_path / "corpus.de").write_bytes(text[0].encode() + b"\xff\n" + "".join(text[2:]).encode())
     before = sorted(tmp_path.iterdir())

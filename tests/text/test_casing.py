@@ -85,7 +85,7 @@ def test_augment_writes_capitals_by_language(
     langs: tuple[str, str], pair: tuple[str, str], expected: set[tuple[str, str]]
 ) -> None:
     text = dataclasses.replace(TEXT_CONFIG, source_lang=langs[0], target_lang=langs[1])
-    chunk = augmented_pairs(RawPairs(*(2000 * [line] for line in (*pair, "", ""))), 1, text)
+    chunk = augmented_pairs(RawPairs(*(2000 * [line] for line in (*pair, ""))), 1, text)
     pairs = {*zip(chunk.source, chunk.target, strict=True)}
     assert len(pairs) > 3
     assert {(a, b) for a, b in pairs if any(map(str.isupper, a + b)) and a != b} == expected

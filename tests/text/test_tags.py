@@ -83,12 +83,13 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     source = DataFolder.open(tmp_path / "more").split("train").source
     assert source[0][0] == codec.source.ids(["<2fr>"])[0]
     # A tag counts in the length of its source sentence, and not in that of the target.
-    some_pairs = RawPairs(["Ba de.", "Ba de.", "ba"], ["ba", "ba", "Ba de."], [""] * 3, ["", "<2fr>", "<2fr>"])
+    tagged = RawPairs(["Ba de.", "ba"], ["ba", "Ba de."], ["", ""], tag="<2fr>")
     limit = len(codec.encode_source(["Ba de."])[0])
     config = DataConfig(
         source_lang="ab", target_lang="cd", train=("train",), valid="valid", dest="data", max_length=limit
     )
-    assert Encoder(codec, config)(some_pairs).kept == 2  # the first and the last
+    encoded = map(Encoder(codec, config), (tagged, tagged._replace(tag="")))
+    assert [result.values["kept"] for result in encoded] == [1, 2]
 
 
 @pytest.mark.parametrize("options, message", [
