@@ -18,6 +18,7 @@ from nmt.config import ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
     POSITIONS,
+    RAW_TEXT,
     SPECIAL_PIECES,
     ForeignVocabulary,
     Settings,
@@ -25,7 +26,7 @@ from nmt.interop.conversion import (
     as_json,
     check_supported,
     foreign_vocabulary,
-    our_columns,
+    their_embedding,
     their_settings,
     write_folder,
 )
@@ -123,12 +124,13 @@ def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str
     if (record := settings.recorded("model")) is not None:
         # A model that nmt exported gets back what MarianMT does not have, without zero biases that it did not have.
         recorded = ModelConfig.from_dict(record, str(settings.path))
-        config = replace(config, guided_alignment=recorded.guided_alignment)
+        changes: dict[str, Any] = {"guided_alignment": recorded.guided_alignment}
         for option, pattern in {"attention_biases": r".*attention\..*\.bias", "output_bias": "output_bias"}.items():
             biases = {name for name in weights if re.fullmatch(pattern, name)}
             if not getattr(recorded, option) and not any(weights[name].any() for name in biases):
-                config = replace(config, **{option: False})
+                changes[option] = False
                 weights = {name: weight for name, weight in weights.items() if name not in biases}
+        config = replace(config, **changes)
     generation = settings.path.with_name(GENERATION)
     for path, options in {settings.path: settings.values, generation: read_json(generation, {})}.items():
         if options.get("forced_bos_token_id") is not None:
@@ -149,11 +151,12 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
         return
     check_supported(config, origin, "MarianMT")
     check_text(codec, origin, "MarianMT")
-    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights, "model.")}
+    weights = checkpoint.weights
+    bias_1V = weights.get("output_bias", torch.zeros(len(codec.target)))[None]
+    tensors: dict[str, Tensor | Computed] = {**to_fairseq(config, weights, "model."), _BIAS: bias_1V}
     for side, name in (_SIDES if "source_embedding.weight" in weights else {"target": SHARED}).items():
-        tensors[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
-    tensors[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
+        embedding_VD = weights[f"{side}_embedding.weight"]
+        tensors[name] = their_embedding(embedding_VD, range(len(embedding_VD)))
     write_folder(output, marian_files(config, codec), tensors, partial(marian_card, checkpoint, origin, facts))
     if tags := tags_in_other_pieces(codec.config):
         note = f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces"
@@ -233,12 +236,9 @@ def _read_text(
                 raise NmtError(f"{flag} is {given}, but nmt exported {folder} with {lang}; leave out {flag}")
     else:
         tokens = language_tokens(piece for _, piece in sorted(sides[0].pieces.items()))
-        values: dict[str, Any] = (
-            {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else _targets(options, langs, tokens)
-        )
-        values |= dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
-        values |= {"lowercase": False, "subword": "marian", "joint_vocab": shared}
-        text = TextConfig.from_dict(values, str(folder))
+        values: dict[str, Any] = {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else {}
+        values = values or _targets(options, langs, tokens)
+        text = TextConfig.from_dict(RAW_TEXT | values | {"subword": "marian", "joint_vocab": shared}, str(folder))
     models = [
         _subword(folder / name, text.subword, vocabulary, file)
         for name, vocabulary, file in zip(_MODELS, sides, files, strict=True)
@@ -251,7 +251,7 @@ def _targets(options: Settings, langs: Mapping[str, str | None], tokens: Sequenc
     """Returns the languages of a model that translates into several."""
     if langs["target_lang"] is not None:
         advice = "leave out --target-lang here, and name one when you translate"
-        raise NmtError(f"{options.path.parent} translates into several languages; {advice}")
+        raise NmtError(f"{options.path} translates into several languages; {advice}")
     languages = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
     source = langs["source_lang"] or str(options.values.get("source_lang"))
     directions: list[str] = []

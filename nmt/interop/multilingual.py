@@ -9,20 +9,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nmt import __version__
-from nmt.checkpoint import Checkpoint, Computed
+from nmt.checkpoint import Checkpoint
 from nmt.config import SelectionConfig, names_in
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
-    ROWS,
+    RAW_TEXT,
     ForeignVocabulary,
     Settings,
     Tensors,
     check_supported,
     foreign_vocabulary,
-    our_columns,
+    their_embedding,
     their_settings,
     write_folder,
 )
@@ -123,10 +121,7 @@ def _read_text(settings: Settings, size: int, selection: SelectionConfig) -> tup
     text = TextConfig(
         source_lang=MULTIPLE,
         target_lang=MULTIPLE,
-        source_tokenizer="none",
-        target_tokenizer="none",
-        normalize_punctuation="none",
-        lowercase=False,
+        **RAW_TEXT,
         subword="sentencepiece",
         joint_vocab=True,
         languages=tuple(tokens),
@@ -189,15 +184,9 @@ def export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts:
     pieces = codec.target.vocabulary
     first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
     order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]
-    weights, columns_D = checkpoint.weights, our_columns(config.d_model).argsort()
-    embedding_VD = weights["target_embedding.weight"]
-    tensors = to_fairseq(config, weights, "model.")
-    tensors[SHARED] = Computed(
-        embedding_VD.dtype,
-        (len(order), config.d_model),
-        torch.tensor(order).split(ROWS),
-        lambda ids: embedding_VD.index_select(0, ids).index_select(1, columns_D),
-    )
+    tensors = to_fairseq(config, checkpoint.weights, "model.")
+    embedding_VD = checkpoint.weights["target_embedding.weight"]
+    tensors[SHARED] = their_embedding(embedding_VD, order)
     in_order = [*FIRST_PIECES, *(pieces[i] for i in order[len(FIRST_PIECES) :])]
     ids = {piece: i for i, piece in enumerate(in_order) if not _UNUSED.fullmatch(piece)}
     ids_by_name = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
