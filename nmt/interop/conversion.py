@@ -43,9 +43,6 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
 
 
 _ROWS = 8192  # of an embedding that are reordered at once
-# The text processing of models that get raw text.
-RAW_TEXT: dict[str, Any] = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
-RAW_TEXT["lowercase"] = False
 
 
 @dataclass(frozen=True)

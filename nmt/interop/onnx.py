@@ -25,8 +25,8 @@ from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import POSITIONS, check_supported
-from nmt.interop.foreign_files import FAST_TOKENIZER
-from nmt.interop.huggingface import check_text, marian_files
+from nmt.interop.huggingface import marian_files
+from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
 from nmt.interop.model_card import Facts, onnx_card
 from nmt.interop.tokenizer_json import tokenizer_json
 from nmt.model.transformer import sinusoids
