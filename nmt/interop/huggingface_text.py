@@ -16,8 +16,13 @@ from nmt.errors import NmtError
 from nmt.interop.conversion import POSITIONS, ForeignVocabulary, Settings, as_json, foreign_vocabulary
 from nmt.interop.fairseq import FIRST_PIECES
 from nmt.interop.foreign_files import read_bytes, read_json
-from nmt.interop.sentencepiece_model import changed, needed_pieces
-from nmt.interop.tokenizer_json import SENTENCEPIECE_MODEL, nllb_tokenizer_json, sentencepiece_model
+from nmt.interop.sentencepiece_model import (
+    SENTENCEPIECE_MODEL,
+    changed,
+    from_tokenizer_json,
+    needed_pieces,
+    nllb_tokenizer_json,
+)
 from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
 from nmt.text.codec import Placement, SubwordModel, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
@@ -66,11 +71,9 @@ def marian_tokenizer(codec: TextCodec) -> dict[str, bytes]:
         "separate_vocabs": not text.joint_vocab,
         "model_max_length": POSITIONS,
     }
-    files = {_TOKENIZER: as_json(options)}
-    separate = {} if text.joint_vocab else {_TARGET_VOCABULARY: codec.target}
-    for name, subword in ({_VOCABULARY: codec.source} | separate).items():
-        files[name] = as_json({piece: i for i, piece in enumerate(subword.vocabulary)})
-    return files | {name: subword.model for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True)}
+    sides = {_VOCABULARY: codec.source} | ({} if text.joint_vocab else {_TARGET_VOCABULARY: codec.target})
+    files = {name: as_json({piece: i for i, piece in enumerate(side.vocabulary)}) for name, side in sides.items()}
+    return files | {_TOKENIZER: as_json(options), _MODELS[0]: codec.source.model, _MODELS[1]: codec.target.model}
 
 
 def read_marian_text(
@@ -146,7 +149,7 @@ def read_multilingual_text(
     path = folder / SENTENCEPIECE_MODEL
     if not fast and not path.exists():
         raise NmtError(f"{folder} has neither {path.name} nor {FAST_TOKENIZER}; download the model again")
-    model = read_bytes(path) if path.exists() else sentencepiece_model(fast, folder / FAST_TOKENIZER)
+    model = read_bytes(path) if path.exists() else from_tokenizer_json(fast, folder / FAST_TOKENIZER)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
     vocabulary = foreign_vocabulary(settings, path, ids | added, size, FIRST_PIECES[-1])
@@ -171,7 +174,8 @@ def read_multilingual_text(
     if selection.pieces_of:
         needed = needed_pieces(model, chain.from_iterable(map(read_lines, selection.pieces_of)))
         model = changed(model, kept=needed)
-        dropped |= {i for piece, i in ids.items() if piece not in needed | added.keys() | {*FIRST_PIECES}}
+        needed |= {*added, *FIRST_PIECES}
+        dropped |= {i for piece, i in ids.items() if piece not in needed}
     if selection.add_pieces:
         model, new = with_new_pieces(model, selection, {*added, *tokens.values()})
         means |= {piece: [ids[part] for part in parts] for piece, parts in new.items()}

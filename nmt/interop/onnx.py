@@ -28,7 +28,7 @@ from nmt.interop.conversion import POSITIONS, check_supported
 from nmt.interop.huggingface import marian_files
 from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
 from nmt.interop.model_card import Facts, onnx_card
-from nmt.interop.tokenizer_json import tokenizer_json
+from nmt.interop.sentencepiece_model import tokenizer_json
 from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
