@@ -42,7 +42,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
         raise NmtError(f"{toolkit} does not support {options}, which {origin} uses; {_OUR_ENGINE}")
 
 
-ROWS = 8192  # of an embedding that are reordered at once
+_ROWS = 8192  # of an embedding that are reordered at once
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ForeignVocabulary:
         order, columns = torch.tensor(self.order), our_columns(theirs_VD.shape[1])
         means = [theirs_VD[list(ids)].float().mean(0).to(theirs_VD.dtype) for ids in self.means.values()]
         shape = len(order) + len(means), theirs_VD.shape[1]
-        parts = [*order.split(ROWS), *([torch.stack(means)] if means else [])]
+        parts = [*order.split(_ROWS), *([torch.stack(means)] if means else [])]
 
         def change(part: Tensor) -> Tensor:
             rows_VD = part if part.is_floating_point() else theirs_VD.index_select(0, part)
@@ -101,6 +101,13 @@ class ForeignVocabulary:
             if count > 1:
                 raise NmtError(f"{origin} has the piece {piece!r:.40}, a name that nmt uses itself; rename it")
         return vocabulary
+
+
+def their_embedding(ours_VD: Tensor, order: Sequence[int]) -> Computed:
+    """Returns the embedding of these ids in the order of the other toolkit's columns."""
+    d_model, parts = ours_VD.shape[1], torch.tensor(order).split(_ROWS)
+    columns, shape = our_columns(d_model).argsort(), (len(order), d_model)
+    return Computed(ours_VD.dtype, shape, parts, lambda ids: ours_VD.index_select(0, ids).index_select(1, columns))
 
 
 def our_columns(d_model: int) -> Tensor:
@@ -238,7 +245,7 @@ def foreign_vocabulary(
         path, ids: the file of the vocabulary, and the id of each of its pieces.
         unknown: the piece for unknown text.
     """
-    special = {
+    special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
         "the beginning of a target": settings.values.get("decoder_start_token_id"),
         "the end of a sentence": settings.values.get("eos_token_id"),

@@ -21,9 +21,8 @@ from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 
 # The files of a model of transformers.
-CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-VOCABULARY, FAST_TOKENIZER, WEIGHTS = "vocab.json", "tokenizer.json", "model.safetensors"
-_TORCH_WEIGHTS = "pytorch_model.bin"
+CONFIG, GENERATION = "config.json", "generation_config.json"
+WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
 def _unreadable(path: Path, error: OSError) -> NmtError:

@@ -25,10 +25,10 @@ from nmt.checkpoint import Checkpoint, build_model
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import POSITIONS, check_supported
-from nmt.interop.foreign_files import FAST_TOKENIZER
-from nmt.interop.huggingface import check_text, marian_files
+from nmt.interop.huggingface import marian_files
+from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
 from nmt.interop.model_card import Facts, onnx_card
-from nmt.interop.tokenizer_json import tokenizer_json
+from nmt.interop.sentencepiece_model import tokenizer_json
 from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
@@ -71,17 +71,15 @@ def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
     check_text(checkpoint.codec, origin, form)
     check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
     if not checkpoint.codec.config.joint_vocab:
-        raise NmtError(
-            f"{form} has one vocabulary for both languages, but {origin} has two; translate with nmt generate"
-        )
+        vocabularies = f"{form} has one vocabulary for both languages, but {origin} has two"
+        raise NmtError(f"{vocabularies}; translate with nmt generate")
 
 
 def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Collection[str]) -> None:
     """Writes the settings, the tokenizer, and `onnx/NAME.onnx` and `onnx/NAME_quantized.onnx` for each graph.
 
-    The weights of a graph that are too large for its file are in `onnx/NAME.onnx_data`.
-
-    The graphs are the encoder and the decoders with these names.
+    The graphs are the encoder and the decoders with these names. Weights that are too large for the file of a graph are
+    in `onnx/NAME.onnx_data`.
 
     Raises:
         NmtError: the graphs in int8 would translate badly.
@@ -140,10 +138,9 @@ def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load:
             log_q = quantized_BTV.log_softmax(-1)
             divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()  # Kullback-Leibler, in nats
             if not divergence < _MOST_DIVERGENCE:
-                raise NmtError(
-                    f"{origin} would translate badly in int8: its probabilities would diverge by {divergence:.2g} nats "
-                    f"a piece, and at most {_MOST_DIVERGENCE} are allowed; use --format ctranslate2 or huggingface"
-                )
+                why = f"its probabilities would diverge by {divergence:.2g} nats a piece"
+                advice = f"and at most {_MOST_DIVERGENCE} are allowed; use --format ctranslate2 or huggingface"
+                raise NmtError(f"{origin} would translate badly in int8: {why}, {advice}")
 
 
 def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: np.ndarray) -> Tensor:

@@ -110,10 +110,9 @@ class Mapped(Vocabulary):
         try:
             content = json.loads(data)
             vocabulary, model = content["vocabulary"], base64.b64decode(content["model"], validate=True)
-            if not isinstance(vocabulary, list) or [without_surrogates(piece) for piece in vocabulary] != vocabulary:
-                raise ValueError("a vocabulary that is not a list of pieces")
-            if len(set(vocabulary)) != len(vocabulary) or len(vocabulary) <= EOS:
-                raise ValueError("a vocabulary with too few pieces, or with a piece twice")
+            pieces = list(dict.fromkeys(map(without_surrogates, vocabulary)))
+            if pieces != vocabulary or len(pieces) <= EOS:
+                raise ValueError("a vocabulary that is not a list of different pieces, or has too few")
             return cls(vocabulary, model, kind)
         except (ValueError, LookupError, TypeError, RuntimeError) as error:
             raise NmtError(

@@ -141,10 +141,8 @@ class Subword(Vocabulary):
         processor = model._processor
         ids = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
         if ids != [PAD, UNK, BOS, EOS]:
-            raise NmtError(
-                f"{origin} has the ids {', '.join(map(str, ids))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
-                f"train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
-            )
+            wrong = f"{origin} has the ids {', '.join(map(str, ids))} for pad, unk, bos and eos instead of 0, 1, 2, 3"
+            raise NmtError(f"{wrong}; train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3")
         return model
 
     @property
@@ -223,21 +221,15 @@ def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
     """Returns an error that explains sentencepiece's message and names the flags to change."""
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
-        return NmtError(
-            f"--vocab-size is {vocab_size}, but the training text allows a {kind} vocabulary of at most "
-            f"{largest[1]} pieces; lower --vocab-size or add text"
-        )
+        most = f"the training text allows a {kind} vocabulary of at most {largest[1]} pieces"
+        return NmtError(f"--vocab-size is {vocab_size}, but {most}; lower --vocab-size or add text")
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return NmtError(
-            f"--vocab-size is {vocab_size}, but the special pieces, bytes and characters of the training text need "
-            f"{smallest[1]}; raise --vocab-size"
-        )
+        least = f"the special pieces, bytes and characters of the training text need {smallest[1]}"
+        return NmtError(f"--vocab-size is {vocab_size}, but {least}; raise --vocab-size")
     if "!sentences_.empty()" in message or "all_chars_count" in message:
         return NmtError("the training text of the subword model is empty; check the training corpora")
-    return NmtError(
-        f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()}); "
-        f"try another --vocab-size or another --subword"
-    )
+    why = f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()})"
+    return NmtError(f"{why}; try another --vocab-size or another --subword")
 
 
 class Segmentations:
