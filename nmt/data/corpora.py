@@ -202,8 +202,9 @@ def raw_pairs(
 ) -> Iterator[RawPairs]:
     """Yields pairs, perhaps with alignments, in chunks. The first pair has the number `first`."""
     for chunk in in_chunks(rows):
-        source, target, *alignments = map(list, zip(*chunk, strict=True))
-        yield RawPairs(source, target, *(alignments or [[""] * len(chunk)]), first, direction, tag)
+        source, target, *others = map(list, zip(*chunk, strict=True))
+        alignments = others[0] if others else [""] * len(chunk)
+        yield RawPairs(source, target, alignments, first, direction, tag)
         first += len(chunk)
 
 

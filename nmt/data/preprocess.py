@@ -27,7 +27,7 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, writing
 from nmt.jobs.run import JobFolder, job_folder
 from nmt.jobs.source import Files, Plan
-from nmt.jobs.stream import Batch, Chunk, Execution, Job, Place, Processor, Result, Row
+from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
 from nmt.signals import held
 from nmt.text.codec import Side, TextCodec, TextConfig
 from nmt.text.corpus import is_regular, read_rows

@@ -1,6 +1,7 @@
 """The different sentences of documents, which are translated once each, and the documents with their translations."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +10,14 @@ from nmt.memories.matching import Match
 from nmt.text.protected import ProtectedSpan
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
-# The tags and the text of a sentence, what stays of it, and whether it has elements.
-SentenceKey = tuple[tuple[str, ...], str, tuple[ProtectedSpan, ...], bool]
+
+class SentenceKey(NamedTuple):
+    """What makes sentences different."""
+
+    text: str
+    tags: tuple[str, ...]
+    protected: tuple[ProtectedSpan, ...]
+    has_elements: bool
 
 
 class Sentences:
@@ -38,13 +45,13 @@ class Sentences:
         return units
 
     def _key(self, sentence: Sentence) -> SentenceKey:
-        return sentence.tags, sentence.text, sentence.protected, sentence.has_elements and self._has_memory
+        has_elements = sentence.has_elements and self._has_memory
+        return SentenceKey(sentence.text, sentence.tags, sentence.protected, has_elements)
 
     def unit(self, key: SentenceKey, maker: UnitMaker) -> Unit:
         """Returns a sentence as a unit, with the matches of the memories of `maker`."""
-        tags, text, protected, has_elements = key
-        sentence = Sentence(text, tags=tags, protected=protected, has_elements=has_elements)
-        return maker.complete(Unit(text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
+        sentence = Sentence(**key._asdict())
+        return maker.complete(Unit(key.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
 
     def translate(self, key: SentenceKey, translation: Translation, matches: Sequence[Match] = ()) -> None:
         """Sets the translation of a sentence, and its matches."""

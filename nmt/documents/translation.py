@@ -12,7 +12,7 @@ from nmt import console
 from nmt.config import DocumentFiles
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
-from nmt.documents.sentences import Sentences
+from nmt.documents.sentences import SentenceKey, Sentences
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
@@ -151,7 +151,9 @@ def translate(
     is_resumable = check_files([*(reports[i].path for i, *_ in documents), *setup.models], first, setup.options)
     offers = any(document.offer for _, document, _ in documents)
     maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
-    source = Rows("the text of the documents", list(sentences.keys), lambda row, _: sentences.unit(row, maker))
+    source = Rows(
+        "the text of the documents", list(sentences.keys), lambda row, _: sentences.unit(SentenceKey(*row), maker)
+    )
     output = first if files.output is None or len(reports) == 1 else files.output
     run = Run(job, source, output, setup.settings(), execution, progress, is_resumable)
     with run.records() as records:

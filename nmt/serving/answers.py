@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -16,11 +15,10 @@ from nmt import console
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
+from nmt.serving.errors import RETRY_SECONDS, OverloadedError, TooLargeError, UnknownNameError
 from nmt.serving.forms import File, form_fields
 from nmt.serving.schema import SEARCH_FIELDS, DeepLFailure, Failure
 
-# When clients may try again what was refused with 503.
-RETRY = {"Retry-After": "1"}
 # The first part of DeepL's paths, where an error has another field.
 DEEPL = ("/v2/", "/v3/")
 # What /openapi.json says about requests that fail.
@@ -38,10 +36,10 @@ _FLAGS_OF_FIELDS = re.compile(f"--({'|'.join(_FIELDS)})(?![a-z-])")
 
 
 async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, Any, Any]) -> JSONResponse:
-    """Does the work for a request and returns its result, a model of `schema` or JSON values.
+    """Does the work for a request and returns its result, which is JSON values.
 
     Raises:
-        HTTPException: the work takes too long.
+        OverloadedError: the work takes too long.
         ClientDisconnect: the client has gone.
     """
 
@@ -58,12 +56,10 @@ async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, A
             answer = working.result()
     except TimeoutError:
         message = f"the answer takes more than {config.max_seconds:g} seconds; send less text or try again"
-        raise HTTPException(503, message, RETRY) from None
+        raise OverloadedError(message) from None
     finally:
         working.cancel()
         gone.cancel()
-    if isinstance(answer, BaseModel):
-        answer = answer.model_dump(exclude_defaults=True)
     if config.log_text:
         given = (await form_fields(request)).items()
         fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
@@ -97,8 +93,14 @@ def explained(error: Exception) -> HTTPException:
             return error
         case RequestValidationError():
             return HTTPException(400, _wrong_field(error.errors()[0]))
+        case UnknownNameError():
+            return HTTPException(404, str(error))
+        case TooLargeError():
+            return HTTPException(413, str(error))
+        case OverloadedError():
+            return HTTPException(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
         case WorkerDiedError():
-            return HTTPException(503, "a worker process of the server died; send less or try again later", RETRY)
+            return explained(OverloadedError("a worker process of the server died; send less or try again later"))
         case NmtError():
             return HTTPException(400, _FLAGS_OF_FIELDS.sub(lambda flag: flag[1].replace("-", "_"), str(error)))
         case ClientDisconnect():  # for the figures of GET /metrics

@@ -41,9 +41,9 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(libretranslate_routes(service, documents))
     if "deepl" in service.config.api:
         app.include_router(deepl_routes(service, documents))
-        app.include_router(glossary_routes(service))
-    if service.corrections is not None:
-        app.include_router(correction_routes(service, service.corrections))
+        app.include_router(glossary_routes(service.catalog))
+    if service.catalog.corrections is not None:
+        app.include_router(correction_routes(service, service.catalog.corrections))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     for error in (NmtError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
@@ -110,14 +110,14 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
 
 def _status_routes(service: Service) -> APIRouter:
     """Returns the routes about the server."""
-    router = APIRouter(responses=FAILURES)
+    router, catalog = APIRouter(responses=FAILURES), service.catalog
 
     @router.get("/models")
     async def models() -> schema.ModelsAnswer:
         """Lists the models."""
         identified: list[str] = []
         with suppress(NmtError):  # without the package, none can be
-            identified = await asyncio.to_thread(lambda: service.identified)
+            identified = await asyncio.to_thread(lambda: catalog.identified)
         return schema.ModelsAnswer(
             models=[
                 schema.ModelEntry(
@@ -127,7 +127,7 @@ def _status_routes(service: Service) -> APIRouter:
                     parameters=parameter_count(model.config, model.codec),
                     engine=service.engine.engine,
                 )
-                for model in service.models.values()
+                for model in catalog.models.values()
             ],
             languages=[
                 schema.LanguageEntry(
@@ -136,13 +136,13 @@ def _status_routes(service: Service) -> APIRouter:
                     identified=code in identified,
                     spaces=base_language(code) not in WITHOUT_SPACES,
                 )
-                for code in service.languages
+                for code in catalog.languages
             ],
-            directions=service.directions,
+            directions=catalog.directions,
             attention=service.engine.engine == "pytorch",
-            glossaries=list(service.glossaries),
-            memories=list(service.memories),
-            corrections=service.corrections is not None,
+            glossaries=list(catalog.glossaries),
+            memories=list(catalog.memories),
+            corrections=catalog.corrections is not None,
             documents=list(FORMATS) if service.config.max_document_mib else [],
             max_document_mib=service.config.max_document_mib,
             max_beam=service.config.max_beam,

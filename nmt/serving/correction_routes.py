@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.exceptions import HTTPException
 
 from nmt import console
 from nmt.errors import NmtError
 from nmt.serving import schema
-from nmt.serving.answers import FAILURES, RETRY, answered
+from nmt.serving.answers import FAILURES, answered
 from nmt.serving.corrections import Corrections, tmx
+from nmt.serving.errors import OverloadedError, UnknownNameError
 from nmt.serving.service import Service
 from nmt.text.markup_writing import text_only
 
@@ -28,8 +28,7 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
             return await asyncio.to_thread(change)
         except NmtError as error:
             console.warn(str(error))
-            message = "the server cannot write its file of corrections; its log says why"
-            raise HTTPException(503, message, RETRY) from error
+            raise OverloadedError("the server cannot write its file of corrections; its log says why") from error
 
     async def kept(body: schema.CorrectionBody) -> dict[str, Any]:
         schema.check_text([body.source, body.target, body.machine_translation], service.config)
@@ -38,10 +37,10 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
                 raise NmtError(f"{name} must be a sentence on one line; send the sentences of a text one by one")
             if unknown := set(text) - set(text_only(text)):
                 raise NmtError(f"{name} has U+{ord(min(unknown)):04X}, which is no character of a text; leave it out")
-        path = service.path(None, body.source_lang, body.target_lang)
+        path = service.catalog.path(None, body.source_lang, body.target_lang)
         if not path:
             raise NmtError(f"source_lang and target_lang are both {body.source_lang!r:.60}; they must differ")
-        known = {name: service.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
+        known = {name: service.catalog.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
         known["source"] = path[0].codec.config.split_tags(body.source)[1]
         correction = await stored(lambda: corrections.keep(body.model_copy(update=known)))
         return correction.model_dump(mode="json", exclude_defaults=True)
@@ -63,7 +62,7 @@ def correction_routes(service: Service, corrections: Corrections) -> APIRouter:
     async def take_back(id: str) -> None:
         """Takes a correction back."""
         if not await stored(lambda: corrections.take_back(id)):
-            raise HTTPException(404, f"there is no correction {id!r:.60}; it was taken back or never stored")
+            raise UnknownNameError(f"there is no correction {id!r:.60}; it was taken back or never stored")
 
     @router.get("/corrections.tmx", response_class=Response, responses={200: {"content": {_TMX: {}}}})
     def download() -> Response:

@@ -10,11 +10,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import DEEPL_FAILURES, answered
-from nmt.serving.deepl_glossaries import ids_of
+from nmt.serving.catalog import AUTO, Catalog
+from nmt.serving.deepl_glossaries import names_by_id
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import TranslateBody
-from nmt.serving.service import AUTO, Service
+from nmt.serving.service import Service
 from nmt.text.languages import english_name
 from nmt.text.markup_reading import NO_RULES, ElementRules
 
@@ -90,7 +91,7 @@ class DeepLKeyBody(BaseModel):
 
 def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes of DeepL."""
-    router = APIRouter(prefix="/v2", tags=["deepl"], responses=DEEPL_FAILURES)
+    router, catalog = APIRouter(prefix="/v2", tags=["deepl"], responses=DEEPL_FAILURES), service.catalog
 
     @router.post("/translate", openapi_extra=described(DeepLBody))
     async def translate(request: Request) -> Response:
@@ -104,9 +105,9 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         if kind not in ("source", "target"):
             raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
         if kind == "source":
-            return [{"language": code.upper(), "name": english_name(code)} for code in sorted(service.sources)]
+            return [{"language": code.upper(), "name": english_name(code)} for code in sorted(catalog.sources)]
         names: dict[str, str] = {}
-        for code in sorted(service.targets):
+        for code in sorted(catalog.targets):
             names |= _VARIANTS.get(code, {code.upper(): english_name(code)})
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
@@ -126,12 +127,11 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         """Begins to translate a document, as DeepL does."""
         fields = await form_fields(request)
         body = validated(DeepLDocumentBody, fields, _SENTENCES)
-        glossary = _checked_glossary(service, body, fields)
+        options = _options(catalog, body, fields)
         name = body.filename or body.file.name
         if body.output_format and body.output_format.lower() != suffix_of(name):
-            raise NmtError(_SENTENCES["other"].format("output_format"))
-        languages = body.source_lang or AUTO, body.target_lang
-        whole_id = documents.add(name, body.file.content, None, *languages, glossary, _checked_memory(service, body))
+            raise _unsupported("output_format")
+        whole_id = documents.add(name, body.file.content, **options)
         return {"document_id": whole_id[:_ID_LENGTH], "document_key": whole_id[_ID_LENGTH:]}
 
     @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
@@ -156,47 +156,52 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
 
 async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = validated(DeepLBody, fields, _SENTENCES)
-    glossary = _checked_glossary(service, body, fields)
+    options = _options(service.catalog, body, fields)
     lower = str.lower if body.tag_handling == "html" else str
     kept, splitting, non_splitting = (frozenset(map(lower, getattr(body, field))) for field in _TAG_FIELDS)
     rules = ElementRules(kept, splitting, non_splitting, body.outline_detection)
     if rules != NO_RULES and not body.tag_handling:
         raise NmtError(_SENTENCES["missing"].format("tag_handling"))
-    spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
-    source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) if spaced else text for text in body.text]
-    options: dict[str, Any] = {"markup": body.tag_handling, "pieces": False, "split": body.split_sentences != "0"}
-    options |= {"source_lang": body.source_lang or AUTO, "target_lang": body.target_lang, "glossary": glossary}
-    options["memory"] = _checked_memory(service, body)
-    request = TranslateBody(source=source, **options)
-    model_type = {"model_type_used": body.model_type.removeprefix("prefer_")} if body.model_type else {}
+    source = body.text
+    if body.split_sentences == "nonewlines" and not body.tag_handling:  # units of markup are sentences already
+        source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) for text in source]
+    split = body.split_sentences != "0"
+    request = TranslateBody(source=source, markup=body.tag_handling, pieces=False, split=split, **options)
+    language = service.catalog.language(options["source_lang"])
     answers = []
-    for text, translation in zip(body.text, await service.translated(request, rules), strict=True):
-        detected = translation.detected.language if translation.detected else service.language(options["source_lang"])
-        answer = {"detected_source_language": detected.upper(), "text": translation.text(), **model_type}
-        answers.append(answer | ({"billed_characters": len(text)} if body.show_billed_characters else {}))
+    for given, text in zip(body.text, await service.translated(request, rules), strict=True):
+        detected = text.detected.language if text.detected else language
+        answer: dict[str, Any] = {"detected_source_language": detected.upper(), "text": text.translation()}
+        if body.model_type:
+            answer["model_type_used"] = body.model_type.removeprefix("prefer_")
+        if body.show_billed_characters:
+            answer["billed_characters"] = len(given)
+        answers.append(answer)
     return {"translations": answers}
 
 
-def _checked_memory(service: Service, body: DeepLOptions) -> str | None:
-    """Returns the name of the memory of a request, if it has one; raises an error in the words of DeepL."""
-    memory = ids_of(service.memories).get(body.translation_memory_id or "")
-    if body.translation_memory_id and memory is None:
-        raise NmtError(_SENTENCES["other"].format("translation_memory_id"))
-    return memory
-
-
-def _checked_glossary(service: Service, body: DeepLOptions, fields: Mapping[str, Any]) -> str | None:
-    """Returns the name of the glossary of a request, if it has one; raises an error in the words of DeepL."""
-    for name, languages in (("source_lang", service.sources), ("target_lang", service.targets)):
-        language = getattr(body, name)
-        if language and service.language(language) not in languages:
-            raise NmtError(_SENTENCES["other"].format(name))
+def _options(catalog: Catalog, body: DeepLOptions, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the languages, the glossary and the memory of a request; raises errors in the words of DeepL."""
+    for field, languages in (("source_lang", catalog.sources), ("target_lang", catalog.targets)):
+        language = getattr(body, field)
+        if language and catalog.language(language) not in languages:
+            raise _unsupported(field)
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
     # These fields name what DeepL stores for a user, or what a model of this server cannot follow.
-    for name in filter(fields.get, ("glossary_ids", "style_id", "custom_instructions")):
-        raise NmtError(_SENTENCES["other"].format(name))
-    glossary = ids_of(service.glossaries).get(body.glossary_id or "")
-    if body.glossary_id and glossary is None:
-        raise NmtError(_SENTENCES["other"].format("glossary_id"))
-    return glossary
+    for field in filter(fields.get, ("glossary_ids", "style_id", "custom_instructions")):
+        raise _unsupported(field)
+    options = {"source_lang": body.source_lang or AUTO, "target_lang": body.target_lang}
+    for option, field, names in (
+        ("glossary", "glossary_id", catalog.glossaries),
+        ("memory", "translation_memory_id", catalog.memories),
+    ):
+        if id := getattr(body, field):
+            if id not in (by_id := names_by_id(names)):
+                raise _unsupported(field)
+            options[option] = by_id[id]
+    return options
+
+
+def _unsupported(field: str) -> NmtError:
+    return NmtError(_SENTENCES["other"].format(field))

@@ -11,18 +11,20 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from nmt.documents.document import Document, ReadOptions, Sentences
+from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import FORMATS, read_document, suffix_of
+from nmt.documents.sentences import SentenceKey, Sentences
 from nmt.errors import NmtError
 from nmt.memories.memory import Memory
-from nmt.serving.answers import RETRY, explained
-from nmt.serving.schema import search_config
-from nmt.serving.service import ModelPath, Service, fitted
+from nmt.serving.answers import explained
+from nmt.serving.catalog import ModelPath, fitted, model_names
+from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
+from nmt.serving.schema import check_text, search_config
+from nmt.serving.service import Service
 from nmt.text.glossary import Glossary
-from nmt.translate.units import Sentence, Unit, Units
+from nmt.translate.units import Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
@@ -81,7 +83,7 @@ class DocumentStore:
     """The documents of a service, by ids that nobody can guess."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        self._service, self._catalog = service, service.catalog
         self._documents: dict[str, UploadedDocument] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Documents are read and written one at a time, so that requests find time and threads.
@@ -92,9 +94,9 @@ class DocumentStore:
         self,
         name: str,
         content: bytes,
-        model: str | None,
-        source_lang: str | None,
-        target_lang: str | None,
+        model: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         glossary: str | None = None,
         memory: str | None = None,
     ) -> str:
@@ -102,11 +104,11 @@ class DocumentStore:
         name = PurePath(name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
-        is_detected = self._service.identifies(model, source_lang)
-        path = None if is_detected else self._service.path(model, source_lang, target_lang)
-        terms, _ = self._service.glossary(glossary), self._service.memory(memory, path or ())
+        is_detected = self._catalog.identifies(model, source_lang)
+        path = None if is_detected else self._catalog.path(model, source_lang, target_lang)
+        terms, _ = self._catalog.glossary(glossary), self._catalog.memory(memory, path or ())
         if len(self._tasks) >= UPLOADS:
-            raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
+            raise OverloadedError(f"{UPLOADS} documents are being translated; try again later")
         document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
         self._documents[document_id] = document
         translated = self._translate(document, path, model, target_lang, terms, memory)
@@ -117,7 +119,7 @@ class DocumentStore:
     def get(self, document_id: str) -> UploadedDocument:
         """Returns a document."""
         if document_id not in self._documents:
-            raise HTTPException(404, "there is no such document; it was deleted, downloaded, or never uploaded")
+            raise UnknownNameError("there is no such document; it was deleted, downloaded, or never uploaded")
         return self._documents[document_id]
 
     def take(self, document_id: str) -> UploadedDocument:
@@ -126,7 +128,7 @@ class DocumentStore:
         if document.error:
             raise NmtError(document.error)
         if document.state != "done":
-            raise HTTPException(503, "the document is not translated yet; try again later", RETRY)
+            raise OverloadedError("the document is not translated yet; try again later")
         return self._documents.pop(document_id)
 
     def delete(self, document_id: str) -> None:
@@ -167,61 +169,68 @@ class DocumentStore:
 
         def plain_text() -> str:
             parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
-            text = "\n".join(line for passage in parsed.passages for line in passage.unit.lines)
-            return text[: self._service.config.max_characters]
+            text = "\n".join(line for passage in parsed.passages for line in passage.unit.texts)
+            text = text[: self._service.config.max_characters]
+            check_text([text], self._service.config)
+            return text
 
         try:
             if path is None:
                 text = await self._in_thread(plain_text)
-                ((_, path),) = await self._service.likeliest([text], model, target_lang)
+                _, path = await asyncio.to_thread(self._catalog.detected_path, text, model, target_lang)
             if path:  # otherwise, the document is in the target language already
-                document.content = await self._translated(document, path, glossary, self._service.memory(memory, path))
+                document.content = await self._translated(document, path, glossary, self._catalog.memory(memory, path))
             name = PurePath(document.name)
-            language = path[-1].codec.config.target_lang if path else self._service.language(target_lang or "")
+            language = path[-1].codec.config.target_lang if path else self._catalog.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
             document.state, document.content, document.error = "failed", b"", explained(error).detail
-            if not isinstance(error, NmtError | HTTPException):
+            if not isinstance(error, NmtError):
                 raise
 
     async def _translated(
         self, document: UploadedDocument, path: ModelPath, glossary: Glossary | None, memories: Sequence[Memory]
     ) -> bytes:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
-        source, target = path[0].codec, path[-1].codec
+        source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
-        sentences = Sentences(source, target, has_memory=bool(memories or self._service.corrections))
-        options = ReadOptions(
-            document.name, source.config.source_lang, target.config.target_lang, protected=source.protected
-        )
+        maker = replace(self._service.maker(path, "sentence"), memories=())
+        sentences = Sentences(maker, has_memory=bool(memories or self._catalog.corrections))
+        options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
 
-        def read() -> Document:
+        def read() -> tuple[Document, list[Unit]]:
             parsed = read_document(document.content, suffix_of(document.name), options)
-            document.left = parsed.left(sentences.add(parsed), document.content)
-            return parsed
+            units = sentences.add(parsed)
+            document.left = parsed.left(sum(len(unit.sentences) for unit in units), document.content)
+            return parsed, units
 
-        parsed = await self._in_thread(read)
+        parsed, passages = await self._in_thread(read)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
             what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
-            names = " and ".join(model.name for model in path)
-            raise NmtError(f"{document.name} has {what}, which needs a single model, but {names} translate in turn")
+            raise NmtError(
+                f"{document.name} has {what}, which needs a single model, but {model_names(path)} translate in turn"
+            )
         # Similar lengths are translated together.
-        keys = sorted(sentences.keys, key=lambda key: len(key[0]), reverse=True)
+        keys = sorted(sentences.keys, key=lambda key: len(key.text), reverse=True)
         document.state, document.sentences = "translating", len(keys)
-        document.characters, document.started = sum(len(text) for text, *_ in keys), time.monotonic()
+        document.characters, document.started = sum(len(key.text) for key in keys), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[document.done : document.done + self._at_once]:
-            units: Units = [(Unit(key[0]), [Sentence(0, *key)]) for key in waiting]
+
+            def units(keys: Sequence[SentenceKey] = waiting) -> list[Unit]:
+                maker = self._service.maker(path, "unit", memories, offers=parsed.offer is not None)
+                return [sentences.unit(key, maker) for key in keys]
+
             try:
-                units = await self._service.matched(path, units, memories, offers=parsed.offer is not None)
-                translations = await self._service.translations(path, units, search, glossary, pieces=False)
-            except HTTPException:  # the queue is full
-                await asyncio.sleep(int(RETRY["Retry-After"]))
+                matched = await asyncio.to_thread(units)
+                translations = await self._service.translations(path, matched, search, glossary, pieces=False)
+            except OverloadedError:  # the queue is full
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for key, (_, (sentence,)), (ranked,) in zip(waiting, units, translations, strict=True):
-                sentences.translate(key, ranked[0], sentence.matches)
+            for key, unit, (ranked,) in zip(waiting, matched, translations, strict=True):
+                sentences.translate(key, ranked[0], unit.sentences[0].matches)
             document.done += len(waiting)
-        content, _ = await self._in_thread(partial(sentences.written, parsed))
+        content, _ = await self._in_thread(partial(sentences.written, parsed, passages, target_lang))
         return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

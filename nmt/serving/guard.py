@@ -19,8 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving import libretranslate
-from nmt.serving.answers import DEEPL, RETRY, failed
+from nmt.serving.answers import DEEPL, failed
 from nmt.serving.documents import UPLOADS
+from nmt.serving.errors import OverloadedError
 from nmt.serving.forms import form_fields
 from nmt.serving.metrics import REQUESTS, SECONDS
 
@@ -130,7 +131,7 @@ class Guard:
                     path = libretranslate.PREFIX + path.removeprefix(libretranslate.PREFIX)
                     scope, key = {**scope, "path": path}, str(fields.get("api_key", ""))
                 self._check_token(path, headers, key)
-        except HTTPException as error:
+        except (HTTPException, OverloadedError) as error:
             await (await failed(request, error, _CLOSE))(scope, given, answer)
         except ClientDisconnect:
             pass
@@ -140,14 +141,14 @@ class Guard:
     async def _upload(self, request: Request) -> None:
         """Reads the body of a request. Few documents are uploaded at a time, because they are kept in memory."""
         if self._uploads >= UPLOADS:
-            raise HTTPException(503, f"{UPLOADS} documents are being uploaded; try again later", RETRY)
+            raise OverloadedError(f"{UPLOADS} documents are being uploaded; try again later")
         self._uploads += 1
         try:
             async with asyncio.timeout(self._config.max_seconds):
                 await request.body()
         except TimeoutError:
             message = f"the upload takes more than {self._config.max_seconds:g} seconds; send a smaller document"
-            raise HTTPException(503, message, RETRY) from None
+            raise OverloadedError(message) from None
         finally:
             self._uploads -= 1
 

@@ -11,10 +11,11 @@ from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import FAILURES, answered
+from nmt.serving.catalog import AUTO, Catalog
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
 from nmt.serving.schema import Detection, TranslateBody
-from nmt.serving.service import AUTO, Service
+from nmt.serving.service import Service
 from nmt.text.languages import english_name
 
 # The guard puts this prefix before paths of LibreTranslate that this server has, too.
@@ -67,6 +68,7 @@ def is_meant(path: str, fields: Mapping[str, Any]) -> bool:
 def libretranslate_routes(service: Service, documents: DocumentStore | None) -> APIRouter:
     """Returns the routes of LibreTranslate."""
     router, config = APIRouter(tags=["libretranslate"], responses=FAILURES), service.config
+    catalog = service.catalog
 
     @router.post(f"{PREFIX}/translate", openapi_extra=described(LibreTranslateBody))
     async def translate(request: Request) -> Response:
@@ -81,16 +83,16 @@ def libretranslate_routes(service: Service, documents: DocumentStore | None) -> 
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
         """Lists the languages, and the target languages of each."""
-        targets = {code: {code} for code in service.languages}
-        for source, target in service.paths:
+        targets = {code: {code} for code in catalog.languages}
+        for source, target in catalog.paths:
             targets[source].add(target)
-        return [_named(code) | {"targets": sorted(targets[code])} for code in service.languages]
+        return [_named(code) | {"targets": sorted(targets[code])} for code in catalog.languages]
 
     @router.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Lists the settings that pages of LibreTranslate need."""
         needs_key = config.token_file is not None
-        chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": _named(next(iter(service.paths))[1])}
+        chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": _named(next(iter(catalog.paths))[1])}
         return {
             "charLimit": config.max_characters, "frontendTimeout": 500, "apiKeys": needs_key, "keyRequired": needs_key,
             "suggestions": False, "filesTranslation": documents is not None, "language": chosen,
@@ -128,7 +130,7 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         raise NmtError(f"Invalid request: alternatives parameter must be <= {service.config.max_beam - 1}")
     if body.format not in (None, "", "text", "html"):
         raise NmtError(f"{body.format:.60} format is not supported")
-    _check_languages(service, body.source, body.target)
+    _check_languages(service.catalog, body.source, body.target)
     n_best = max(0, body.alternatives) + 1
     beam = min(max(n_best, SearchConfig.beam), service.config.max_beam)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "pieces": False}
@@ -136,11 +138,11 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
         options["markup"] = "html"
     request = TranslateBody(source=texts, source_lang=body.source, target_lang=body.target, **options)
     translations = await service.translated(request)
-    answer: dict[str, list[Any]] = {"translatedText": [translation.text() for translation in translations]}
+    answer: dict[str, list[Any]] = {"translatedText": [text.translation() for text in translations]}
     if translations[0].detected:  # then all languages are
         answer["detectedLanguage"] = [_confidence(t.detected) for t in translations if t.detected]
     if body.alternatives > 0:
-        ranked = [dict.fromkeys(map(translation.text, range(n_best))) for translation in translations]
+        ranked = [dict.fromkeys(map(translation.translation, range(n_best))) for translation in translations]
         answer["alternatives"] = [[text for text in texts if text and text != next(iter(texts))] for texts in ranked]
     return {name: values[0] for name, values in answer.items()} if isinstance(body.q, str) else answer
 
@@ -149,7 +151,7 @@ async def _translate_file(service: Service, documents: DocumentStore, request: R
     body = validated(LibreTranslateFileBody, await form_fields(request), _SENTENCES)
     if suffix_of(body.file.name) not in FORMATS:
         raise NmtError("Invalid request: file format not supported")
-    _check_languages(service, body.source, body.target)
+    _check_languages(service.catalog, body.source, body.target)
     document_id = documents.add(body.file.name, body.file.content, None, body.source, body.target)
     document = await documents.ended(document_id)
     if document.error:
@@ -160,17 +162,17 @@ async def _translate_file(service: Service, documents: DocumentStore, request: R
 
 async def _detect(service: Service, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     body = validated(LibreTranslateDetectBody, fields, _SENTENCES)
-    (languages,) = await service.detected([body.q if isinstance(body.q, str) else "\n".join(body.q)])
+    (languages,) = await service.detections([body.q if isinstance(body.q, str) else "\n".join(body.q)])
     return [_confidence(language) for language in languages[:3]]
 
 
-def _check_languages(service: Service, source: str, target: str) -> None:
+def _check_languages(catalog: Catalog, source: str, target: str) -> None:
     """Raises an error in the words of LibreTranslate."""
-    source, target = (code if code == AUTO else service.language(code) for code in (source, target))
+    source, target = (code if code == AUTO else catalog.language(code) for code in (source, target))
     for language in (target,) if source == AUTO else (source, target):
-        if language not in service.languages:
+        if language not in catalog.languages:
             raise NmtError(f"{language:.60} is not supported")
-    if source not in (AUTO, target) and (source, target) not in service.paths:
+    if source not in (AUTO, target) and (source, target) not in catalog.paths:
         names = [f"{english_name(language)} ({language})" for language in (target, source)]
         raise NmtError(f"{names[0]} is not available as a target language from {names[1]}")
 

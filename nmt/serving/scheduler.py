@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
-from starlette.exceptions import HTTPException
-
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
-from nmt.serving.answers import RETRY
+from nmt.serving.errors import OverloadedError
 from nmt.serving.metrics import BATCHES
 from nmt.serving.workers import Submit
 
@@ -109,13 +107,13 @@ class Scheduler:
         """Returns the results of the items of a request. If the caller is cancelled, its waiting items are dropped.
 
         Raises:
-            HTTPException: there is no room for all of them.
+            OverloadedError: there is no room for all of them.
         """
         most, count = self._config.max_waiting, sum(item.is_counted for item in items)
         if count > most:
             raise NmtError(f"the request has {count:,} sentences, but at most {most:,} may wait; send it in parts")
         if self.waiting + count > most:
-            raise HTTPException(503, "too many sentences are waiting; try again later", RETRY)
+            raise OverloadedError("too many sentences are waiting; try again later")
         turn, waiting = self._now, []
         for item in items:
             turn += item.tokens

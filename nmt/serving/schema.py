@@ -10,10 +10,10 @@ from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.serving.errors import TooLargeError
 
 SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name != "batch_tokens"]  # which the server sets
 # A translation may be this many pieces longer than its source at most.
@@ -51,7 +51,7 @@ def check_text(texts: Sequence[str], limits: ServeConfig) -> None:
     characters = sum(map(len, texts))
     if characters > (most := limits.max_characters):
         message = f"the request has {characters:,} characters of text, but at most {most:,} are allowed"
-        raise HTTPException(413, f"{message}; send it in parts")
+        raise TooLargeError(f"{message}; send it in parts")
     if any(_SURROGATE.search(text) for text in texts):
         raise NmtError("the text has half of a surrogate pair, such as \\ud800; send whole characters")
 

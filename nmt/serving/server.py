@@ -17,10 +17,11 @@ from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.serving.app import create_app
+from nmt.serving.catalog import load_models
 from nmt.serving.guard import Guard, token_in
 from nmt.serving.metrics import WAITING
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.service import Service, load_models
+from nmt.serving.service import Service
 from nmt.serving.workers import started
 
 # A process may have 1,024 open files by default, and each connection is one.

@@ -126,6 +126,11 @@ class Unit:
         return [part for part in self.content if isinstance(part, MarkedText)]
 
     @property
+    def texts(self) -> list[str]:
+        """The text of each line, without markup."""
+        return [line if isinstance(line, str) else line.source for line in self.lines]
+
+    @property
     def alternatives(self) -> list[Sequence[str]]:
         """The phrases of each constraint, of which one must occur."""
         return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
@@ -153,11 +158,10 @@ class Unit:
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        lines = self.lines
-        pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in lines]
+        texts = self.texts
+        pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in texts]
         for sentence, translation in zip(self.sentences, translations, strict=True):
             pairs[sentence.line].append((sentence, translation))
-        texts = [line if isinstance(line, str) else line.source for line in lines]
         joined_lines = [_joined_line(*each, target_lang) for each in zip(texts, pairs, strict=True)]
         if self.content is None:  # the spaces around a line stay
             both = zip(texts, joined_lines, strict=True)

@@ -146,7 +146,9 @@ def test_logits_are_those_of_transformers(imported: Callable[[str], Imported], k
     real = [i for i in range(size) if i != BOS]
     for line in LINES[:20]:
         source = model.source(line)
-        target = with_bos([*model.codec.given(model.codec.direction), *torch.randint(4, size, (7,), generator=draw).tolist()]).tolist()
+        target = with_bos(
+            [*model.codec.given(model.codec.direction), *torch.randint(4, size, (7,), generator=draw).tolist()]
+        ).tolist()
         logits = ours(torch.tensor([source]), torch.tensor([target]))[0]
         ids = torch.tensor([their_ids(source)]), torch.tensor([their_ids(target)])
         theirs = model.theirs(ids[0], decoder_input_ids=ids[1]).logits[0]
@@ -661,7 +663,10 @@ def test_a_language_and_pieces_are_added(imported: Callable[[str], Imported], ki
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=pieces[0])
     codec = after.codec.towards(Direction(code, related))
     for line in map(stripped, [*new, *LINES[:50]]):
-        assert their_ids([*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS]) == tokenizer(line).input_ids
+        assert (
+            their_ids([*codec.around(codec.direction)[0], *codec.encode_source([line])[0], EOS])
+            == tokenizer(line).input_ids
+        )
     again = nmt.load_checkpoint(import_(tmp_path / "out"))
     assert again.codec.encode_source([*new, *old]) == after.codec.encode_source([*new, *old])
     theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "out")

@@ -25,8 +25,8 @@ from test_jobs import finished_shards
 from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, StoppedError
-from nmt.jobs.ray import Worker, connected, on_cluster
-from nmt.jobs.run import job_folder
+from nmt.jobs.ray import Worker, on_cluster
+from nmt.jobs.run import executing, job_folder
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
 from nmt.translate.setup import placed

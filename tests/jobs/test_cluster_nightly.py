@@ -15,7 +15,7 @@ from test_jobs import finished_shards
 
 from nmt.config import JobConfig
 from nmt.errors import NmtError
-from nmt.jobs.ray import connected
+from nmt.jobs.run import executing
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("cluster")]
 ADD = "nmt.jobs.run.JobFolder.add"  # is called for each finished shard

@@ -10,7 +10,7 @@ import pytest
 from checkpoints import small_codec, two_models
 from servers import Answer, Server, serving
 
-from nmt.serving.service import TranslatedText
+from nmt.serving.service import RequestedText
 from nmt.translate.units import Sentence, Translation, Unit
 
 JSON = {"content-type": "application/json"}
@@ -44,7 +44,7 @@ def sent(server: Server, request: str, body: Any, headers: dict[str, str]) -> An
     ("PUT /models", None, {}, 405, {"allow": "GET", **JSON}, f'{{"error":"{NOT_ALLOWED}"}}'),
     ("PUT /documents/x", None, {}, 405, {"allow": "DELETE, GET", **JSON}, f'{{"error":"{NOT_ALLOWED}"}}'),
     ("PUT /translate_file", None, {}, 405, {"allow": "POST", **JSON}, f'{{"error":"{NOT_ALLOWED}"}}'),
-    ("PUT /v3/glossaries", None, {"Authorization": "DeepL-Auth-Key secret"}, 405, {"allow": "GET, POST", **JSON},
+    ("PUT /v2/languages", None, {"Authorization": "DeepL-Auth-Key secret"}, 405, {"allow": "GET", **JSON},
      f'{{"message":"{NOT_ALLOWED}"}}'),
     ("GET /v3/nothing", None, {}, 403, CLOSE,
      '{"message":"the request needs the header Authorization: DeepL-Auth-Key with the token of this server"}'),
@@ -237,5 +237,5 @@ def test_an_empty_translation_is_the_text_only_if_there_is_no_other() -> None:
     lists = [[Translation(text, 0.0, [], []) for text in texts] for texts in (["", "Ein Hund"], ["Zwei", ""], [""])]
     sentences = [Sentence(0, text) for text in ("A dog.", "Two.", "-")]
     path: Any = (SimpleNamespace(codec=small_codec()),)
-    text = TranslatedText(Unit("A dog. Two. -"), sentences, lists, path, None)
-    assert [text.text(rank).strip() for rank in range(2)] == ["Ein Hund Zwei", ""]
+    text = RequestedText(Unit("A dog. Two. -"), path, None, sentences, lists)
+    assert [text.translation(rank).strip() for rank in range(2)] == ["Ein Hund Zwei", ""]

@@ -14,18 +14,19 @@ import pytest
 from checkpoints import some_sentences, two_models
 from commands import run
 from servers import Answer, Server, head, hold, serving
-from starlette.exceptions import HTTPException
 from virtual_time import in_virtual_time
 
 from nmt.config import EngineConfig, ServeConfig
 from nmt.jobs.pool import WorkerDiedError
 from nmt.search.api import Required
 from nmt.serving.app import create_app
+from nmt.serving.catalog import load_models
 from nmt.serving.documents import UPLOADS, DocumentStore
+from nmt.serving.errors import OverloadedError, UnknownNameError
 from nmt.serving.guard import Guard
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.schema import TranslateBody
-from nmt.serving.service import Service, load_models
+from nmt.serving.service import Service
 from nmt.translate.units import Translation
 
 OPTIONS = ["--device=cpu", "--precision=fp32"]
@@ -391,7 +392,9 @@ class Workers:
         self.documents = DocumentStore(self.service)
 
     def _submit(self, work: tuple[Any, list[Any]]) -> "Future[Any]":
-        self.batches.append(self.service.models["en-de"].codec.source.decode([list(map(int, s.ids)) for s in work[1]]))
+        self.batches.append(
+            self.service.catalog.models["en-de"].codec.source.decode([list(map(int, s.ids)) for s in work[1]])
+        )
         self.required |= {sentence.required for sentence in work[1]}
         done: Future[Any] = Future()
         if self._futures is None:
@@ -436,7 +439,7 @@ async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]
     assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
     await asyncio.sleep(2)
     for number in (kept, failed):
-        with pytest.raises(HTTPException, match="404"):
+        with pytest.raises(UnknownNameError):
             workers.state(number)
 
 
@@ -468,7 +471,7 @@ async def test_of_many_documents_the_last_ones_are_kept(models: list[Path]) -> N
     for _ in range(33):
         numbers.append(workers.add("some words"))
         await settled()
-    with pytest.raises(HTTPException, match="404"):
+    with pytest.raises(UnknownNameError):
         workers.state(numbers[0])
     assert {workers.state(number) for number in numbers[1:]} == {"done"}
 
@@ -482,9 +485,9 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     await settled()
     assert workers.scheduler.waiting + sum(map(len, workers.batches)) == 80
     assert {workers.state(number) for number in numbers} == {"translating"}
-    with pytest.raises(HTTPException, match="503: the document is not translated yet; try again later"):
+    with pytest.raises(OverloadedError, match="the document is not translated yet; try again later"):
         workers.documents.take(numbers[0])
-    with pytest.raises(HTTPException, match="8 documents are being translated; try again later"):
+    with pytest.raises(OverloadedError, match="8 documents are being translated; try again later"):
         workers.add("some words")
     request = asyncio.create_task(workers.service.translate(TranslateBody(source="short")))
     await settled()
@@ -495,7 +498,7 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     while number < len(workers.batches):
         await workers.finish(number)
         number += 1
-    assert (await request).translations[0].text == "SHORT"
+    assert (await request)["translations"][0]["text"] == "SHORT"
     assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in numbers] == [*"ABCDEFGH"]
 
 
@@ -546,7 +549,7 @@ async def test_what_is_deleted_stops(models: list[Path]) -> None:
     await settled()
     assert workers.scheduler.waiting == 0
     for number in (deleted, left):
-        with pytest.raises(HTTPException, match="404"):
+        with pytest.raises(UnknownNameError):
             workers.state(number)
     await workers.finish(0)
     assert len(workers.batches) == 1

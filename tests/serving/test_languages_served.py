@@ -12,7 +12,7 @@ from checkpoints import eloquent_checkpoint, generated, multilingual_codec, save
 from commands import run
 from servers import Server, serving
 
-from nmt.serving.service import load_models
+from nmt.serving.catalog import load_models
 
 LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "zho_Hans", "zho_Hant", "fij_Latn")
 LINES = ["some words to learn", "and a few more"]

@@ -341,7 +341,6 @@ def test_deepl_uses_the_glossaries_of_the_server(models: list[Path], folder: Pat
             assert text == server.translate("some words", glossary="terms")["translations"][0]["text"]
             assert "piece" in text
             assert server.get(f"/v3/{path}/entries?source_lang=DE&target_lang=EN").status == 404
-            assert server.send("DELETE", "/v3/glossaries/x").status == 404
             for method, changed in (
                 ("DELETE", f"/v2/{path}"), ("DELETE", f"/v3/{path}"), ("PATCH", f"/v3/{path}"),
                 ("PUT", f"/v3/{path}/dictionaries"), ("DELETE", f"/v3/{path}/dictionaries?source_lang=EN"),
@@ -504,6 +503,6 @@ def test_the_description_of_the_api_has_the_protocols(server: Server) -> None:
             success = min(answers)
             has_body = success == "200"
             expected_kinds = [kinds.get(path, "application/json")] if has_body else []
-            assert success == "403" or [*answers[success].get("content", [])] == expected_kinds, (method, path)
+            assert [*answers[success].get("content", [])] == expected_kinds, (method, path)
             assert "requestBody" not in operation or operation["requestBody"]["required"], path
     assert server.get("/spec").json == described

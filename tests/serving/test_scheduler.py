@@ -6,11 +6,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from starlette.exceptions import HTTPException
 from virtual_time import in_virtual_time
 
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
+from nmt.serving.errors import OverloadedError
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.workers import Advanced
 
@@ -115,7 +115,7 @@ async def test_all_workers_get_their_share() -> None:
 async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
     first = await workers.request(*items("a", tokens=4))
     second = await workers.request(*items("bcdefghi"))
-    with pytest.raises(HTTPException, match="too many sentences are waiting"):
+    with pytest.raises(OverloadedError, match="too many sentences are waiting"):
         await workers.scheduler.run(items("xyz"))
     with pytest.raises(NmtError, match="the request has 11 sentences, but at most 10 may wait"):
         await workers.scheduler.run(items("abcdefghijk"))
