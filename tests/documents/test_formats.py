@@ -198,7 +198,7 @@ def test_text_that_would_be_markup_is_escaped() -> None:
 def test_literal_characters_that_become_markup_elsewhere_are_escaped() -> None:
     """The first star stands alone in the source, but would begin emphasis in the translation."""
     document = read("a * b, c* d", "md")
-    (unit,) = document.passages[0].unit.marked_texts
+    (unit,) = document.passages[0].unit.lines
     moved = unit.restored("*b c* a d", [(1, 0), (3, 1), (0, 2), (4, 3)])
     output = document.write([moved]).decode()
     assert output.replace("\\", "") == "*b c* a d"
@@ -225,7 +225,7 @@ def test_the_target_of_a_link_is_not_wrapped() -> None:
     ("one<br>**two**  \nthree\n", ["one", "two", "three"], "ONE<br>**TWO**  \nTHREE\n"),
 ])  # fmt: skip
 def test_line_breaks_separate_words(source: str, sentences: list[str], expected: str) -> None:
-    units = [unit for passage in read(source, "md").passages for unit in passage.unit.marked_texts]
+    units = [unit for passage in read(source, "md").passages for unit in passage.unit.lines]
     assert [unit.source for unit in units] == sentences
     assert expected in translated(source, "md")
 
@@ -238,7 +238,7 @@ def test_a_sentence_is_divided_over_its_cues() -> None:
     cues = ["<i>This is a long beginning</i>", "of a", "very long sentence with words that need two lines."]
     source = "WEBVTT\n\n" + "\n".join(times.format(i, i + 1, text) for i, text in enumerate(cues))
     document = read(source, "vtt")
-    (unit,) = document.passages[0].unit.marked_texts
+    (unit,) = document.passages[0].unit.lines
     assert unit.source == "This is a long beginning of a very long sentence with words that need two lines."
     target = "Dies ist ein langer Anfang eines sehr langen Satzes mit Wörtern die zwei Zeilen brauchen."
     links = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (4, 6), (5, 5), (6, 6)]

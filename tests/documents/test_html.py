@@ -1,6 +1,7 @@
 """HTML and XML with three translators without a model: markup stays, whatever it is, and only text changes."""
 
 from html import unescape
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -8,11 +9,16 @@ from hypothesis import strategies as st
 from three_translators import capitals, reversed_words, translated_file, translated_unit, unchanged
 
 from nmt.errors import NmtError
+from nmt.text.markup_reading import parse
 from nmt.translate.units import Unit
 
 
-def in_capitals(text: str, markup: str = "html") -> str:
-    unit = Unit(text, markup)  # type: ignore[arg-type]
+def marked_unit(text: str, markup: Literal["html", "xml"] = "html", lang: str = "") -> Unit:
+    return Unit(text, content=parse(text, markup, lang=lang))
+
+
+def in_capitals(text: str, markup: Literal["html", "xml"] = "html") -> str:
+    unit = marked_unit(text, markup)
     assert translated_unit(unit, unchanged) == text
     return translated_unit(unit, capitals)
 
@@ -51,7 +57,7 @@ def in_capitals(text: str, markup: str = "html") -> str:
 def test_elements_that_touch_each_other_are_separate_words(text: str, expected: str, backwards: str | None) -> None:
     assert in_capitals(text) == expected
     if backwards is not None:
-        assert translated_unit(Unit(text, "html"), reversed_words) == backwards
+        assert translated_unit(marked_unit(text, "html"), reversed_words) == backwards
 
 
 @pytest.mark.parametrize("text, sources", [
@@ -62,7 +68,7 @@ def test_elements_that_touch_each_other_are_separate_words(text: str, expected: 
     ("<d>a<note/>, b (<note/>c)</d>", ["a, b (c)"]),
 ])  # fmt: skip
 def test_empty_elements_of_xml(text: str, sources: list[str]) -> None:
-    assert [marked.source for marked in Unit(text, "xml").marked_texts] == sources
+    assert [marked.source for marked in marked_unit(text, "xml").lines] == sources
     assert in_capitals(text, "xml").lower() == text.lower()
 
 
@@ -123,7 +129,7 @@ def test_only_text_changes(text: str, expected: str) -> None:
     ("copy; x& y", "y x& copy;"),
 ])  # fmt: skip
 def test_references_keep_their_meaning(text: str, expected: str) -> None:
-    assert translated_unit(Unit(text, "html"), reversed_words) == expected
+    assert translated_unit(marked_unit(text, "html"), reversed_words) == expected
 
 
 @pytest.mark.parametrize("source, translation, expected", [
@@ -131,7 +137,7 @@ def test_references_keep_their_meaning(text: str, expected: str) -> None:
     ("a < b", "<b>", "&lt;b&gt;"), ("a < b", "a <", "a <"), ("&#65 b", "A1 b", "&#65;1 b"),
 ])  # fmt: skip
 def test_characters_of_markup_are_never_made_of_words(source: str, translation: str, expected: str) -> None:
-    (marked,) = Unit(source, "html").marked_texts
+    (marked,) = marked_unit(source, "html").lines
     words = source.split()
     links = [
         (i, j) for i, word in enumerate(words) for j, other in enumerate(translation.split()) if word[0] == other[0]
@@ -144,10 +150,10 @@ def test_characters_of_markup_are_never_made_of_words(source: str, translation: 
 
 def test_no_break_spaces_stay() -> None:
     text = "<p>10\u00a0000 m of\u202fit <b>are&nbsp;x</b> y\u3000z"
-    (marked,) = Unit(text, "html").marked_texts
+    (marked,) = marked_unit(text, "html").lines
     assert marked.source == "10\u00a0000 m of\u202fit are\u00a0x y\u3000z"
     assert in_capitals(text) == "<p>10\u00a0000 M OF\u202fIT <b>ARE&nbsp;X</b> Y\u3000Z"
-    assert translated_unit(Unit(text, "html"), reversed_words) == (
+    assert translated_unit(marked_unit(text, "html"), reversed_words) == (
         "<p>y\u3000z <b>are&nbsp;x</b> of\u202fit m 10\u00a0000"
     )
 
@@ -166,12 +172,12 @@ def squeezed(text: str) -> str:
 
 
 def check(text: str) -> None:
-    unit = Unit(text, "html", lang="en")
+    unit = marked_unit(text, "html", lang="en")
     assert translated_unit(unit, unchanged) == text
     in_capitals = translated_unit(unit, capitals)
     assert squeezed(in_capitals) == squeezed(text)
-    again = Unit(in_capitals, "html", lang="en")
-    sources, new_sources = ("".join(marked.source for marked in each.marked_texts) for each in (unit, again))
+    again = marked_unit(in_capitals, "html", lang="en")
+    sources, new_sources = ("".join(marked.source for marked in each.lines) for each in (unit, again))
     assert squeezed(new_sources) == squeezed(sources)
     if "<" not in text and "&" not in text:
         assert sorted(squeezed(translated_unit(unit, reversed_words))) == sorted(squeezed(text))

@@ -235,7 +235,7 @@ def test_the_log_has_fields_and_answers(tmp_path: Path) -> None:
 
 def test_an_empty_translation_is_the_text_only_if_there_is_no_other() -> None:
     lists = [[Translation(text, 0.0, [], []) for text in texts] for texts in (["", "Ein Hund"], ["Zwei", ""], [""])]
-    sentences = [Sentence(0, text) for text in ("A dog.", "Two.", "-")]
+    sentences = [Sentence(text, start=start) for text, start in (("A dog.", 0), ("Two.", 7), ("-", 12))]
     path: Any = (SimpleNamespace(codec=small_codec()),)
-    text = RequestedText(Unit("A dog. Two. -"), path, None, sentences, lists)
+    text = RequestedText(Unit("A dog. Two. -", sentences=sentences), path, None, lists)
     assert [text.translation(rank).strip() for rank in range(2)] == ["Ein Hund Zwei", ""]

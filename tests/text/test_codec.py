@@ -16,6 +16,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.moses import WHOLE, Moses
 from nmt.text.subword import Subword
 from nmt.text.words import Given, is_blank
+from nmt.translate.units import Translation, joined
 
 PAIRS = invented_pairs(300)
 CONFIG = dataclasses.replace(TEXT_CONFIG, source_tokenizer="moses-en", target_tokenizer="moses-de")
@@ -81,8 +82,9 @@ def test_lines_are_tokenised_then_lowercased(changes: dict[str, object], line: s
 ])  # fmt: skip
 def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases: list[str], expected: str) -> None:
     made = codec(lowercase=lowercase)
-    first, *others = map(made.target_phrase, [prefix, *phrases], made.encode_target([prefix, *phrases]))
-    assert made.target_with(line, Given(first, tuple((phrase,) for phrase in others if phrase))) == expected
+    lang, ids = made.config.target_lang, made.encode_target([prefix, *phrases])
+    first, *others = (made.target_phrase(*each, lang) for each in zip([prefix, *phrases], ids, strict=True))
+    assert made.target_with(line, Given(first, tuple((phrase,) for phrase in others if phrase)), lang) == expected
 
 
 @pytest.mark.parametrize("line, alternatives, expected", [
@@ -92,8 +94,9 @@ def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases
 ])  # fmt: skip
 def test_one_alternative_stands_as_given(line: str, alternatives: list[str], expected: str) -> None:
     made = codec(lowercase=True)
-    found = filter(None, map(made.target_phrase, alternatives, made.encode_target(alternatives)))
-    assert made.target_with(line, Given(None, (tuple(found),))) == expected
+    lang, ids = made.config.target_lang, made.encode_target(alternatives)
+    phrases = filter(None, (made.target_phrase(*each, lang) for each in zip(alternatives, ids, strict=True)))
+    assert made.target_with(line, Given(None, (tuple(phrases),)), lang) == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -153,17 +156,13 @@ def test_a_line_of_characters_that_cannot_be_seen_is_blank(line: str) -> None:
 
 
 def test_words_of_parts_end_at_ascii_white_space() -> None:
-    assert codec().words_before("10\u00a0000 Euro") == 2
-    assert codec(target_lang="ja").words_before("10\u00a0000 Euro") == 1
-    assert codec().target_segments("10\u00a0000 Euro", ["▁10", "▁000", "▁Euro"]) == (
+    parts = [Translation(text, 0.0, [], [], alignment=((0, 0),)) for text in ("10\u00a0000 Euro", "mehr")]
+    assert joined(parts, [" "], "de").alignment == [(0, 0), (0, 2)]
+    assert joined(parts, [""], "ja").alignment == [(0, 0), (0, 1)]
+    assert codec().target_segments("10\u00a0000 Euro", ["▁10", "▁000", "▁Euro"], "de") == (
         ["10\u00a0000", " Euro"],
         [0, 0, 1],
     )
-
-
-def test_parts_of_a_line_are_joined_as_the_language_is_written() -> None:
-    assert codec(target_lang="zh_TW").join_target(["你好。", "再见。"]) == "你好。再见。"
-    assert codec(target_lang="de").join_target(["Hallo.", "Tschüs."]) == "Hallo. Tschüs."
 
 
 @pytest.mark.parametrize("source, target, options, tokenizers", [

@@ -340,7 +340,7 @@ PIECES = '{{"source": "", "hypotheses": [{{"text": "ab", "pieces": ["a", "{}"]}}
 
 
 @pytest.mark.parametrize("arguments, stdin, message", [
-    (["--source=x"], "", "--target is missing; give both --source and --target"),
+    (["--source=x"], "", "--source x needs --target; add it, or leave out --source"),
     (["--source=-", "--target=-"], "", "are both standard input"),
     (["--source=", "--target=-"], "", "--source is empty; give a value or leave it out"),
     (["--source=-", "--target={folder}/test.de"], "Ba.\n", "has 1 line but .*test.de has 10"),
