@@ -18,21 +18,9 @@ from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 Translator = Callable[[Sentence], Translation]
 
-_PROTECTED = Protected()
-
 
 def _words(text: str) -> list[str]:
     return RAW_WORD.findall(text)
-
-
-def _kept(sentence: Sentence) -> list[tuple[int, int]]:
-    """Returns where the text is that a translation must keep."""
-    joined: list[tuple[int, int]] = []
-    for start, stop, *_ in sorted([*sentence.kept, *_PROTECTED.spans(sentence.text)]):
-        overlaps = bool(joined) and start < joined[-1][1]
-        begin, end = joined.pop() if overlaps else (start, stop)
-        joined.append((begin, max(end, stop)))
-    return joined
 
 
 def _in_order(text: str, sentence: Sentence) -> Translation:
@@ -47,7 +35,7 @@ def unchanged(sentence: Sentence) -> Translation:
 
 def capitals(sentence: Sentence) -> Translation:
     text, end = "", 0
-    for start, stop in [*_kept(sentence), (len(sentence.text),) * 2]:
+    for start, stop in [*((span.start, span.stop) for span in sentence.protected), (len(sentence.text),) * 2]:
         text += sentence.text[end:start].upper() + sentence.text[start:stop]
         end = stop
     return _in_order(text, sentence)
@@ -55,7 +43,7 @@ def capitals(sentence: Sentence) -> Translation:
 
 def reversed_words(sentence: Sentence) -> Translation:
     """Words that must stay are moved as a whole, with what touches them."""
-    text, kept = sentence.text, _kept(sentence)
+    text, kept = sentence.text, [(span.start, span.stop) for span in sentence.protected]
     cuts = [gap.span() for gap in re.finditer(r"\s+", text, re.ASCII)]
     cuts = [(start, stop) for start, stop in cuts if not any(a < stop and start < b for a, b in kept)]
     groups = [text[a:b] for (_, a), (b, _) in pairwise([(0, 0), *cuts, (len(text), 0)])]
