@@ -34,9 +34,8 @@ def attention(
     from nmt.pages.page import page
     from nmt.text.codec import Direction
 
+    attentions = attention_of(checkpoint, source, target, Direction(source_lang or "", target_lang or ""))
     with output_file(output, [checkpoint], suffix=".html") as file:
-        direction = Direction(source_lang or "", target_lang or "")
-        attentions = attention_of(checkpoint, source, target, direction)
         data = page_data(attentions, kind, layer, head)
         file.write(page("attention", f"Attention of {checkpoint}", data))
     console.info(f"wrote {output}")
