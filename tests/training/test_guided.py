@@ -136,7 +136,7 @@ def test_alignments_that_can_be_read_only_once_are_refused(tmp_path: Path, align
 
 @pytest.mark.parametrize("options, message", [
     (["--guided-alignment=2"], "--guided-alignment is layer 2, but the decoder has 1; give a layer from 1 to 1"),
-    (["--guided-alignment=1", "--attention=additive"], "--guided-alignment does not work with --attention additive"),
+    (["--guided-alignment=1", "--attention=additive"], "--guided-alignment 1 does not work with --attention additive"),
 ])  # fmt: skip
 def test_a_head_that_cannot_learn_is_refused(aligned: Path, options: list[str], message: str) -> None:
     assert message in failed("train", aligned / "data", f"--save-dir={aligned}/no", *TRAIN, *SMALL, *options)

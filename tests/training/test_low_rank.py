@@ -226,7 +226,7 @@ def test_odd_options_end_in_one_sentence(tuned: Path, tmp_path: Path, options: l
 
 def test_low_rank_updates_need_a_base(tuned: Path, tmp_path: Path) -> None:
     said = failed("train", tuned / "data", f"--save-dir={tmp_path}/run", *TRAIN, "--lora=2", "--max-updates=1")
-    assert "--lora 2 needs the weights that it freezes; give them with --init-from" in said
+    assert "--lora 2 needs --init-from; add it" in said
 
 
 def test_the_dry_run_states_the_memory_of_all_ways(tuned: Path, tmp_path: Path) -> None:
