@@ -167,8 +167,12 @@ def read_codec(path: str | Path) -> TextCodec:
 
 
 def read_text_config(path: str | Path) -> TextConfig:
-    """Returns what determines the text processing of a checkpoint, without the subword models."""
-    return TextConfig.from_dict(read_header(path)[0]["text"], str(path))
+    """Returns what determines the text processing of a checkpoint, without the subword models.
+
+    The file is not compared with its SHA-256: what reads the weights does that.
+    """
+    with _opened(Path(path), "np", hashed=False) as (document, _):
+        return TextConfig.from_dict(document["text"], str(path))
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
@@ -184,8 +188,14 @@ def codec_of(document: Mapping[str, Any], tensors: Mapping[str, Any], origin: st
 
 
 @contextmanager
-def _opened(path: Path, framework: str, *, verify: bool = False) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yields the document of a checkpoint file and the open file. See `read_file` for the arguments and errors."""
+def _opened(
+    path: Path, framework: str, *, verify: bool = False, hashed: bool = True
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yields the document of a checkpoint file and the open file. See `read_file` for the arguments and errors.
+
+    Args:
+        hashed: whether a file of at most HASHED_BYTES is compared with its SHA-256.
+    """
     try:
         if path.is_dir():
             example = next(iter(sorted(path.glob(f"*{SUFFIX}"))), None)  # average.safetensors, if there is one
@@ -195,7 +205,7 @@ def _opened(path: Path, framework: str, *, verify: bool = False) -> Iterator[tup
         # `safe_open` names no reason if it cannot open a file, and takes no names that are not UTF-8.
         with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", framework=framework) as file:
             document = _document(file, path)
-            if verify or path.stat().st_size <= HASHED_BYTES:
+            if verify or (hashed and path.stat().st_size <= HASHED_BYTES):
                 _verify(path)
             yield document, file
     except FileNotFoundError as error:
