@@ -12,13 +12,14 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_format import read_text_config
 from nmt.cleaning.measures import length_ratio, measure
-from nmt.config import DirectionConfig, RuntimeConfig
+from nmt.config import RuntimeConfig
 from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
 from nmt.jobs.run import Run
 from nmt.jobs.source import Files
 from nmt.jobs.stream import Execution
+from nmt.text.codec import Direction
 from nmt.text.corpus import read_rows
 from nmt.translate.pairs import Pair, Score
 from nmt.translate.rescoring import RescoringJob
@@ -83,7 +84,7 @@ def dual_scores(
     for name, model, files, (source_lang, target_lang) in both_ways:
         output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
-            direction = DirectionConfig(source_lang=source_lang, target_lang=target_lang)
+            direction = Direction(source_lang, target_lang)
             pairs = PairReader(read_text_config(model), direction, "files")
             job = _EntropyJob((model,), here)
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):

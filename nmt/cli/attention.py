@@ -34,7 +34,7 @@ def attention(
     from nmt.pages.page import page
     from nmt.text.codec import Direction
 
-    attentions = attention_of(checkpoint, source, target, Direction(source_lang or "", target_lang or ""))
+    attentions = attention_of(checkpoint, source, target, Direction.of(source_lang, target_lang))
     with output_file(output, [checkpoint], suffix=".html") as file:
         data = page_data(attentions, kind, layer, head)
         file.write(page("attention", f"Attention of {checkpoint}", data))

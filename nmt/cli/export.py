@@ -86,9 +86,7 @@ def export(
     elif format == "argos":
         from nmt.interop.argos import export_argos
 
-        export_argos(
-            *model, quantization or "int8", facts, Direction(source_lang or "", target_lang or ""), sentence_model
-        )
+        export_argos(*model, quantization or "int8", facts, Direction.of(source_lang, target_lang), sentence_model)
     elif format == "huggingface":
         from nmt.interop.huggingface import export_huggingface
 

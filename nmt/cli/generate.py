@@ -16,7 +16,7 @@ from nmt.config import (
     TranslationFiles,
     flag_name,
 )
-from nmt.errors import NmtError, importing
+from nmt.errors import importing
 from nmt.files import refuse_inputs
 
 # Options that say what lines are, and so change the output.
@@ -43,11 +43,6 @@ def generate(
     from nmt.translate.setup import Setup, placed
     from nmt.translate.sources import html_units, json_units, text_units
 
-    if files.html and search.alignments:
-        raise NmtError("--alignments does not work with --html, which writes one plain translation; leave it out")
-    if (files.html or files.split_sentences) and search.outputs > 1:
-        flag, other = "--samples" if search.sample else "--n-best", "--html" if files.html else "--split-sentences"
-        raise NmtError(f"{flag} does not work with {other}, which writes one translation; leave it out")
     if files.split_sentences:
         with importing("sentencex", "--split-sentences", extra="documents"):
             import sentencex  # noqa: F401
@@ -73,7 +68,7 @@ def generate(
         if files.html:
             units = html_units(maker)
         elif files.input_format == "jsonl":
-            units = json_units(maker, languages)
+            units = json_units(maker)
         else:
             units = text_units(maker, prefixes=bool(files.prefixes), constraints=bool(files.constraints))
         columns = [[path, *files.by_flag.values()] for path in files.input]

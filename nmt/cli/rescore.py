@@ -22,13 +22,15 @@ def rescore(
     from nmt.checkpoint_format import read_text_config
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
+    from nmt.text.codec import Direction
     from nmt.training.records import perplexity
     from nmt.translate.rescoring import RescoringJob
     from nmt.translate.setup import placed, settings_of
     from nmt.translate.sources import PairReader
 
     form = "files" if files.source is not None else files.input_format
-    pairs = PairReader(read_text_config(checkpoints[0]), languages, form)
+    direction = Direction.of(languages.source_lang, languages.target_lang)
+    pairs = PairReader(read_text_config(checkpoints[0]), direction, form)
     source = Files([list(files.by_flag.values())], list(files.by_flag), pairs)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     lines = pieces = 0

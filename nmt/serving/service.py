@@ -20,7 +20,7 @@ from nmt.serving.workers import Operation
 from nmt.text.casing import upper
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
-from nmt.text.icu import is_icu, parse_icu
+from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces
 from nmt.text.markup_reading import NO_RULES, ElementRules, parse
 from nmt.text.markup_writing import MarkedText
@@ -73,7 +73,10 @@ class RequestedText:
         fields = translation.fields()
         if not pieces:
             return {name: fields[name] for name in fields if name not in ("log_prob", "pieces", "log_probs")}
-        if translation.alignment is not None and not translation.is_from_memory:
+        if translation.is_from_memory:
+            return fields
+        fields["log_prob"] = float(fields["log_prob"])  # the sum of no numbers is an int
+        if translation.alignment is not None:
             codec = self.path[-1].codec
             segments, words = codec.target_segments(translation.text, translation.pieces, codec.config.target_lang)
             fields.pop("unmet", None)  # the last field
@@ -146,8 +149,8 @@ class Service:
             content: Sequence[str | MarkedText] | None = None
             if body.markup:
                 content = parse(source, body.markup, lang=lang, rules=rules)
-            elif is_plain and is_icu(source):
-                content = parse_icu(source) or [source]
+            elif is_plain:
+                content = parse_icu(source)
             units.append(Unit(source, body.prefix, tuple(body.constraints), content=content))
         if self.catalog.identifies(body.model, body.source_lang):
             texts = ["\n".join(unit.texts) for unit in units]
@@ -255,7 +258,7 @@ class Service:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = self._model(body)
-        pairs = [Pair(p.source, (Target(p.target),), direction=model.codec.direction) for p in body.pairs]
+        pairs = [Pair(p.source, (Target(p.target),), model.codec.direction) for p in body.pairs]
         encoded = await asyncio.to_thread(encode_pairs, model.codec, pairs)
         operation = Operation(workers.score, model.name)
         results = await self.scheduler.run([Item(operation, pair, pair.tokens, False) for pair in encoded])

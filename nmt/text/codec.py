@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
@@ -32,6 +33,11 @@ class Direction(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
+
+    @classmethod
+    def of(cls, source: str | None, target: str | None) -> "Direction":
+        """Returns the direction between two languages, of which options may name none."""
+        return cls(source or "", target or "")
 
 
 # The only direction of a model
@@ -139,8 +145,12 @@ class TextConfig(Config):
             raise NmtError(f"both languages are {codes[0]}; name two of {listed(self.all_languages)}")
         return Direction(*codes)
 
+    @cached_property
+    def _resolved(self) -> dict[Direction, Direction]:
+        return {}
+
     def resolved(self, direction: Direction) -> Direction:
-        """Returns a direction with the codes of the model, and warns if the model was not trained on it.
+        """Returns a direction with the codes of the model. Warns once if the model was not trained on it.
 
         Args:
             direction: see `direction` for its codes.
@@ -150,7 +160,9 @@ class TextConfig(Config):
         """
         if not any(direction) and self.target_lang != MULTIPLE:
             return Direction(self.source_lang, self.target_lang)
-        resolved = source, target = self.direction(*direction)
+        if direction in self._resolved:
+            return self._resolved[direction]
+        resolved = source, target = self._resolved[direction] = self.direction(*direction)
         is_trained = any(each.target == target and source in (UNKNOWN, each.source) for each in self.trained)
         if self.languages and self.trained and not is_trained:
             missing = f"to translate into {target}" if source == UNKNOWN else f"on the direction {resolved}"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt.errors import NmtError, naming
-from nmt.text.codec import UNNAMED, Direction, TextCodec
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.subword import BOS, EOS, PAD
 from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.alignment import SentencePair
@@ -23,14 +23,14 @@ class Pair(NamedTuple):
     """A source line and its given translations.
 
     Attributes:
-        fields: the JSON object that the pair is from; empty if it is from text.
         direction: the languages.
+        fields: the JSON object that the pair is from; empty if it is from text.
     """
 
     source: str
     targets: tuple[Target, ...]
+    direction: Direction
     fields: Mapping[str, Any] = {}
-    direction: Direction = UNNAMED
 
 
 class Score(NamedTuple):

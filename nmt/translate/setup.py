@@ -52,7 +52,7 @@ class Setup:
     @property
     def direction(self) -> Direction:
         """The languages that the options name."""
-        return Direction(self.languages.source_lang or "", self.languages.target_lang or "")
+        return Direction.of(self.languages.source_lang, self.languages.target_lang)
 
     @cached_property
     def protected(self) -> Protected:

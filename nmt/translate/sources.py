@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nmt.config import DirectionConfig
 from nmt.errors import NmtError, naming
 from nmt.jobs.source import UnitOfRow
 from nmt.jobs.stream import Place, Row
@@ -19,15 +18,14 @@ def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool) -> UnitOf
 
     A line without these may be a message of ICU, whose text alone is translated.
     """
-    from nmt.text.icu import is_icu, parse_icu
+    from nmt.text.icu import parse_icu
 
     def unit(row: Row, place: Place) -> Unit:
         line, name = row[0], str(place)
         with naming(name):
-            if len(row) == 1 and is_icu(line):
-                return maker.complete(Unit(line, place=name, content=parse_icu(line) or [line]))
             phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
-            return maker.complete(Unit(line, row[1] if prefixes else "", phrases, place=name))
+            content = parse_icu(line) if len(row) == 1 else None
+            return maker.complete(Unit(line, row[1] if prefixes else "", phrases, place=name, content=content))
 
     return unit
 
@@ -43,7 +41,7 @@ def html_units(maker: UnitMaker) -> UnitOfRow:
     return unit
 
 
-def json_units(maker: UnitMaker, languages: DirectionConfig) -> UnitOfRow:
+def json_units(maker: UnitMaker) -> UnitOfRow:
     """Returns what makes units of JSON objects."""
 
     def unit(row: Row, place: Place) -> Unit:
@@ -57,7 +55,7 @@ def json_units(maker: UnitMaker, languages: DirectionConfig) -> UnitOfRow:
         ):
             raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
         with naming(name):
-            direction = direction_of(fields, languages)
+            direction = direction_of(fields, maker.direction)
             return maker.complete(Unit(fields["source"], prefix, tuple(constraints), direction, name, fields))
 
     return unit
@@ -69,12 +67,12 @@ class PairReader:
 
     Attributes:
         text: the text processing of the model.
-        languages: of pairs that name none.
+        direction: of pairs that name none.
         form: of the rows: a source and a target file, or lines of tsv or JSON.
     """
 
     text: TextConfig
-    languages: DirectionConfig
+    direction: Direction
     form: Literal["tsv", "jsonl", "files"]
 
     def __call__(self, row: Row, place: Place) -> Pair:
@@ -82,22 +80,22 @@ class PairReader:
         if self.form == "jsonl":
             fields = parsed_object(row[0], name)
             with naming(name):
-                direction = self.text.resolved(direction_of(fields, self.languages))
-            return Pair(fields["source"], _targets(fields, name), fields, direction)
+                direction = self.text.resolved(direction_of(fields, self.direction))
+            return Pair(fields["source"], _targets(fields, name), direction, fields)
         texts = row if self.form == "files" else row[0].split("\t")
         if len(texts) != 2:
             raise NmtError(f"{name} has {len(texts) - 1} tabs; give source, a tab, target")
         with naming(name):
-            return Pair(texts[0], (Target(texts[1]),), direction=self.text.resolved(direction_of({}, self.languages)))
+            return Pair(texts[0], (Target(texts[1]),), self.text.resolved(self.direction))
 
 
-def direction_of(fields: Mapping[str, Any], languages: DirectionConfig) -> Direction:
-    """Returns the direction in the fields of a line; for what they do not say, that of the options.
+def direction_of(fields: Mapping[str, Any], default: Direction) -> Direction:
+    """Returns the direction in the fields of a line; for a language that they do not name, that of `default`.
 
     Raises:
         NmtError: a field is not text.
     """
-    codes = [fields.get(name, code) or "" for name, code in languages.to_dict().items()]
+    codes = [fields.get(f"{side}_lang", code) or "" for side, code in default._asdict().items()]
     if not all(isinstance(code, str) for code in codes):
         raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
     return Direction(*codes)

@@ -199,29 +199,28 @@ class UnitMaker:
     memories: Sequence[AnyMemory] = ()
     offers: bool = False
     target_lang: str = ""
-    _directions: dict[Direction, Direction] = field(default_factory=dict)  # so that each is reported once
 
     def complete(self, unit: Unit) -> Unit:
         """Returns the unit with its direction and its sentences. Blank lines have none, unless they are the unit.
 
         Sentences that the unit has already only get their matches.
         """
-        named = unit.direction if any(unit.direction) else self.direction
-        if named not in self._directions:
-            self._directions[named] = self.text.resolved(named)
-        direction = self._directions[named]
+        direction = self.text.resolved(unit.direction if any(unit.direction) else self.direction)
         if unit.sentences:
             sentences = [self._matched(sentence, direction, offers=self.offers) for sentence in unit.sentences]
         else:
             lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
-            sentences = [each for number, line in enumerate(lines) for each in self._sentences(number, line, direction)]
+            numbered = enumerate(lines)
+            sentences = [each for number, line in numbered for each in self._sentences(unit, number, line, direction)]
         return replace(unit, direction=direction, sentences=sentences)
 
-    def _sentences(self, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
-        """Returns the sentences of a line, with their matches."""
-        marked, text = (None, line) if isinstance(line, str) else (line, line.source)
-        parts = [(0, len(text))] if marked is None else [part.span() for part in re.finditer("[^\n]+", text)]
-        edges = marked.edges if marked else []
+    def _sentences(self, unit: Unit, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
+        """Returns the sentences of a line of a unit, with their matches."""
+        if isinstance(line, str):
+            text, parts, kept, edges = line, [(0, len(line))], [], list[int]()
+        else:
+            text, kept, edges = line.source, line.kept, line.edges
+            parts = [part.span() for part in re.finditer("[^\n]+", text)]
         counts = array("Q", accumulate((not each.isspace() for each in text), initial=0)) if edges else ()
 
         def has_elements(start: int, stop: int) -> bool:
@@ -231,17 +230,16 @@ class UnitMaker:
         for begin, end in parts:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
-            kept = [(a - begin, b - begin) for a, b in marked.kept if begin <= a and b <= end] if marked else []
-            protected = tuple(self.protected.spans(plain, kept))
+            others = [(start - begin, stop - begin) for start, stop in kept if begin <= start and stop <= end]
+            protected = tuple(self.protected.spans(plain, others))
             whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
-            spans = [(0, len(plain))] if not is_blank(plain) or (marked is None and self.cut == "unit") else []
+            is_whole = unit.content is None and self.cut == "unit"
+            spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
             if self.cut == "sentence" and spans:
                 spans = sentence_spans(plain, direction.source, protected)
-            if len(spans) > 1 == len(parts) and not whole.has_elements:
-                entire = self._matched(whole, direction, offers=False)
-                if any(match.score == 1 for match in entire.matches):
-                    sentences.append(entire)
-                    continue
+            if len(spans) > 1 == len(parts) and unit.known(entire := self._matched(whole, direction, offers=False)):
+                sentences.append(entire)
+                continue
             for start, stop in spans:
                 inner = has_elements(begin + start, begin + stop)
                 words = _within(protected, start, stop)

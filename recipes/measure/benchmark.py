@@ -270,7 +270,7 @@ def add_translation_figures(
         run_nmt("generate", checkpoint, options=options, text=lines[0])
         start_up.append(time.perf_counter() - started)
     job = TranslationJob((checkpoint,), runtime, search, output="jsonl")
-    direction = Direction(languages.source_lang or "", languages.target_lang or "")
+    direction = Direction.of(languages.source_lang, languages.target_lang)
     maker = UnitMaker(read_text_config(checkpoint), Protected(), direction)
     units = (maker.complete(Unit(line)) for line in chain.from_iterable(repeat(lines, 1 + repeats)))
     # Several processes work ahead across repeats, so a single trial measures all repeats together.

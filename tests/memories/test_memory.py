@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from checkpoints import some_sentences
+from checkpoints import small_codec, some_sentences
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.memories.matching import difference
 from nmt.memories.memory import Memory, matches_of
+from nmt.text.protected import Protected
+from nmt.translate.units import Unit, UnitMaker
 
 _digests = map(str, count())  # each memory has an index of its own
 
@@ -37,6 +39,14 @@ def target(earlier: tuple[str, str], sentence: str, *languages: str) -> str | No
 ])  # fmt: skip
 def test_equal_sentences(earlier: tuple[str, str], sentence: str, expected: str | None) -> None:
     assert target(earlier, sentence) == expected
+
+
+def test_a_line_of_several_sentences_in_a_memory_is_one_unless_it_has_a_prefix() -> None:
+    line = "A cat. A dog."
+    memories = [memory((line, "Katze und Hund."))]
+    maker = UnitMaker(small_codec().config, Protected(), cut="sentence", memories=memories)
+    for unit, sentences in ((Unit(line), [line]), (Unit(line, prefix="Eine"), ["A cat.", "A dog."])):
+        assert [sentence.text for sentence in maker.complete(unit).sentences] == sentences
 
 
 @pytest.mark.parametrize("earlier, sentence, expected", [

@@ -1,5 +1,6 @@
 """Answers in full: status, headers and bytes of bodies, as clients get them."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,3 +240,9 @@ def test_an_empty_translation_is_the_text_only_if_there_is_no_other() -> None:
     path: Any = (SimpleNamespace(codec=small_codec()),)
     text = RequestedText(Unit("A dog. Two. -", sentences=sentences), path, None, lists)
     assert [text.translation(rank).strip() for rank in range(2)] == ["Ein Hund Zwei", ""]
+
+
+def test_log_p_of_text_without_letters_is_a_number_with_a_point() -> None:
+    unit, path = Unit("-", sentences=[Sentence("-")]), (SimpleNamespace(codec=small_codec()),)
+    text: Any = RequestedText(unit, path, None, [[Translation("-", 0.0, [], [])]])  # type: ignore[arg-type]
+    assert json.dumps(text.answer(pieces=True)["sentences"][0]["hypotheses"][0]["log_prob"]) == "0.0"

@@ -135,6 +135,8 @@ def test_a_direction_that_was_not_trained_has_a_warning(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
     codec.towards(Direction("", "fra"))
     assert "the model was not trained to translate into fr; its translations may be poor" in capsys.readouterr().err
+    assert {codec.config.resolved(Direction("fr", "de")) for _ in range(3)} == {Direction("fr", "de")}
+    assert capsys.readouterr().err.count("not trained on the direction fr-de") == 1
 
 
 def test_names_of_tokens_in_text_stay_text() -> None:
