@@ -238,7 +238,7 @@ class _Repair:
             elif has_printf and SURPLUS.match(translation, start):
                 word = translation[start:stop]
                 if translation.count(word) > source.count(word):
-                    start -= translation[:start].endswith(" ")
+                    start -= translation[:start].endswith(" ") and not translation[stop : stop + 1].isalnum()
                     stop += start == 0 and translation.startswith(" ", stop)
                     self._take((len(source) + start, len(source) + start), (start, stop))
 
