@@ -63,7 +63,7 @@ def generate(
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
         maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
         if files.html:
             units = html_units(maker)

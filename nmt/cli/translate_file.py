@@ -45,7 +45,7 @@ def translate_file(
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)

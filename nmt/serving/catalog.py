@@ -144,11 +144,13 @@ class Catalog:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {file} another name")
             self.glossaries[name] = Glossary.read(file)
-        self.corrections = Corrections(config.corrections, config.max_seconds) if config.corrections else None
+        self.corrections = None
+        if config.corrections:
+            self.corrections = Corrections(config.corrections, config.max_seconds, self.protected)
         self.memories: dict[str, tuple[Memory, ...]] = {}
         for value, file in _named(config.memory, "--memory", "FILE"):
             name, *languages = value.split(":")
-            memory = open_memory(file, self._memory_languages(file, languages), languages)
+            memory = open_memory(file, self._memory_languages(file, languages), languages, self.protected)
             self.memories[name] = (*self.memories.get(name, ()), memory)
 
     def _memory_languages(self, file: str, languages: Sequence[str]) -> tuple[str, str]:
