@@ -96,10 +96,9 @@ class ForeignVocabulary:
         renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
         vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]
         for piece, count in Counter(vocabulary).items():
-            if piece != without_surrogates(piece):
-                raise NmtError(f"{origin} has the piece {piece!r:.40}, which is not valid text; rename it")
-            if count > 1:
-                raise NmtError(f"{origin} has the piece {piece!r:.40}, a name that nmt uses itself; rename it")
+            if count > 1 or piece != without_surrogates(piece):
+                why = "a name that nmt uses itself" if count > 1 else "which is not valid text"
+                raise NmtError(f"{origin} has the piece {piece!r:.40}, {why}; rename it")
         return vocabulary
 
 
@@ -201,11 +200,6 @@ class Settings:
             raise self._unsuitable(f"{name} {value!r:.40}, which nmt does not have")
         return value
 
-    def check_unused(self, ignored: Mapping[str, Any]) -> None:
-        """Raises an error if one of these settings has another value than the one that changes nothing."""
-        for name, value in ignored.items():
-            self.choice(name, [value], value)
-
     def _unsuitable(self, setting: str) -> NmtError:
         return NmtError(f"{self.path} has {setting}; use another model")
 
@@ -255,8 +249,6 @@ def foreign_vocabulary(
         if type(i) is not int or not 0 <= i < size:
             wrong = f"{file} has the id {i!r:.40} for {name}"
             raise NmtError(f"{wrong}, but the model has {size:,} ids; download both again")
-    if len(set(ids.values())) != len(ids):
-        raise NmtError(f"{path} gives the same id to two pieces; download it again")
     if unknown not in list(ids):
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     pad, start, eos = special.values()

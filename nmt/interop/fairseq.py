@@ -108,10 +108,9 @@ def read_dictionary(path: Path) -> ForeignVocabulary:
     pieces: dict[str, None] = dict.fromkeys(FIRST_PIECES)
     for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not piece or not count.isdecimal():
-            raise NmtError(f"{path}, line {number}: {line!r:.80} is not a piece and a number; give fairseq's dict file")
-        if piece in pieces:
-            raise NmtError(f"{path}, line {number}: the piece {piece!r:.80} is there twice; give fairseq's dict file")
+        if not piece or not count.isdecimal() or piece in pieces:
+            wrong = f"{line!r:.80} is not a new piece and a number"
+            raise NmtError(f"{path}, line {number}: {wrong}; give fairseq's dict file")
         pieces[piece] = None
     return ForeignVocabulary((_PAD, _UNK, _EOS, _EOS), dict(enumerate(pieces)), len(pieces))
 
@@ -126,12 +125,9 @@ def read_codes(path: Path) -> bytes:
             line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
             raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
     if columns == 2 and all(merge[1].isdecimal() for merge in merges):
-        reason = "looks like a dictionary, because each line ends in a number" if merges else "has no merges"
-        raise NmtError(f"{path} {reason}; give BPE codes")
-    if columns == 3:
-        version, merges = _VERSION, [merge[:2] for merge in merges]
-    lines = [version, *merges] if version else merges
-    return "".join(f"{' '.join(line)}\n" for line in lines).encode()
+        raise NmtError(f"{path} has no merges, but is perhaps a dictionary; give BPE codes")
+    lines = [_VERSION if columns == 3 else version, *(merge[:2] for merge in merges)]
+    return "".join(f"{' '.join(line)}\n" for line in lines if line).encode()
 
 
 # Options that change what the model computes, and that nmt does not have.

@@ -65,14 +65,10 @@ def read_tensors(folder: Path) -> tuple[dict[str, Tensor], Path]:
 def _shards(index: Path) -> list[Path]:
     """Returns the files that an index names, which must be in its folder."""
     shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise NmtError(f"{index} has no weight_map from tensors to files; download it again")
-    names = sorted(set(shards.values()))
+    names = sorted({*map(str, shards.values())}) if isinstance(shards, dict) else [""]
     for name in names:
-        if Path(name).name != name:
-            raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; do not trust it")
-        if not (index.parent / name).is_file():
-            raise NmtError(f"{index} names the file {name!r:.80}, which is missing; download the model again")
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; download the model again")
     return [index.parent / name for name in names]
 
 
@@ -108,9 +104,6 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     for name, plain in _PLAIN.items():
         if (given := options.get(name, plain)) != plain:
             raise NmtError(f"{path} has {name} {given!r:.40}, which nmt does not merge; merge it with peft first")
-    alpha = options.get("lora_alpha")
-    if type(alpha) not in (int, float):
-        raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
     stored = [name for name in EMBEDDINGS if name in tensors] or [SHARED]
     copies = [name for name in EMBEDDINGS[1:] if name not in stored[:-1]]
     merged: dict[str, Tensor | Computed] = {**dict.fromkeys(copies, tensors.get(stored[-1], torch.empty(0))), **tensors}
@@ -126,7 +119,7 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
             misfit = f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base"
             raise NmtError(f"{misfit}; give the model that the adapter is for, or merge it with peft first")
         if trained is None:
-            scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
+            scale = options["lora_alpha"] / len(down) ** (0.5 if options.get("use_rslora") else 1)
             update = partial(_updated, down=down, up=up, scale=scale)
             merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
         else:

@@ -84,14 +84,14 @@ def import_huggingface(
     settings = Settings(read_json(path / CONFIG), path / CONFIG)
     kind = settings.values.get("model_type")
     if kind not in _WITHOUT_EFFECT:
-        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
         raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
-            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
+            f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have; choose one of type marian "
+            f"or m2m_100, such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
         )
     if settings.values.get("quantization_config") is not None:
         raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
-    settings.check_unused(_WITHOUT_EFFECT[kind])
+    for name, value in _WITHOUT_EFFECT[kind].items():
+        settings.choice(name, [value], value)
     stored, origin = read_tensors(path)
     values = stored if base is None else with_adapter(stored, Path(folder))
     tensors = Tensors(values, origin, CONFIG, "download both again")

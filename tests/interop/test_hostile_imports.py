@@ -121,7 +121,6 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "same languages": (change("tokenizer_config.json", source_lang="fr"), "both languages are fr"),
     "language with a slash": (change("tokenizer_config.json", source_lang="../x"), "source_lang is '../x'"),
     "no unknown piece": (change("vocab.json", **{"<unk>": None}), "has no piece '<unk>' for unknown text"),
-    "id twice": (change("vocab.json", another=5), "gives the same id to two pieces"),
     "id too large": (change("vocab.json", another=10**6), "has the id 1000000 for the piece 'another'"),
     "id is text": (change("vocab.json", another="5"), "has the id '5' for the piece 'another'"),
     "two vocabularies": (change("tokenizer_config.json", separate_vocabs=True), "one embedding for two vocabularies"),
