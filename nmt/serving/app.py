@@ -21,12 +21,11 @@ from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import FAILURES, answered, constant, failed
 from nmt.serving.correction_routes import correction_routes
-from nmt.serving.deepl import deepl_routes
-from nmt.serving.deepl_glossaries import glossary_routes
+from nmt.serving.deepl import deepl_routes, glossary_routes
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.libretranslate import libretranslate_routes
 from nmt.serving.service import Service
-from nmt.text.languages import WITHOUT_SPACES, base_language, english_name
+from nmt.text.languages import english_name, has_spaces
 
 _FOLDER = STYLE.parent / "service"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -88,7 +87,7 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     @router.post("/documents", openapi_extra={"requestBody": file})
     async def add(fields: Annotated[schema.DocumentFields, Query()], request: Request) -> schema.DocumentAnswer:
         """Begins to translate a document. The body is the file."""
-        return schema.DocumentAnswer(id=documents.add(content=await request.body(), **fields.model_dump()))
+        return schema.DocumentAnswer(id=documents.add(await request.body(), fields))
 
     @router.get("/documents/{id}", response_model_exclude_defaults=True)
     async def state(id: str) -> schema.DocumentStateAnswer:
@@ -131,10 +130,7 @@ def _status_routes(service: Service) -> APIRouter:
             ],
             languages=[
                 schema.LanguageEntry(
-                    code=code,
-                    name=english_name(code),
-                    identified=code in identified,
-                    spaces=base_language(code) not in WITHOUT_SPACES,
+                    code=code, name=english_name(code), identified=code in identified, spaces=has_spaces(code)
                 )
                 for code in catalog.languages
             ],

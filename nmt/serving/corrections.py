@@ -44,7 +44,7 @@ class Corrections:
 
     def __init__(self, path: str, patience: float) -> None:
         self._path, self._patience = Path(path), patience
-        self._reading, self._writing, self._is_unreadable = Lock(), Lock(), False
+        self._reading, self._writing = Lock(), Lock()
         self._forget()
         with importing("rapidfuzz", "--corrections", extra="memory"):
             import rapidfuzz  # noqa: F401
@@ -97,11 +97,8 @@ class Corrections:
                 self._forget("was removed, so there are no corrections")
                 return
             except OSError as error:
-                if not self._is_unreadable:
-                    console.warn(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
-                self._is_unreadable = True
+                console.warn_once(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
                 return
-            self._is_unreadable = False
             with file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._end:

@@ -21,7 +21,7 @@ from nmt.memories.memory import Memory
 from nmt.serving.answers import explained
 from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
-from nmt.serving.schema import check_text, search_config
+from nmt.serving.schema import DocumentFields, check_text, search_config
 from nmt.serving.service import Service
 from nmt.text.glossary import Glossary
 from nmt.translate.units import Unit
@@ -90,29 +90,20 @@ class DocumentStore:
         self._thread = asyncio.Lock()
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
-    def add(
-        self,
-        name: str,
-        content: bytes,
-        model: str | None = None,
-        source_lang: str | None = None,
-        target_lang: str | None = None,
-        glossary: str | None = None,
-        memory: str | None = None,
-    ) -> str:
+    def add(self, content: bytes, fields: DocumentFields) -> str:
         """Begins to translate a document. Returns its id."""
-        name = PurePath(name.replace("\\", "/")).name
+        name = PurePath(fields.name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
-        is_detected = self._catalog.identifies(model, source_lang)
-        path = None if is_detected else self._catalog.path(model, source_lang, target_lang)
-        terms, _ = self._catalog.glossary(glossary), self._catalog.memory(memory, path or ())
+        path = None
+        if not self._catalog.identifies(fields.model, fields.source_lang):
+            path = self._catalog.path(fields.model, fields.source_lang, fields.target_lang)
+        glossary, _ = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path or ())
         if len(self._tasks) >= UPLOADS:
             raise OverloadedError(f"{UPLOADS} documents are being translated; try again later")
         document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
         self._documents[document_id] = document
-        translated = self._translate(document, path, model, target_lang, terms, memory)
-        self._tasks[document_id] = asyncio.create_task(translated)
+        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, fields, glossary))
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
 
@@ -157,13 +148,7 @@ class DocumentStore:
             del self._documents[oldest]
 
     async def _translate(
-        self,
-        document: UploadedDocument,
-        path: ModelPath | None,
-        model: str | None,
-        target_lang: str | None,
-        glossary: Glossary | None,
-        memory: str | None,
+        self, document: UploadedDocument, path: ModelPath | None, fields: DocumentFields, glossary: Glossary | None
     ) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
@@ -177,11 +162,14 @@ class DocumentStore:
         try:
             if path is None:
                 text = await self._in_thread(plain_text)
-                _, path = await asyncio.to_thread(self._catalog.detected_path, text, model, target_lang)
+                detect = self._catalog.detected_path
+                _, path = await asyncio.to_thread(detect, text, fields.model, fields.target_lang)
+            language = self._catalog.language(fields.target_lang or "")
             if path:  # otherwise, the document is in the target language already
-                document.content = await self._translated(document, path, glossary, self._catalog.memory(memory, path))
+                memories = self._catalog.memory(fields.memory, path)
+                document.content = await self._translated(document, path, glossary, memories)
+                language = path[-1].codec.config.target_lang
             name = PurePath(document.name)
-            language = path[-1].codec.config.target_lang if path else self._catalog.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
             document.state, document.content, document.error = "failed", b"", explained(error).detail
