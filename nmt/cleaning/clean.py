@@ -284,10 +284,8 @@ def _write(
         if not any(summary.kept):
             folder.discard()
             others = " and ".join(filter(None, (config.rejected, config.page)))
-            raise NmtError(
-                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
-                f"{f', only {others}' if others else ''}; check the languages and the rules"
-            )
+            problem = f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
+            raise NmtError(f"{problem}{f', only {others}' if others else ''}; check the languages and the rules")
 
 
 @contextmanager

@@ -75,11 +75,9 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
             names = ", ".join(f"{source}-{target}" for source, target in config.pairs)
             languages = dict.fromkeys(language for pair in config.pairs for language in pair)
             (present, *_) = [f"only {prefix}.{each}, and " for each in languages if has_side(prefix, each)] or [""]
-            raise NmtError(
-                f"{flag} {prefix} has {present}no two files for any of {names:.200}; such files are {prefix}.{source} "
-                f"and {prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the "
-                f"languages"
-            )
+            examples = f"{prefix}.{source} and {prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}"
+            problem = f"{flag} {prefix} has {present}no two files for any of {names:.200}"
+            raise NmtError(f"{problem}; such files are {examples}, so check the prefix and the languages")
     return corpora
 
 
@@ -145,10 +143,8 @@ def warn_of_text(
     """Warns if two files, which have lines, look swapped or hold the same text."""
     source_lines, target_lines = zip(*next(in_chunks(read_rows(source.path, target.path))), strict=True)
     if look_swapped(source_lines, target_lines, *langs):
-        console.warn(
-            f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
-            f"{flags} are swapped"
-        )
+        looks = f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}"
+        console.warn(f"{looks}; check whether {flags} are swapped")
     if source.digest == target.digest:
         console.warn(
             f"{source.path} and {target.path} contain the same text; check whether one is in the wrong language"
@@ -165,10 +161,9 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
         source_words, target_words = len(RAW_WORD.findall(source)), len(RAW_WORD.findall(target))
         for i, j in alignments:
             if i >= source_words or j >= target_words:
-                raise NmtError(
-                    f"{path}, line {number} links word {i} to word {j}, but the sentences have {source_words} and "
-                    f"{target_words} words, counted from 0 and separated by spaces; align the raw text"
-                )
+                words = f"{source_words} and {target_words} words, counted from 0 and separated by spaces"
+                problem = f"{path}, line {number} links word {i} to word {j}, but the sentences have {words}"
+                raise NmtError(f"{problem}; align the raw text")
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:

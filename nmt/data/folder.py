@@ -151,10 +151,8 @@ def read_meta(folder: Path) -> Meta:
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise NmtError(f"{path} is damaged ({error!r:.80}); run nmt preprocess again") from error
     if version != SCHEMA_VERSION:
-        raise NmtError(
-            f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}; "
-            f"run nmt preprocess again, or use the version of nmt that made it"
-        )
+        problem = f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}"
+        raise NmtError(f"{problem}; run nmt preprocess again, or use the version of nmt that made it")
     raise NmtError(
         f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
     )

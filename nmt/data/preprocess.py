@@ -110,15 +110,12 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     if like.config.languages and not config.languages:
         raise NmtError(f"--like {config.like} has several languages; give --languages and --directions")
     if config.languages and not like.config.languages:
-        raise NmtError(
-            f"--like {config.like} translates {there[0]} to {there[1]} only; give --source-lang and --target-lang "
-            f"instead of --languages"
-        )
+        problem = f"--like {config.like} translates {there[0]} to {there[1]} only"
+        raise NmtError(f"{problem}; give --source-lang and --target-lang instead of --languages")
     if not config.languages and there != here:
-        raise NmtError(
-            f"--like {config.like} translates {there[0]} to {there[1]}, but --source-lang is {here[0]} and "
-            f"--target-lang is {here[1]}; they must be the same"
-        )
+        given = f"--source-lang is {here[0]} and --target-lang is {here[1]}"
+        problem = f"--like {config.like} translates {there[0]} to {there[1]}, but {given}"
+        raise NmtError(f"{problem}; they must be the same")
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
         raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
@@ -179,10 +176,8 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
     dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
-        raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
-            f"check the text and the filters"
-        )
+        problem = f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)})"
+        raise NmtError(f"{problem}; check the text and the filters")
     if total["unknown"]:
         can_learn = codec.config.subword == "sentencepiece"
         console.warn(

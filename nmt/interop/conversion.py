@@ -32,10 +32,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
         more: the options that this toolkit supports beyond `_COMMON`.
     """
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(
-            f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, heads "
-            f"{config.heads}, d_k {config.d_k} and d_v {config.d_v}; {_OUR_ENGINE}"
-        )
+        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, unlike those of {origin}; {_OUR_ENGINE}")
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
         options = " or ".join(unsupported)

@@ -51,15 +51,11 @@ def export_ctranslate2(
         write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     text = checkpoint.codec.config
     if text.tags:
-        console.warn(
-            f"{origin} has tags, which are not text for the exported subword model; put the pieces "
-            f"{' '.join(text.tags)} before those of a source sentence"
-        )
+        tags = f"{origin} has tags, which are not text for the exported subword model"
+        console.warn(f"{tags}; put the pieces {' '.join(text.tags)} before those of a source sentence")
     if text.languages:
-        console.warn(
-            f"{origin} has tokens of languages, which are not text for the exported subword model; put "
-            f"{text.language_pieces[0]} and the like where config.json says ({text.placement})"
-        )
+        tokens = f"{origin} has tokens of languages, which are not text for the exported subword model"
+        console.warn(f"{tokens}; put {text.language_pieces[0]} and the like where config.json says ({text.placement})")
     if text.subword in _NOT_SENTENCEPIECE:
         console.warn(f"{origin} {_NOT_SENTENCEPIECE[text.subword].format(origin)}")
 

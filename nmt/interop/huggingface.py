@@ -84,10 +84,8 @@ def import_huggingface(
     settings = Settings(read_json(path / CONFIG), path / CONFIG)
     kind = settings.values.get("model_type")
     if kind not in _WITHOUT_EFFECT:
-        raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have; choose one of type marian "
-            f"or m2m_100, such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
-        )
+        problem = f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have"
+        raise NmtError(f"{problem}; choose one such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100")
     if settings.values.get("quantization_config") is not None:
         raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
     for name, value in _WITHOUT_EFFECT[kind].items():

@@ -34,10 +34,8 @@ def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:
     if not text.languages:
         raise NmtError(f"{path} translates {text.in_words} only; train a model of several (nmt preprocess --languages)")
     if not isinstance(before, Subword) or before.kind != "bpe" or checkpoint.codec.source is not before:
-        raise NmtError(
-            f"{path} has a vocabulary of the kind {text.subword}, which cannot be extended; take a model of the kind "
-            f"bpe, or give these options to nmt import huggingface"
-        )
+        problem = f"{path} has a vocabulary of the kind {text.subword}, which cannot be extended"
+        raise NmtError(f"{problem}; take a model of the kind bpe, or give these options to nmt import huggingface")
     if not selection.add_language and not selection.add_pieces:
         raise NmtError("there is nothing to add; give --add-language or --add-pieces")
     tokens = dict(zip(text.languages, text.language_pieces, strict=True))

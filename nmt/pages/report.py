@@ -102,19 +102,13 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
         names: a name for each run; if empty, the names are `short_names` of the paths.
     """
     if names and len(names) != len(paths):
-        raise NmtError(
-            f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
-            f"{counted(len(names), 'time')}; give as many names as runs"
-        )
-    if "" in names:
-        raise NmtError("--name is empty; give a name for the run")
+        given = f"but was given {counted(len(names), 'time')}"
+        raise NmtError(f"--name must be given once for each of the {counted(len(paths), 'run')}, {given}; give as many")
+    names = names or short_names(paths)
     for name, count in Counter(names).items():
-        if count > 1:
-            raise NmtError(f"--name {name:.80} was given more than once; give each run its own name")
-    for path, count in Counter(os.path.realpath(_metrics_file(path)) for path in paths).items():
-        if count > 1:
-            raise NmtError(f"the run of {path} was given more than once; give each run once")
-    return [_read_run(_metrics_file(path), name) for path, name in zip(paths, names or short_names(paths), strict=True)]
+        if count > 1 or not name:
+            raise NmtError(f"the name {name!r:.80} is empty or of several runs; give each run its own --name")
+    return [_read_run(_metrics_file(path), name) for path, name in zip(paths, names, strict=True)]
 
 
 def version_of(paths: Sequence[str]) -> str:
@@ -176,10 +170,8 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
             shown.append(_shown(run))
             costs.append(_cost(run, sustained_tflops))
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise NmtError(
-                f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r}); run nmt "
-                f"report with the version of nmt that wrote it"
-            ) from error
+            problem = f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r})"
+            raise NmtError(f"{problem}; run nmt report with the version of nmt that wrote it") from error
     rows = [list(costs[0]), *(list(cost.values()) for cost in costs), *_TABLE_2]
     return {"runs": shown, "cost": {"note": note, "rows": rows}}
 

@@ -134,10 +134,8 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
             hypotheses = json.loads(line)["hypotheses"]
             yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise NmtError(
-                f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r}); give the "
-                f"output of that command"
-            ) from error
+            problem = f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r})"
+            raise NmtError(f"{problem}; give the output of that command") from error
 
 
 def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node | None]], Counter[str] | None]:

@@ -57,19 +57,15 @@ def read_trees(
                 if len(texts) == 2 and not children and stack:
                     stack[-1][2].append(Word(*texts))
                 elif len(texts) > 1 or not (children or keeps_empty):
-                    raise NmtError(
-                        f"{origin}, line {number}: a bracket that begins in line {begin} holds neither a tag and a "
-                        f"word nor a label and brackets; correct or remove it"
-                    )
+                    problem = f"a bracket from line {begin} holds neither a tag and a word nor a label and brackets"
+                    raise NmtError(f"{origin}, line {number}: {problem}; correct or remove it")
                 elif stack:
                     stack[-1][2].append(Node("".join(texts), tuple(children)))
                 else:
                     yield begin, Node("".join(texts), tuple(children))
     if stack:
-        raise NmtError(
-            f"{origin}: a bracket that begins in line {stack[0][0]:,} is not closed at the end of line {number:,}; "
-            f"add the missing bracket"
-        )
+        opening = f"a bracket that begins in line {stack[0][0]:,}"
+        raise NmtError(f"{origin}: {opening} is not closed at the end of line {number:,}; add the missing bracket")
 
 
 def walk(tree: Node) -> Iterator[tuple[Node | Word, bool]]:

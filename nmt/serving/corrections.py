@@ -116,10 +116,8 @@ class Corrections:
             correction = Correction.model_validate_json(line)
         except ValueError:
             self.skipped += 1
-            console.warn(
-                f"{self._path}, line {self._lines} is no correction and is skipped; nothing else is lost if a process "
-                f"was killed while it wrote the line"
-            )
+            skipped = f"{self._path}, line {self._lines} is no correction and is skipped"
+            console.warn(f"{skipped}; nothing else is lost if a process was killed while it wrote the line")
             return
         alike = self._alike.setdefault(_key(correction.source, correction.source_lang, correction.target_lang), {})
         for corrections in (self._by_id, alike):

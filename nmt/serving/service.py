@@ -170,10 +170,8 @@ class Service:
     ) -> list[Unit]:
         """Returns texts for the same models with their sentences."""
         if len(path) > 1 and (body.prefix or body.constraints or body.glossary or body.memory or search.alignments):
-            raise NmtError(
-                "prefix, constraints, glossaries, memories, markup and alignments need a single model, but "
-                f"{model_names(path)} translate in turn"
-            )
+            needs = "prefix, constraints, glossaries, memories, markup and alignments need a single model"
+            raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         memories = self.catalog.memory(body.memory, path)
         maker = self.maker(path, "sentence" if body.split else "line", memories, offers=offers)
         units = [maker.complete(text.unit) for text in texts]

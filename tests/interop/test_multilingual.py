@@ -495,7 +495,7 @@ def test_a_package_has_no_token_behind_the_source(imported: Callable[[str], Impo
     path, package = tmp_path / "model.safetensors", tmp_path / "model.argosmodel"
     run("import", "huggingface", imported("nllb").folder, "--output", path, "--language-tokens=behind_source")
     command = ["export", path, "--format=argos", "--output", package, "--source-lang=en", "--target-lang=fr"]
-    assert "(behind_source); models with both_sides or target_on_source can be exported" in failed(*command)
+    assert "needs it (behind_source); serve this one with nmt serve" in failed(*command)
     assert not package.exists()
 
 
