@@ -310,22 +310,19 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in ("/", "/data"):
             self.send_error(HTTPStatus.NOT_FOUND)
         elif path == "/data" and query == version:
-            self._send(HTTPStatus.NO_CONTENT)
+            self._send("", HTTPStatus.NO_CONTENT)
         else:
             try:
                 data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+                self._send(report_page(data) if path == "/" else data_as_text(data))
             except NmtError as error:  # a log cannot be read at the moment
                 console.warn_once(str(error))
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-                return
-            if path == "/":
-                self._send(HTTPStatus.OK, "text/html", report_page(data))
-            else:
-                self._send(HTTPStatus.OK, "application/json", data_as_text(data))
 
-    def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
+    def _send(self, content: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         body = content.encode(errors="replace")
         self.send_response(status)
+        kind = "application/json" if self.path.startswith("/data") else "text/html"
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")

@@ -57,8 +57,8 @@ def read_trees(
                 if len(texts) == 2 and not children and stack:
                     stack[-1][2].append(Word(*texts))
                 elif len(texts) > 1 or not (children or keeps_empty):
-                    problem = f"a bracket from line {begin} holds neither a tag and a word nor a label and brackets"
-                    raise NmtError(f"{origin}, line {number}: {problem}; correct or remove it")
+                    wrong = f"a bracket that begins in line {begin} holds neither a tag and a word nor a label and"
+                    raise NmtError(f"{origin}, line {number}: {wrong} brackets; correct or remove it")
                 elif stack:
                     stack[-1][2].append(Node("".join(texts), tuple(children)))
                 else:

@@ -5,12 +5,13 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from pydantic import Field
 from starlette.responses import Response
 
 from nmt.documents.document import Document, ReadOptions
@@ -21,7 +22,7 @@ from nmt.memories.memory import Memory
 from nmt.serving.answers import explained
 from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
-from nmt.serving.schema import DocumentFields, check_text, search_config
+from nmt.serving.schema import DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
 from nmt.text.glossary import Glossary
 from nmt.translate.units import Unit
@@ -40,28 +41,17 @@ DOWNLOAD: dict[str, Any] = {"response_class": Response, "responses": {200: _FILE
 _PACE = 0.1
 
 
-@dataclass
-class UploadedDocument:
+class UploadedDocument(DocumentStateAnswer):
     """A document, and how far its translation is.
 
     Attributes:
-        name: of the file; when the document is done, of its translation.
-        content: of the file, or of its translation.
-        sentences: the number of different sentences.
-        done: how many of them are translated.
-        error: why the document cannot be translated.
-        left: what of it stays as it is, and why.
+        name, content: of the file; when the document is done, of its translation.
         characters: of all different sentences.
         started: when its translation began, on a clock without a date.
     """
 
     name: str
-    content: bytes = field(repr=False)
-    state: Literal["waiting", "translating", "done", "failed"] = "waiting"
-    sentences: int = 0
-    done: int = 0
-    error: str | None = None
-    left: str = ""
+    content: bytes = Field(repr=False)
     characters: int = 0
     started: float = 0.0
 
@@ -95,15 +85,17 @@ class DocumentStore:
         name = PurePath(fields.name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
-        path = None
-        if not self._catalog.identifies(fields.model, fields.source_lang):
-            path = self._catalog.path(fields.model, fields.source_lang, fields.target_lang)
-        glossary, _ = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path or ())
+        path, catalog = None, self._catalog
+        if not catalog.identifies(fields.model, fields.source_lang):
+            path = catalog.path(fields.model, fields.source_lang, fields.target_lang)
+        catalog.glossary(fields.glossary), catalog.memory(fields.memory, path or ())  # raise errors
         if len(self._tasks) >= UPLOADS:
             raise OverloadedError(f"{UPLOADS} documents are being translated; try again later")
-        document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
+        document_id = secrets.token_hex(32)
+        progress: dict[str, Any] = {"state": "waiting", "sentences": 0, "done": 0}
+        document = UploadedDocument(name=name, content=content, **progress)
         self._documents[document_id] = document
-        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, fields, glossary))
+        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, fields))
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
 
@@ -147,9 +139,7 @@ class DocumentStore:
         for oldest in ended[:-_MOST_KEPT]:
             del self._documents[oldest]
 
-    async def _translate(
-        self, document: UploadedDocument, path: ModelPath | None, fields: DocumentFields, glossary: Glossary | None
-    ) -> None:
+    async def _translate(self, document: UploadedDocument, path: ModelPath | None, fields: DocumentFields) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
         def plain_text() -> str:
@@ -160,13 +150,13 @@ class DocumentStore:
             return text
 
         try:
+            catalog = self._catalog
             if path is None:
                 text = await self._in_thread(plain_text)
-                detect = self._catalog.detected_path
-                _, path = await asyncio.to_thread(detect, text, fields.model, fields.target_lang)
-            language = self._catalog.language(fields.target_lang or "")
+                _, path = await asyncio.to_thread(catalog.detected_path, text, fields.model, fields.target_lang)
+            language = catalog.language(fields.target_lang or "")
             if path:  # otherwise, the document is in the target language already
-                memories = self._catalog.memory(fields.memory, path)
+                glossary, memories = catalog.glossary(fields.glossary), catalog.memory(fields.memory, path)
                 document.content = await self._translated(document, path, glossary, memories)
                 language = path[-1].codec.config.target_lang
             name = PurePath(document.name)

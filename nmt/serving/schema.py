@@ -118,23 +118,20 @@ class TextPair(_Body):
     target: str
 
 
-class DocumentFields(_Body):
-    """The file name of a document, whose end is the format, and the languages."""
-
-    name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
-    model: ModelName = None
-    source_lang: str | None = Field(None, description="As for /translate.")
-    target_lang: str | None = Field(None, description="As for /translate.")
-    glossary: str | None = Field(None, description="As for /translate.")
-    memory: str | None = Field(None, description="As for /translate.")
-
-
 class ModelBody(_Body):
     """What chooses a model and its direction."""
 
     model: ModelName = None
-    source_lang: str | None = Field(None, description="As for /translate, without `auto`.")
+    source_lang: str | None = Field(None, description="As for /translate; `auto` is for texts and documents only.")
     target_lang: str | None = Field(None, description="As for /translate.")
+
+
+class DocumentFields(ModelBody):
+    """The file name of a document, whose end is the format, and the languages."""
+
+    name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
+    glossary: str | None = Field(None, description="As for /translate.")
+    memory: str | None = Field(None, description="As for /translate.")
 
 
 class ScoreBody(ModelBody):
