@@ -209,6 +209,4 @@ class Lengths:
     @property
     def total(self) -> int:
         """The sum of all lengths."""
-        if self._side.encodings == 1 and not isinstance(self._side, EpochTokens):
-            return int(self._side.offsets[-1] - self._side.offsets[0]) + len(self)
         return int(np.asarray(self).sum(dtype=np.int64))

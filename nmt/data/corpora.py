@@ -18,7 +18,7 @@ from nmt.config import DataConfig, flag_name, names_in
 from nmt.config.options import Config
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.files import digest_of
+from nmt.files import digest_of, loading
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
@@ -279,11 +279,8 @@ def make_codec(config: DataConfig, text: TextConfig, plan: Plan, train: Sequence
 
 def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
     flag = f"--subword-model {path}"
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NmtError(f"{flag} cannot be read ({error.strerror}); check the path") from error
-    model = Subword.from_bytes(data, kind, flag)
+    with loading(flag, "check the path"):
+        model = Subword.from_bytes(Path(path).read_bytes(), kind, flag)
     # The pieces of any model can be segmented greedily, as wordpiece does.
     if kind == "bpe" and model.has_probabilities:
         raise NmtError(f"{flag} is a unigram model; give --subword unigram")

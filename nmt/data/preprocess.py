@@ -77,7 +77,10 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         corpora.show_tokenizers(text)
         write_models(folder, like or corpora.make_codec(config, text, plan, train))
 
-    settings = _settings(config, splits)
+    inputs = [path for split in splits.values() for corpus in split for path in corpus.paths]
+    # What cannot be read is reported where it is used.
+    inputs += filter(os.path.isfile, filter(None, (config.subword_model, config.symbols, config.like)))
+    settings = job_settings(config, ("dest", "workers"), inputs)
     with job_folder(
         config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
     ) as folder:
@@ -154,14 +157,6 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
         if missing:
             console.warn(f"{flag} {prefix} has no files for {', '.join(missing):.200}")
     return splits
-
-
-def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dict[str, Any]:
-    """Returns what the data folder depends on besides the training text."""
-    tests = [path for split in splits.values() for corpus in split for path in corpus.paths]
-    # What cannot be read is reported where it is used.
-    others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
-    return job_settings(config, ("dest", "workers"), [*tests, *others])
 
 
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:

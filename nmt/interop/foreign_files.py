@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
+from nmt.files import loading
 from nmt.model.device import is_out_of_memory
 
 # The files of a model of transformers.
@@ -25,17 +26,13 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
-def _unreadable(path: Path, error: OSError) -> NmtError:
-    why = "it is a folder" if path.is_dir() else error.strerror or error
-    return NmtError(f"{path} cannot be read ({why}); give the name of a file, or download all files of the model again")
+_ADVICE = "give the name of a file, or download all files of the model again"
 
 
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file of a model."""
-    try:
+    with loading(path, _ADVICE):
         return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -75,13 +72,11 @@ def _shards(index: Path) -> list[Path]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a file, mapped into memory. The library checks all sizes first."""
     try:
-        tensors = load_file(path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
+        with loading(path, _ADVICE):
+            return _floats(load_file(path))
     except (SafetensorError, ValueError, TypeError) as error:
         why = f"{path} is not a safetensors file, or is damaged ({error!s:.100})"
         raise NmtError(f"{why}; download it again") from error
-    return _floats(tensors)
 
 
 # The files of an adapter of PEFT, and the beginning of the names in it.
@@ -200,11 +195,11 @@ def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any],
         key: the key of the tensors; None if the content itself has them.
     """
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
+    with loading(path, _ADVICE):
+        path.open("rb").close()
     try:
         content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
         return content, _floats(content if key is None else content[key])
-    except OSError as error:
-        raise _unreadable(path, error) from error
     except _ForbiddenError as error:
         raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
     except Exception as error:  # for a damaged file, torch may raise any exception

@@ -83,8 +83,6 @@ def read_marian_text(
     folder, shared = settings.path.parent, len(embeddings) == 1
     options = Settings(read_json(folder / _TOKENIZER, {}), folder)
     separate = options.values.get("separate_vocabs", False)
-    if shared and separate:
-        raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
     unknown = options.values.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)

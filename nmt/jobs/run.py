@@ -93,7 +93,7 @@ class JobFolder:
 
     def _result(self, path: Path) -> Result:
         try:
-            with path.open("rb") as file:
+            with files.loading(path, "check it and its permissions"), path.open("rb") as file:
                 header, content = json.loads(file.readline()), file.read()
             if sha256(content).hexdigest() != header["sha256"]:
                 raise ValueError("checksum mismatch")
@@ -102,8 +102,6 @@ class JobFolder:
             rest = BytesIO(content)
             saved = json.loads(rest.readline())
             return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
-        except OSError as error:
-            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
             raise NmtError(

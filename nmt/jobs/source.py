@@ -198,10 +198,6 @@ def _state(path: str) -> list[int]:
 UnitOfRow = Callable[[Row, Place], Any]
 
 
-def _row(row: Row, _: Place) -> Row:
-    return row
-
-
 class Files:
     """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read.
 
@@ -211,7 +207,9 @@ class Files:
         unit: makes the units; by default, these are the rows.
     """
 
-    def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = _row) -> None:
+    def __init__(
+        self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = lambda row, _: row
+    ) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self.unit = unit
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()

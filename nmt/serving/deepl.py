@@ -55,18 +55,14 @@ class DeepLOptions(BaseModel):
         "default", description="`more` and `less` are not supported."
     )
     glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
-    translation_memory_id: str | None = Field(
-        None, description="The id of a memory, which /v3/translation_memories lists. Equal sentences come from it."
-    )
+    translation_memory_id: str | None = Field(None, description="The id of a memory of /v3/translation_memories.")
 
 
 class DeepLBody(DeepLOptions):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
     text: _Texts = Field(min_length=1)
-    split_sentences: Literal["0", "1", "nonewlines"] = Field(
-        "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
-    )
+    split_sentences: Literal["0", "1", "nonewlines"] = Field("1", description="`0` takes each line for a sentence.")
     tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
     ignore_tags: _Names = Field([], description="Elements that stay as they are, as a list or with commas.")
     splitting_tags: _Names = Field([], description="Elements that end a text.")
