@@ -86,11 +86,7 @@ class Pairs:
         return np.maximum.reduce(list(map(of_side, self.measures)))
 
     def largest_of_lines(self, of_line: Callable[[str, str], float]) -> np.ndarray:
-        """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L].
-
-        Args:
-            of_line: returns the number of a line in a language.
-        """
+        """Returns the larger of `of_line(line, language)` of both sides; 0 for pairs that a rule has dropped; [L]."""
         values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
             values[index] = max(map(of_line, (lines[index] for lines in self.composed), self.languages))

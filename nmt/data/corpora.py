@@ -107,12 +107,7 @@ class RawPairs(NamedTuple):
 
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
-    """Checks the text of all splits.
-
-    Args:
-        plan: lists the files of the training text.
-        splits: the corpora of the validation set and of the test sets.
-    """
+    """Checks the text of all splits: the files that the plan lists, and the corpora of the other splits."""
     others = [corpus for of_split in splits for corpus in of_split]
     of_others = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
     valid = [[file.digest for file in files] for files in of_others[: len(splits[0])]]

@@ -29,12 +29,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class VocabularyMap:
-    """The target pieces that each sequence of source pieces may be translated with.
-
-    Args:
-        entries: target ids by source ids; those without source ids are always candidates.
-        target_size: pieces of the target vocabulary.
-    """
+    """Target ids by sequences of source ids that they may translate; those of no source ids are always candidates."""
 
     def __init__(self, entries: Mapping[tuple[int, ...], list[int]], target_size: int) -> None:
         self._entries = entries

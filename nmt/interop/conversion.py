@@ -26,11 +26,7 @@ _OUR_ENGINE = "nmt generate translates with --engine pytorch"
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
-    """Raises an error unless a toolkit supports an architecture.
-
-    Args:
-        more: the options that this toolkit supports beyond `_COMMON`.
-    """
+    """Raises an error unless a toolkit supports an architecture, with options that are in `_COMMON` or `more`."""
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, unlike those of {origin}; {_OUR_ENGINE}")
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
@@ -212,11 +208,7 @@ class Settings:
         return ModelConfig.from_dict(values | biases | variants, str(self.path))
 
     def languages(self, given: Mapping[str, str | None]) -> dict[str, str]:
-        """Returns the languages by name.
-
-        Args:
-            given: `source_lang` and `target_lang`; None if the settings say which.
-        """
+        """Returns `source_lang` and `target_lang` as given, or where that is None, as in the settings."""
         langs: dict[str, Any] = {name: self.values.get(name) if lang is None else lang for name, lang in given.items()}
         for name, lang in langs.items():
             if not isinstance(lang, str) or not lang:
@@ -230,12 +222,7 @@ class Settings:
 def foreign_vocabulary(
     settings: Settings, path: Path, ids: Mapping[str, Any], size: int, unknown: Any
 ) -> ForeignVocabulary:
-    """Returns a vocabulary for an embedding of so many pieces.
-
-    Args:
-        path, ids: the file of the vocabulary, and the id of each of its pieces.
-        unknown: the piece for unknown text.
-    """
+    """Returns the vocabulary for an embedding of `size` pieces; `ids` are those of the pieces in the file `path`."""
     special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
         "the beginning of a target": settings.values.get("decoder_start_token_id"),
@@ -261,11 +248,7 @@ _SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dr
 def their_settings(
     config: ModelConfig, architecture: str, special: Mapping[str, int], never: Collection[int], **more: Any
 ) -> dict[str, bytes]:
-    """Returns config.json, with `more` fields, and generation_config.json for a class of transformers.
-
-    Args:
-        special, never: the ids of special pieces by their names in these files, and the ids that no output has.
-    """
+    """Returns config.json, with `more` fields, and generation_config.json, where no output has the ids `never`."""
     model = {
         "architectures": [architecture],
         "is_encoder_decoder": True,

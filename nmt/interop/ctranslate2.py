@@ -69,12 +69,7 @@ def write_ctranslate2(
     vocabulary_map: str | None,
     never: Sequence[int] = NEVER,
 ) -> None:
-    """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
-
-    Args:
-        vocabulary_map: the file that becomes vmap.txt.
-        never: see `specification`.
-    """
+    """Writes the model, its text processing, vocabularies and subword models, and `vocabulary_map` as vmap.txt."""
     codec = checkpoint.codec
     if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
         lines = list(read_lines(vocabulary_map))

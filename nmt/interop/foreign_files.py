@@ -148,11 +148,7 @@ _INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "i
 
 
 class Inert:
-    """Stands for an object of a class that is not imported, or for the result of a function that is not called.
-
-    Attributes:
-        state: what the pickle gives the object, usually its attributes by name.
-    """
+    """Stands for an object of a class that is not imported. `state` is what the pickle gives it: its attributes."""
 
     state: Any = None
 
@@ -189,11 +185,7 @@ _PICKLE = SimpleNamespace(
 
 
 def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Returns the content of a torch file, and the floating-point tensors in it or under a key.
-
-    Args:
-        key: the key of the tensors; None if the content itself has them.
-    """
+    """Returns the content of a torch file, and the floating-point tensors in it or under a key."""
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
     with loading(path, _ADVICE):
         path.open("rb").close()

@@ -156,11 +156,7 @@ def tokenizer_json(codec: TextCodec) -> bytes:
 
 
 def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> bytes:
-    """Returns the file for a sentencepiece model of the kind bpe, in the form that transformers has for NLLB-200.
-
-    Args:
-        added: the ids of special tokens.
-    """
+    """Returns the file of a BPE model as transformers has it for NLLB-200; `added` are ids of special tokens."""
     space = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}

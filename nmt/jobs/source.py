@@ -148,11 +148,7 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: cons
 
 
 def thinned(lines: Sequence[int], shard_rows: int) -> int:
-    """Returns the factor, a power of 2, by which shards must grow so that there are not too many.
-
-    Args:
-        lines: of each segment.
-    """
+    """Returns the power of 2 by which shards of segments of so many lines must grow, so that they are not too many."""
     factor = 1
     while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
         factor *= 2

@@ -96,11 +96,7 @@ class Run:
 
 
 def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
-    """Reads runs from their run folders or their metrics.jsonl.
-
-    Args:
-        names: a name for each run; if empty, the names are `short_names` of the paths.
-    """
+    """Reads runs from their run folders or their metrics.jsonl; by default, their names are `short_names`."""
     if names and len(names) != len(paths):
         given = f"but was given {counted(len(names), 'time')}"
         raise NmtError(f"--name must be given once for each of the {counted(len(paths), 'run')}, {given}; give as many")

@@ -35,11 +35,7 @@ class Node:
 def read_trees(
     lines: Iterable[str], origin: str, first: int = 1, *, keeps_empty: bool = False
 ) -> Iterator[tuple[int, Node]]:
-    """Yields the trees of a file without any change, each with the line where it begins.
-
-    Args:
-        keeps_empty: whether brackets may have nothing but a label.
-    """
+    """Yields the trees of a file without any change, with the line of each; `keeps_empty` allows empty brackets."""
     # The open brackets: the line of each, and what it holds so far, a label or a tag, then a word or children.
     stack: list[tuple[int, list[str], list[Node | Word]]] = []
     number = first

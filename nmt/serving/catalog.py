@@ -30,11 +30,7 @@ _Entry = TypeVar("_Entry")
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
-
-    Attributes:
-        last_trained: for a model of several languages, the directions of its last training.
-    """
+    """A model that is served; `last_trained` has directions of a model of several languages."""
 
     name: str
     path: str

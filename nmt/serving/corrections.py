@@ -126,11 +126,7 @@ class Corrections:
                 corrections[correction.id] = correction
 
     def pairs(self, languages: tuple[str, str], like: str | None = None) -> list[tuple[str, str]]:
-        """Returns the normalised sources of a direction and their latest translations.
-
-        Args:
-            like: only sources that are like this one, but perhaps with other numbers and placeholders.
-        """
+        """Returns normalised sources of a direction, all or those `like` one but for numbers, with translations."""
         with self._reading:
             if like is not None:
                 groups = [self._alike.get(_key(like, *languages), {})]
@@ -162,12 +158,7 @@ def _key(source: str, source_lang: str, target_lang: str) -> tuple[str, str, str
 
 @dataclass(frozen=True)
 class CorrectionMemory:
-    """The corrections of one direction as a memory.
-
-    Attributes:
-        pair: the languages as the server calls them.
-        languages: as the models call them.
-    """
+    """Corrections of one direction as a memory; `pair` is what the server calls the languages of the models."""
 
     corrections: Corrections
     pair: tuple[str, str]

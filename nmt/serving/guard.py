@@ -62,11 +62,7 @@ def token_in(path: str | None) -> str | None:
 
 
 class Guard:
-    """Wraps an ASGI application: it refuses requests, limits their bodies, sets headers, and counts answers.
-
-    Args:
-        token: the secret that requests must have; None if they need no secret.
-    """
+    """Wraps an ASGI application: refuses requests without the token, limits bodies, sets headers, counts answers."""
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
         self._app, self._token, self._config, self._uploads = app, token, config, 0
