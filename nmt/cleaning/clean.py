@@ -107,9 +107,8 @@ class Summary:
     def in_words(self) -> str:
         """Returns how many pairs each reason dropped."""
         total = sum(self.counts, Counter[str]())
-        return ", ".join(
-            f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason]
-        )
+        words = (f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason])
+        return ", ".join(words)
 
 
 def clean(

@@ -114,15 +114,11 @@ def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Seque
     of_train = zip(train, plan.segments, strict=True)
     same = [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]
     for prefix in dict.fromkeys(same):
-        console.warn(
-            f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
-        )
+        console.warn(f"--valid {config.valid} has the same text as --train {prefix}, so it measures no quality")
     flags, checked = "the files" if config.languages else "--source-lang and --target-lang", set[frozenset[str]]()
     for corpus, (source, target, *_) in zip((*train, *others), (*plan.segments, *of_others), strict=True):
         if not source.lines:
-            raise NmtError(
-                f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
-            )
+            raise NmtError(f"{source.path} and {target.path} have no lines; check how the corpus was made")
         files = frozenset((source.path, target.path))
         # The other direction has the same files.
         if not corpus.is_copy and (not config.languages or files not in checked):
@@ -141,9 +137,7 @@ def warn_of_text(
         looks = f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}"
         console.warn(f"{looks}; check whether {flags} are swapped")
     if source.digest == target.digest:
-        console.warn(
-            f"{source.path} and {target.path} contain the same text; check whether one is in the wrong language"
-        )
+        console.warn(f"{source.path} and {target.path} have the same text; check whether one is in a wrong language")
 
 
 def _check_alignments(source_path: str, target_path: str, path: str) -> None:
@@ -339,9 +333,7 @@ def _read_symbols(path: str) -> list[str]:
     symbols: dict[str, None] = {}
     for line, symbol in enumerate(read_lines(path), start=1):
         if symbol.split() != [symbol] or symbol in symbols:
-            raise NmtError(
-                f"--symbols {path}, line {line}: {symbol!r} is not a single new word; write one new word on each line"
-            )
+            raise NmtError(f"--symbols {path}, line {line}: {symbol!r} is not a new word; write one on each line")
         symbols[symbol] = None
     return list(symbols)
 

@@ -148,9 +148,7 @@ def read_meta(folder: Path) -> Meta:
     if version != SCHEMA_VERSION:
         problem = f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}"
         raise NmtError(f"{problem}; run nmt preprocess again, or use the version of nmt that made it")
-    raise NmtError(
-        f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
-    )
+    raise NmtError(f"{path} is damaged or was edited: its SHA-256 is not that in it; run nmt preprocess again")
 
 
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"
@@ -248,9 +246,7 @@ class DataFolder:
                 if stopped():
                     return
                 if digest.hexdigest() != recorded.sha256:
-                    raise DamagedError(
-                        f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}"
-                    )
+                    raise DamagedError(f"{self.path / name} is damaged: {META} has another SHA-256; {_COPY_AGAIN}")
         self._is_verified = True
 
     def split(self, name: str) -> ParallelSplit:

@@ -104,9 +104,8 @@ class JobFolder:
             return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
         except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
-            raise NmtError(
-                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
-            ) from error
+            problem = f"{path} is damaged ({error}) and was removed"
+            raise NmtError(f"{problem}; the same command, without --merge, makes it anew") from error
 
     def _result_path(self, shard: Shard) -> Path:
         return self.path / _SHARDS / f"{shard.number:08}"

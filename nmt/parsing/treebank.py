@@ -154,9 +154,7 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node 
     gold, lines = list(_raw_trees(reference)), list(read_lines(hypothesis))
     reference, hypothesis = name_of(reference), name_of(hypothesis)
     if len(lines) != len(gold):
-        raise NmtError(
-            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each tree"
-        )
+        raise NmtError(f"{hypothesis} has {len(lines):,} lines, but {reference} {len(gold):,} trees; give one each")
     pairs = list[tuple[Node, Node | None]]()
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]

@@ -147,9 +147,8 @@ def _correction_routes(service: Service, corrections: Corrections) -> APIRouter:
     def latest(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> schema.CorrectionsAnswer:
         """Lists the latest corrections."""
         entries = corrections.all()
-        return schema.CorrectionsAnswer(
-            corrections=entries[: -limit - 1 : -1], total=len(entries), skipped=corrections.skipped
-        )
+        shown = entries[: -limit - 1 : -1]
+        return schema.CorrectionsAnswer(corrections=shown, total=len(entries), skipped=corrections.skipped)
 
     @router.delete("/corrections/{id}", status_code=204)
     async def take_back(id: str) -> None:

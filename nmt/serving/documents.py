@@ -185,9 +185,8 @@ class DocumentStore:
         parsed, passages = await self._in_thread(read)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
             what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
-            raise NmtError(
-                f"{document.name} has {what}, which needs a single model, but {model_names(path)} translate in turn"
-            )
+            needs = f"{document.name} has {what}, which needs a single model"
+            raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         # Similar lengths are translated together.
         keys = sorted(sentences.keys, key=lambda key: len(key.text), reverse=True)
         document.state, document.sentences = "translating", len(keys)

@@ -178,9 +178,7 @@ class Service:
         count = sum(len(unit.sentences) for unit in units)
         if (body.prefix or body.constraints) and count != 1:
             way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
-            raise NmtError(
-                f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
-            )
+            raise NmtError(f"prefix and constraints need a source of one sentence, not {count or 'none'}; {way_out}")
         return units
 
     def maker(

@@ -186,7 +186,7 @@ def test_any_change_of_meta_is_found(store: Path, key: str, value: Any) -> None:
     meta = json.loads((store / "meta.json").read_text())
     change(meta, key, value)
     (store / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(NmtError, match=r"meta\.json is damaged or was edited: it does not have the SHA-256"):
+    with pytest.raises(NmtError, match=r"meta\.json is damaged or was edited: its SHA-256 is not that in it"):
         DataFolder.open(store)
 
 
@@ -227,7 +227,7 @@ def test_every_file_is_checked_by_its_size_and_by_its_hash(store: Path, name: st
     data[data.index(b"ba") + 1 if name == "subword.model" else -1] ^= 1
     (store / name).write_bytes(data)
     opened = DataFolder.open(store)
-    with pytest.raises(NmtError, match=rf"{name} is damaged: its SHA-256 is not that in meta\.json; copy the data"):
+    with pytest.raises(NmtError, match=rf"{name} is damaged: meta\.json has another SHA-256; copy the data"):
         opened.verify()
     (store / name).write_bytes(data[:-1])
     with pytest.raises(NmtError, match=rf"{name} has {len(data) - 1:,} bytes instead of {len(data):,}; copy the data"):
