@@ -29,6 +29,7 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
+Outputs = Sequence[tuple[str, str]]  # flags and paths of files
 # Examples of each reason on the page.
 _EXAMPLES = 10
 
@@ -169,9 +170,7 @@ def clean(
     return summary
 
 
-def _checked(
-    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]
-) -> tuple[Files, dict[str, Any]]:
+def _checked(config: CleanConfig, options: JobConfig, outputs: Outputs) -> tuple[Files, dict[str, Any]]:
     """Checks what can be checked before the text is read; returns the corpora, and what the result depends on."""
     segments = [_paths(prefix, config) for prefix in config.train]
     excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
@@ -193,7 +192,7 @@ def _paths(prefix: str, config: CleanConfig) -> list[str]:
     return [str(source), str(target)][: len(config.languages)]
 
 
-def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inputs: Sequence[str]) -> None:
+def _check_outputs(config: CleanConfig, outputs: Outputs, inputs: Sequence[str]) -> None:
     """Raises NmtError if an output is an input or another output, or cannot be written."""
     seen: dict[str, str] = {}
     page = [("--page", config.page)] if config.page is not None else []
@@ -264,11 +263,7 @@ def _score(
 
 
 def _write(
-    folder: JobFolder,
-    reasons: np.ndarray,
-    outputs: list[tuple[str, str]],
-    summary: Summary,
-    report: Callable[[Summary], None],
+    folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Summary, report: Callable[[Summary], None]
 ) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
     config, sides = summary.config, len(summary.config.languages)
@@ -288,7 +283,7 @@ def _write(
 
 
 @contextmanager
-def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
+def _opened(outputs: Outputs) -> Iterator[list[Output]]:
     """Yields the output files with these flags and paths. The first one is closed last."""
     with ExitStack() as files:
         yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]

@@ -160,6 +160,10 @@ class Tensors:
             raise NmtError(f"{self.origin} has {unknown}; use a model without changes")
 
 
+# `source_lang` and `target_lang` as they are given; None for what the files of a model say.
+Languages = Mapping[str, str | None]
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of a model by name. They are not trusted and may be any data."""
@@ -207,7 +211,7 @@ class Settings:
         biases = {"attention_biases": True, "output_bias": True}
         return ModelConfig.from_dict(values | biases | variants, str(self.path))
 
-    def languages(self, given: Mapping[str, str | None]) -> dict[str, str]:
+    def languages(self, given: Languages) -> dict[str, str]:
         """Returns `source_lang` and `target_lang` as given, or where that is None, as in the settings."""
         langs: dict[str, Any] = {name: self.values.get(name) if lang is None else lang for name, lang in given.items()}
         for name, lang in langs.items():

@@ -13,7 +13,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
+from nmt.interop.conversion import ForeignVocabulary, Languages, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.model.architectures import weight_shapes
 from nmt.model.transformer import sinusoids
@@ -143,13 +143,7 @@ _OLD_NORMS = {
 
 
 def import_fairseq(
-    file: str,
-    dictionaries: Sequence[str],
-    codes: str,
-    tokenizer: str,
-    lowercase: bool,
-    source_lang: str | None,
-    target_lang: str | None,
+    file: str, dictionaries: Sequence[str], codes: str, tokenizer: str, lowercase: bool, languages: Languages
 ) -> Checkpoint:
     """Returns the model in a checkpoint file of fairseq.
 
@@ -157,7 +151,6 @@ def import_fairseq(
         dictionaries: the files of the dictionaries of source and target; one file if they are the same.
         codes: the file of the BPE codes.
         tokenizer: `moses` or `none`.
-        source_lang, target_lang: the languages; None if the file says which.
     """
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
@@ -192,7 +185,7 @@ def import_fairseq(
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
-    langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
+    langs = options.languages(languages)
     # The files of a model do not say how its text was tokenised.
     name = "escaping-moses-{}" if tokenizer == "moses" else "none"
     tokenizers = {f"{side}_tokenizer": name.format(langs[f"{side}_lang"]) for side in ("source", "target")}

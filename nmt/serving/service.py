@@ -29,6 +29,7 @@ from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
 from nmt.translate.units import Translation, Unit, UnitMaker
 
+Cut = Literal["sentence", "line", "unit"]
 _GREEDY = SearchConfig(beam=1)
 # Characters of text that take less time than a thread needs to begin.
 _SHORT = 1000
@@ -162,10 +163,9 @@ class Service:
     def _units(
         self,
         path: ModelPath,
-        texts: Sequence[RequestedText],
+        texts: list[RequestedText],
         body: schema.TranslateBody,
         search: SearchConfig,
-        *,
         offers: bool,
     ) -> list[Unit]:
         """Returns texts for the same models with their sentences."""
@@ -181,14 +181,7 @@ class Service:
             raise NmtError(f"prefix and constraints need a source of one sentence, not {count or 'none'}; {way_out}")
         return units
 
-    def maker(
-        self,
-        path: ModelPath,
-        cut: Literal["sentence", "line", "unit"],
-        memories: Sequence[Memory] = (),
-        *,
-        offers: bool = False,
-    ) -> UnitMaker:
+    def maker(self, path: ModelPath, cut: Cut, memories: Sequence[Memory] = (), *, offers: bool = False) -> UnitMaker:
         """Returns what makes units for models. Corrections are the first memory."""
         text, target_lang = path[0].codec.config, path[-1].codec.config.target_lang
         used: list[AnyMemory] = [*memories]

@@ -142,7 +142,7 @@ def test_damaged_and_unsuitable_folders_are_refused(folder: Path, case: str) -> 
 
 def test_a_file_and_a_folder_in_place_of_the_other_are_refused(folder: Path, tmp_path: Path) -> None:
     said = failed("import", "huggingface", folder / "config.json", "--output", tmp_path / "model.safetensors")
-    assert "config.json is a file; give the folder of the model" in said
+    assert "config.json cannot be read (Not a directory); give the name of a file" in said
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").mkdir()
     assert "model.safetensors cannot be read (Is a directory); give the name of a file" in refused(folder)

@@ -571,7 +571,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "untied": (change(config, tie_word_embeddings=False), "has tie_word_embeddings False, which nmt does not have"),
     "other softmax": (tensor("lm_head.weight", torch.zeros(1309, 32)), "lm_head.weight in"),
     "experts": (change(config, model_type="nllb-moe"), "'nllb-moe', which nmt does not have"),
-    "8 bits": (change(config, quantization_config={"load_in_8bit": True}), "has a quantization_config; choose"),
+    "8 bits": (change(config, quantization_config={"load_in_8bit": True}), "has quantization_config {'load_in_8bit'"),
     "not scaled": (change(config, scale_embedding=False), "has scale_embedding False"),
     "fewer rows": (
         lambda f: (tensor("model.shared.weight", torch.zeros(1300, 32))(f), change(config, vocab_size=1300)(f)),
