@@ -72,7 +72,7 @@ def _shards(index: Path) -> list[Path]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a file, mapped into memory. The library checks all sizes first."""
     try:
-        with loading(path, _ADVICE):
+        with loading(path, _ADVICE), path.open("rb"):  # the library would not say that it is a folder
             return _floats(load_file(path))
     except (SafetensorError, ValueError, TypeError) as error:
         why = f"{path} is not a safetensors file, or is damaged ({error!s:.100})"

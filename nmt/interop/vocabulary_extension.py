@@ -74,10 +74,10 @@ def new_languages(
     copied: dict[str, str] = {}
     for pair in pairs:
         code, _, related = pair.partition("=")
-        if not code.isprintable() or code.split() != [code] or code in tokens or code in new or "," in pair:
-            raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
-        if not related:
-            raise NmtError(f"--add-language {pair} names no related language; give one such as tyv_Cyrl=kaz_Cyrl")
+        is_code = code.isprintable() and code.split() == [code] and "," not in pair
+        if not is_code or not related or code in tokens or code in new:
+            problem = f"--add-language {pair} does not name a new language and a related one"
+            raise NmtError(f"{problem}; give one such as tyv_Cyrl=kaz_Cyrl")
         related = matching(related, list(tokens))
         new[code] = token = tokens[related].replace(related, code)
         if token in names:

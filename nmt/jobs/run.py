@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -39,16 +39,13 @@ _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 
 
-@contextmanager
-def executing(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
-    """Yields how jobs are computed: on the cluster of --cluster, or without it on this machine."""
+def executing(options: JobConfig, workers: int | None = None) -> AbstractContextManager[Execution]:
+    """Returns how jobs are computed: on the cluster of --cluster, or without it on this machine."""
     if options.cluster is None:
-        yield Execution(options, workers)
-        return
+        return nullcontext(Execution(options, workers))
     from nmt.jobs.ray import connected
 
-    with connected(options.cluster, options, workers) as execution:
-        yield execution
+    return connected(options.cluster, options, workers)
 
 
 class JobFolder:

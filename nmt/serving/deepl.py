@@ -43,6 +43,8 @@ def _names(value: Any) -> Any:
 
 
 _Names = Annotated[list[Annotated[str, Field(pattern=r"^[^\s<>/]+$")]], BeforeValidator(_names)]
+_Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+_ModelType = Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"]
 _Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
 
 
@@ -51,9 +53,7 @@ class DeepLOptions(BaseModel):
 
     target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
     source_lang: str | None = Field(None, description="Language of the text; it is identified if it is missing.")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
-        "default", description="`more` and `less` are not supported."
-    )
+    formality: _Formality = Field("default", description="`more` and `less` are not supported.")
     glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
     translation_memory_id: str | None = Field(None, description="The id of a memory of /v3/translation_memories.")
 
@@ -68,10 +68,7 @@ class DeepLBody(DeepLOptions):
     splitting_tags: _Names = Field([], description="Elements that end a text.")
     non_splitting_tags: _Names = Field([], description="Elements that end no text.")
     outline_detection: bool = Field(True, description="Whether elements with none of these names may end a text.")
-    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = Field(
-        None, description="Changes nothing; the answer has it as `model_type_used`."
-    )
-    preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
+    model_type: _ModelType | None = Field(None, description="Changes nothing; the answer has `model_type_used`.")
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 

@@ -15,7 +15,7 @@ from nmt.serving import schema, workers
 from nmt.serving.catalog import AUTO, Catalog, ModelPath, ServedModel, fitted, model_names
 from nmt.serving.corrections import CorrectionMemory
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.schema import check_text, search_config
+from nmt.serving.schema import TranslateBody, check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.casing import upper
 from nmt.text.codec import Direction, TextCodec
@@ -106,7 +106,7 @@ class Service:
         check_text(texts, self.config)
         return await asyncio.to_thread(lambda: list(map(self.catalog.detections, texts)))
 
-    async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
+    async def translate(self, body: TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
         texts = await self.translated(body, offers=True)
         models = list(dict.fromkeys(model.name for text in texts for model in text.path))
@@ -114,7 +114,7 @@ class Service:
         return model | {"models": models, "translations": [text.answer(pieces=body.pieces) for text in texts]}
 
     async def translated(
-        self, body: schema.TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
+        self, body: TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
     ) -> list[RequestedText]:
         """Returns the texts of a request with their translations.
 
@@ -141,7 +141,7 @@ class Service:
                 text.unit, text.translations = unit, ranked
         return texts
 
-    def _texts(self, sources: Sequence[str], body: schema.TranslateBody, rules: ElementRules) -> list[RequestedText]:
+    def _texts(self, sources: Sequence[str], body: TranslateBody, rules: ElementRules) -> list[RequestedText]:
         """Returns the texts of a request with the models for each. Raises NmtError if their markup is damaged."""
         lang = "" if body.source_lang == AUTO else body.source_lang or ""
         is_plain = not (body.markup or body.prefix or body.constraints)
@@ -161,12 +161,7 @@ class Service:
         return [RequestedText(unit, path) for unit in units]
 
     def _units(
-        self,
-        path: ModelPath,
-        texts: list[RequestedText],
-        body: schema.TranslateBody,
-        search: SearchConfig,
-        offers: bool,
+        self, path: ModelPath, texts: list[RequestedText], body: TranslateBody, search: SearchConfig, offers: bool
     ) -> list[Unit]:
         """Returns texts for the same models with their sentences."""
         if len(path) > 1 and (body.prefix or body.constraints or body.glossary or body.memory or search.alignments):
