@@ -55,10 +55,7 @@ def described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
 
 
 async def form_fields(request: Request) -> dict[str, Any]:
-    """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
-
-    A field that is given several times is a list. A body of another kind has no fields.
-    """
+    """Returns the fields in the address and in a JSON object or form; one that is given several times is a list."""
     lists: dict[str, list[Any]] = dict(parse_qs(request.url.query, keep_blank_values=True))
     body, content_type, json_value = await request.body(), request.headers.get("content-type", ""), None
     kind = content_type.partition(";")[0].strip().lower()

@@ -105,10 +105,7 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
 
 
 class _ModelWorker:
-    """Applies operations, and keeps the searches that sentences can join.
-
-    It uses the GPU with the number of its process, or shares one if there are fewer.
-    """
+    """Applies operations, and keeps the searches that sentences can join. Uses the GPU with its number, or shares."""
 
     def __init__(self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int) -> None:
         self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()
