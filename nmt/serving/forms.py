@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, Field, ValidationError, WithJsonSchema
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from nmt.errors import NmtError
@@ -81,11 +80,9 @@ def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
         if len(part_head) > _MOST_HEAD_BYTES:
             continue
         headers = HeaderParser().parsestr(part_head.decode(errors="replace").strip())
-        try:
+        name = file_name = None
+        with suppress(TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
             name, file_name = headers.get_param("name", header="content-disposition"), headers.get_filename()
-        except (TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
-            message = "a part of the form names its file in several ways or is not in UTF-8; name it once, in UTF-8"
-            raise HTTPException(400, message) from None
         if isinstance(name, str):  # what follows the last part has none
             value = content.decode(errors="replace") if file_name is None else File(file_name, content)
             fields.setdefault(name, []).append(value)

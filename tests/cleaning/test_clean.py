@@ -6,8 +6,8 @@ import math
 import re
 import signal
 from pathlib import Path
-from typing import Any
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import Mock
 
 import forks
