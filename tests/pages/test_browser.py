@@ -570,7 +570,7 @@ def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_co
     text = replace(TEXT_CONFIG, source_lang="en_GB", target_lang="ger man")
     codec = TextCodec(text, small_codec().source, small_codec().target)
     folder = tmp_path / "page"
-    run("export", saved(small_checkpoint(0, codec=codec), tmp_path / "m"), "--format=web", "--output", folder)
+    run("export", "web", saved(small_checkpoint(0, codec=codec), tmp_path / "m"), "--output", folder)
     (folder / "engine").mkdir()
     (folder / "engine" / "transformers.web.min.js").write_text(ENGINE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder))
