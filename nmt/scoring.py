@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
-from nmt.errors import NmtError, OptionError
+from nmt.errors import NmtError
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 from nmt.text.moses import with_ascii_punctuation
 from nmt.text.words import is_blank
@@ -168,8 +168,6 @@ def _scorers(
             if len(reference) != len(hypotheses):
                 sizes = f"{len(hypotheses):,} and {len(reference):,}"
                 raise NmtError(f"translations and references must be equally many, but are {sizes}; give both in full")
-    if "evalb" in metrics:
-        raise OptionError("--metric evalb scores trees, which only the command nmt score reads; leave it out")
     return [METRICS[name](config) for name in metrics]
 
 
