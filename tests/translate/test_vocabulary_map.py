@@ -227,7 +227,7 @@ def test_a_job_is_resumed_only_with_the_same_file(
     assert (tmp_path / "out").read_bytes() == run(*command[:-1], *options[:2]).stdout
     assert "is the same file as the input" in failed(*command, *options[:3], path)
     if flag == "--vocabulary-map":
-        assert "--vocabulary-map does not work with --cluster" in failed(*command, *options, "--cluster=auto")
+        assert "does not work with --cluster auto; leave" in failed(*command, *options, "--cluster=auto")
 
 
 # CTranslate2
