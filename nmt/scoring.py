@@ -136,23 +136,6 @@ def corpus_scores(
     return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers]
 
 
-def sentence_scores(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str, config: ScoreConfig
-) -> list[MetricScore]:
-    """Returns the score of each of `hypotheses` under a metric, a name in METRICS.
-
-    BLEU of a sentence leaves out the orders of n-grams that the sentence is too short for, as sacreBLEU recommends.
-    """
-    (scorer,) = _scorers([hypotheses], references, [metric], replace(config, sentence_level=True))
-    sacre: Any = scorer.metric
-    counts = sacre._extract_corpus_statistics(
-        list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
-    )
-    scores = [sacre._aggregate_and_compute([sentence]) for sentence in counts]
-    signature = str(sacre.get_signature())
-    return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
-
-
 def _scorers(
     systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> list[SacreScorer]:
@@ -238,7 +221,7 @@ def _bleu(config: ScoreConfig) -> SacreScorer:
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True, effective_order=config.sentence_level)
+        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error

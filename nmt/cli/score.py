@@ -38,15 +38,13 @@ def score(
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
     """
-    from nmt.scoring import compared_scores, corpus_scores, sentence_scores
+    from nmt.scoring import compared_scores, corpus_scores
     from nmt.text.corpus import name_of
 
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if config.paired != "none" and len(hypothesis) == 1:
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
-    if config.sentence_level and len(hypothesis) > 1:
-        raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
     texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
     names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
     for name, other in product(names, reference_names):
@@ -57,9 +55,6 @@ def score(
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
     _warn_about_text(texts, references, metrics, config)
-    if config.sentence_level:
-        _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
-        return
     if config.paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
@@ -134,20 +129,6 @@ def _warn_if_similar(names: list[str], systems: Sequence[list[str]]) -> None:
             console.warn(
                 f"{name} differs from {names[0]} in only {changed} of {len(system):,} lines; its p-values are too small"
             )
-
-
-def _print_sentences(scores: Mapping[str, list["MetricScore"]], as_json: bool) -> None:
-    """Prints the scores of each sentence under each metric."""
-    if as_json:
-        print(json.dumps({
-            metric: {"name": each[0].name, "signature": each[0].signature, "scores": [score.score for score in each]}
-            for metric, each in scores.items()
-        }))  # fmt: skip
-        return
-    for first, *_ in scores.values():
-        console.info(f"{first.name} {first.signature}")
-    for of_sentence in zip(*scores.values(), strict=True):
-        print("\t".join(f"{score.score:.2f}" for score in of_sentence))
 
 
 def _print_table(names: list[str], scores: list[list["MetricScore"]]) -> None:

@@ -185,11 +185,6 @@ class MetricConfig(Config, panel="Metrics"):
 class ScoreConfig(MetricConfig, panel="Metrics"):
     """What `nmt score` computes."""
 
-    sentence_level: bool = option(
-        False,
-        "Print the scores of each sentence instead: one line for each, and one column for each --metric.",
-        excludes="metric=paper-bleu bootstrap paired",
-    )
     paired: Literal["none", "bootstrap", "ar"] = option(
         "none",
         "Test whether each further --hypothesis differs from the first by more than chance, by paired "
