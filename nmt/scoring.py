@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
@@ -165,18 +165,22 @@ def _score(
 
 
 def compared_scores(
-    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    config: ScoreConfig,
+    method: Literal["bootstrap", "ar"],
 ) -> list[list[MetricScore]]:
     """Returns the scores of each system under each metric, with p-values and confidence intervals.
 
-    The p-values belong to differences from the first system, which has none. `config.paired` chooses the test: paired
-    bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws
-    1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
-    come from.
+    The p-values belong to differences from the first system, which has none. `method` is paired bootstrap
+    resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws 1,000
+    resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests come
+    from.
     """
     from sacrebleu.significance import PairedTest
 
-    by_bootstrap = config.paired == "bootstrap"
+    by_bootstrap = method == "bootstrap"
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     for scorer in _scorers(systems, references, metrics, config):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, product
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
@@ -32,6 +32,13 @@ def score(
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
+    paired: Annotated[
+        Literal["none", "bootstrap", "ar"],
+        Option(
+            help="Test whether each further --hypothesis differs from the first by more than chance, by paired "
+            "bootstrap resampling or by approximate randomisation (ar)."
+        ),
+    ] = "none",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
@@ -43,8 +50,8 @@ def score(
 
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if config.paired != "none" and len(hypothesis) == 1:
-        raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
+    if paired != "none" and len(hypothesis) == 1:
+        raise NmtError(f"--paired {paired} compares systems, but there is one --hypothesis; give several")
     texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
     names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
     for name, other in product(names, reference_names):
@@ -55,11 +62,11 @@ def score(
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
     _warn_about_text(texts, references, metrics, config)
-    if config.paired == "none":
+    if paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
         _warn_if_similar(names, systems)
-        scores = compared_scores(systems, references, metrics, config)
+        scores = compared_scores(systems, references, metrics, config, paired)
     if "paper-bleu" in metrics:
         console.info(
             "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and "

@@ -156,8 +156,8 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricConfig(Config, panel="Metrics"):
-    """The options of the metrics."""
+class ScoreConfig(Config, panel="Metrics"):
+    """How `nmt score` computes scores."""
 
     metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"], ...] = option(
         ("bleu",),
@@ -178,15 +178,4 @@ class MetricConfig(Config, panel="Metrics"):
     )
     bootstrap: int | None = option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreConfig(MetricConfig, panel="Metrics"):
-    """What `nmt score` computes."""
-
-    paired: Literal["none", "bootstrap", "ar"] = option(
-        "none",
-        "Test whether each further --hypothesis differs from the first by more than chance, by paired "
-        "bootstrap resampling or by approximate randomisation (ar).",
     )

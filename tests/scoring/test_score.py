@@ -123,7 +123,7 @@ def test_a_blank_reference_is_none_if_there_is_another(name: str, blank: str) ->
         streams = [[of_line[0] for of_line in fewer], [of_line[1] if len(of_line) > 1 else None for of_line in fewer]]
         assert found.score == metric.corpus_score(HYPOTHESES, streams).score
     assert found.signature.startswith("nrefs:var|")
-    (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config)
+    (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config, "ar")
     assert paired.score == found.score
     (alone,) = corpus_scores(HYPOTHESES, [first], [name], config)
     assert alone.signature.startswith("nrefs:1|")  # the only reference counts, even if it is blank
