@@ -190,7 +190,7 @@ class PyTorchEngine:
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
-        """Encodes sentences in the order of their widths, and returns what search begins with.
+        """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.
 
         The caches are those of the models and, with a vocabulary map, the `Shortlist` behind them. On a CPU, sources
         lie in blocks of one padded width each, so none is padded to the width of another. On a GPU, the calls for so
@@ -208,6 +208,7 @@ class PyTorchEngine:
             bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
             pairs = zip(self.models, caches, strict=True)
             caches = [step_model(model, bos_R, cache, model.output_layer(bos_R[:1]))[1] for model, cache in pairs]
+        constrained = [s.direction.target for s in sentences if s.required.constraints]
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             first_B=torch.tensor([[BOS, *ids][-1] for ids in given], device=self.runtime.device),
@@ -218,7 +219,7 @@ class PyTorchEngine:
             streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
             min_length=search.least_pieces,
             never=NEVER,
-            borders_V=self._borders(sentences),
+            borders_V=self._borders(constrained) if constrained else None,
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
         if self.vocabulary_map:
@@ -239,10 +240,9 @@ class PyTorchEngine:
         bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
         return Shortlist(ids_V, bias_BV, outputs)
 
-    def _borders(self, sentences: Sequence[EncodedSentence]) -> Tensor | None:
-        """Returns what may follow the phrases of sentences; anything if one of their languages has no spaces."""
-        languages = {sentence.direction.target for sentence in sentences if sentence.required.constraints}
-        if not languages or not all(map(has_spaces, languages)):
+    def _borders(self, languages: Sequence[str]) -> Tensor | None:
+        """Returns what may follow phrases of these languages; anything if one of them has no spaces."""
+        if not all(map(has_spaces, languages)):
             return None
         if self._borders_V is None and (borders := self.codec.borders()):
             self._borders_V = torch.tensor(borders, device=self.runtime.device)
