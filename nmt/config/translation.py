@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from nmt.config.options import Config, Count, Natural, Positive, option
 from nmt.errors import NmtError
@@ -70,13 +70,6 @@ class SearchConfig(Config, panel="Search"):
         A GPU needs larger batches, because launching the kernels of a step takes the same time for any number of rows.
         """
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
-
-    def length_penalty(self, length: Any) -> Any:
-        """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α, of a length or a tensor of lengths.
-
-        |Y| counts EOS, whose probability is part of P(Y|X).
-        """
-        return ((5 + length) / 6) ** self.alpha
 
     @property
     def hypotheses(self) -> int:
