@@ -143,9 +143,7 @@ def clean(
             if len(files) == 2 and files[0].lines:
                 warn_of_text(*files, config.languages)
 
-    with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
-    ) as folder:
+    with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2

@@ -81,9 +81,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     # What cannot be read is reported where it is used.
     inputs += filter(os.path.isfile, filter(None, (config.subword_model, config.symbols, config.like)))
     settings = job_settings(config, ("dest", "workers"), inputs)
-    with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
-    ) as folder:
+    with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         try:
             codec = like or codec_in(folder.data, text)
         except NmtError as error:
