@@ -19,7 +19,7 @@ import numpy as np
 from nmt import console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
-from nmt.config import CleanConfig, JobConfig, RuntimeConfig
+from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
@@ -137,7 +137,7 @@ def clean(
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
-    source, settings = _checked(config, options, outputs)
+    source, settings = _checked(config, outputs)
 
     def prepare(_: Path, plan: Plan) -> None:
         for files in plan.segments:
@@ -169,15 +169,13 @@ def clean(
     return summary
 
 
-def _checked(config: CleanConfig, options: JobConfig, outputs: Outputs) -> tuple[Files, dict[str, Any]]:
+def _checked(config: CleanConfig, outputs: Outputs) -> tuple[Files, dict[str, Any]]:
     """Checks what can be checked before the text is read; returns the corpora, and what the result depends on."""
     segments = [_paths(prefix, config) for prefix in config.train]
     excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
     models = config.score_with or ()
     _check_outputs(config, outputs, [*chain.from_iterable(segments), *excluded, *models])
     if config.score_with:
-        if options.shard or options.merge:
-            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
         from nmt.cleaning.scores import check_models  # imports torch
 
         check_models(config.score_with, config.languages)

@@ -80,7 +80,7 @@ def export_argos(
             writing(f"--output {output}", "free some space"),
             TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as saved,
         ):
-            spec = specification(checkpoint, origin, quantization, "--format argos")
+            spec = specification(checkpoint, origin, quantization, "nmt export argos")
             if before:
                 (spec.config.bos_token,), spec.config.add_source_bos = codec.source.pieces(before), True
             spec.save(saved)

@@ -75,7 +75,7 @@ def write_ctranslate2(
         lines = list(read_lines(vocabulary_map))
         VocabularyMap.parsed(lines, vocabulary_map, codec)
         (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    specification(checkpoint, origin, quantization, "--format ctranslate2", never).save(str(folder))
+    specification(checkpoint, origin, quantization, "nmt export ctranslate2", never).save(str(folder))
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
@@ -101,7 +101,7 @@ def specification(
     """Returns CTranslate2's specification of the model, with quantised weights. Its method `save` writes a folder.
 
     Args:
-        user: the flag that needs CTranslate2, for messages.
+        user: what needs CTranslate2, for messages: a flag or a command.
         never: pieces that no translation has. log P is computed among the others.
     """
     with importing("ctranslate2", user):

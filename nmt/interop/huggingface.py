@@ -212,7 +212,7 @@ def _export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "M2M-100", list(_ARCHITECTURE))
     if config.output_bias or any(getattr(config, name) != value for name, value in _ARCHITECTURE.items()):
-        raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
+        raise NmtError(f"{origin} does not have the architecture of M2M-100; use nmt export ctranslate2")
     pieces = codec.target.vocabulary
     first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
     order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]

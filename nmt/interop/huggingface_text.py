@@ -53,7 +53,7 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
     kind = codec.config.subword
     if codec.config.languages and kind != "marian":
-        advice = "export it with --format ctranslate2, or translate with nmt generate"
+        advice = "use nmt export ctranslate2, or translate with nmt generate"
         raise NmtError(f"{toolkit} has no tokens of languages as {origin} needs them; {advice}")
     if kind not in ("bpe", "unigram", "marian"):
         kinds = f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary"

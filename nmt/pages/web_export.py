@@ -34,10 +34,10 @@ The engine is [transformers.js](https://github.com/huggingface/transformers.js) 
 
 def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
     """Writes the folder `output`, which any web server can serve after `npm run engine` in it."""
-    check_exportable(checkpoint, origin, "--format web")
+    check_exportable(checkpoint, origin, "nmt export web")
     text = checkpoint.codec.config
     if (text.source_tokenizer, text.target_tokenizer, text.lowercase) != ("none", "none", False):
-        problem = f"--format web translates raw text, but {origin} was trained with Moses or --lowercase"
+        problem = f"nmt export web translates raw text, but {origin} was trained with Moses or --lowercase"
         raise NmtError(f"{problem}; train with nmt preprocess --tokenizer none")
     if tags := text.tags + text.language_pieces:
         problem = f"{origin} has the tags {' '.join(tags):.80}, which a page cannot put before a sentence"

@@ -196,9 +196,9 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll", "--init-from", theirs.model]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     tuned = tmp_path / "run" / "best.safetensors"
-    run("export", tuned, "--output", tmp_path / "ct2")
+    run("export", "ctranslate2", tuned, "--output", tmp_path / "ct2")
     check_probabilities(tuned, tmp_path / "ct2", ["a dog"], ["a dog"])
-    said = failed("export", tuned, "--format=huggingface", "--output", tmp_path / "hf")
+    said = failed("export", "huggingface", tuned, "--output", tmp_path / "hf")
     assert "does not support --sinusoids" in said
 
 
