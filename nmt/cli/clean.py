@@ -29,7 +29,7 @@ def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime:
     that a pair breaks is the reason that the table, --rejected and --page give.
     """
     from nmt.cleaning.clean import clean as run
-    from nmt.corpora.conversion import with_plain_text
+    from nmt.corpora.reading import with_plain_text
     from nmt.jobs.run import executing
     from nmt.pages.page import page
 

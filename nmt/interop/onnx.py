@@ -162,10 +162,9 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
 
 
 class _Graph:
-    """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute.
+    """The nodes of an ONNX graph; a decoder that is called `later` takes the keys and values of earlier calls.
 
-    Args:
-        later: whether it is a decoder that takes keys and values of earlier calls.
+    Methods return the names of the values that their nodes compute.
     """
 
     def __init__(self, checkpoint: Checkpoint, later: bool = False) -> None:

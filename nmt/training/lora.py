@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, Computed, average_checkpoints, joint_codec, load_checkpoint
-from nmt.checkpoint_format import read_digest, read_header, read_rows
+from nmt.checkpoint import Computed
+from nmt.checkpoint_format import read_digest, read_rows
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
@@ -174,26 +174,3 @@ class FrozenBase:
             values_XD = mean(weights[f"{layer}.added"][first:last] for weights in learned)
             weight[self.added[name][first:last] - rows_X[0]] = values_XD.to(weight.dtype)
         return weight
-
-
-def average(paths: list[Path]) -> Checkpoint:
-    """Returns a whole model with the mean of checkpoints' weights, which may be snapshots of --lora.
-
-    Raises:
-        NmtError: the checkpoints are not of one model, or what they were trained from has changed.
-    """
-    if not any("learned_from" in read_header(path)[0]["provenance"] for path in paths):
-        return average_checkpoints(paths)
-    loaded = [load_checkpoint(path, verify=True, whole=False) for path in paths]
-    last, codec, reference = loaded[-1], loaded[-1].codec, loaded[-1].provenance.get("learned_from", {})
-    for path, other in zip(paths, loaded, strict=True):
-        own = other.provenance.get("learned_from", {})
-        has_base = all(own.get(name) == reference.get(name) for name in ("sha256", "lora"))  # which may have moved
-        if not has_base or (joint := joint_codec(codec, other.codec)) is None:
-            raise NmtError(f"{path} and {paths[-1]} have not learned from one checkpoint; average those of one run")
-        codec = joint
-    base = FrozenBase(reference["path"], last.model_config, codec, reference["lora"])
-    base.check(reference["sha256"], paths[-1])
-    computed = base.whole([checkpoint.weights for checkpoint in loaded])
-    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance} | base.added_pieces
-    return Checkpoint(last.model_config, codec, {}, provenance, computed=computed)

@@ -1,7 +1,6 @@
-"""Adam (paper §5.3) and Muon, clipping of gradients, the loss scale of fp16, and the moving average of the weights."""
+"""Adam (paper §5.3) and Muon, clipping of gradients, and the loss scale of fp16."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import torch
@@ -181,42 +180,3 @@ class Optimizer:
             else:
                 state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
-
-
-class MovingAverage:
-    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
-
-    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
-    """
-
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-        self.decay = decay
-        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
-
-    def add(self, update: int) -> None:
-        """Adds the weights after an update, counted from 1."""
-        if self.decay is None:
-            return
-        weights = [weight.detach() for weight in self._weights.values()]
-        if not self.averages:
-            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - min(self.decay, (1 + update) / (10 + update)))
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Gives the model the average, if there is one, in place of its weights until the block ends."""
-        weights = {name: self._weights[name].data for name in self.averages}
-        try:
-            for name, average in self.averages.items():
-                self._weights[name].data = average
-            yield
-        finally:
-            for name, weight in weights.items():
-                self._weights[name].data = weight
-
-    def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages and self.decay is not None else {}
-        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}

@@ -104,7 +104,8 @@ def encode(
         place = unit.place or f"line {key.unit}"
         required, given = _required(codec, unit, sentence, glossary, lowers=lowers, is_long=len(ids) > longest)
         parts = _parts(codec, ids, unit.direction, longest, required)
-        _check(parts, required, place, search)
+        if len(parts) > 1 or required != Required():
+            _check(parts, required, place, search)
         is_aligned = search.alignments or sentence.protected
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
         copies = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)

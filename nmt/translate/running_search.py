@@ -50,7 +50,7 @@ class RunningSearch:
                 if self._search:
                     self._search.join(*begun)
                 else:
-                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
+                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)
                 self._sentences.update(enumerate(ordered, first))
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()

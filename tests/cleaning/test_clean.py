@@ -281,7 +281,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     ("short", [], "has 128 lines but {corpus}.de has 127, and line 6 is the first where one is three times as long"),
     ("nothing", ["--train={corpus}x"], "neither {corpus}x.en nor {corpus}x.en.gz exists"),
     ("nothing", ["--dest={corpus}.en/new"],
-     "{corpus}.en/new.unfinished cannot be written (Not a directory); choose another --dest"),
+     "{corpus}.en/new.unfinished cannot be written (Not a directory); choose another output"),
     ("nothing", ["--target-lang=en"], "--source-lang and --target-lang are both 'en'; they must differ"),
     ("nothing", ["--dest={corpus}"],
      "--dest {corpus}.en is the same file as the input {corpus}.en; choose another file"),

@@ -16,8 +16,7 @@ import pytest
 from commands import run, write
 
 from nmt.config import CorpusConfig
-from nmt.corpora.conversion import corpus_prefix
-from nmt.corpora.reading import read_pairs
+from nmt.corpora.reading import corpus_prefix, read_pairs
 from nmt.errors import NmtError
 
 Pairs = list[tuple[str, str]]
