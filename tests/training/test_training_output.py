@@ -122,7 +122,7 @@ def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> Non
     assert (end["update"], end["outcome"], end["message"]) == (40, "finished", "")
     diverging = [*TRAIN, *SMALL, *OPTIONS, "--lr-scale=1e30", "--max-skipped-updates=3"]
     message = failed("train", trained / "data", "--save-dir", tmp_path, *diverging)
-    assert "training diverged: --max-skipped-updates 3 in a row were skipped up to update 4, bec" in message
+    assert "training diverged: --max-skipped-updates 3 in a row were skipped up to update 4, where the out" in message
     assert "lower learning rate (--lr-scale or --lr)" in message
     (end,) = records(tmp_path, "end")
     assert end["outcome"] == "failed" and end["message"] in message
