@@ -48,6 +48,12 @@ class CorpusConfig(Config, panel="Corpus files"):
     least_score: float | None = option(
         None, "Leave out lines with a lower score in the column of --columns.", needs="target_lang languages"
     )
+    inline: Literal["drop", "keep"] = option(
+        "drop",
+        "Whether to drop or keep the codes of tags inside sentences of TMX and XLIFF, such as the <b> in "
+        "<bpt>&lt;b></bpt>. Keep them only if the model should translate text with such codes.",
+        needs="target_lang languages",
+    )
 
     def _check(self) -> None:
         named = names_in(self.columns) if self.columns else []

@@ -119,23 +119,27 @@ def _allowed(reference: re.Match[str]) -> str:
     return FORBIDDEN if is_forbidden else reference[0]
 
 
-def _content(element: Element | None) -> str:
-    """Returns the text of an element without the codes of inline elements."""
+def _content(element: Element | None, inline: str) -> str:
+    """Returns the text of an element, with or without the codes of inline elements."""
     if element is None:
         return ""
     text = element.text or ""
+    if not len(element):
+        return text
+    if inline == "keep":
+        return "".join(element.itertext())
     for child in element:
         code = (child.text or "") * (child.tag in _CODES)
         is_break = "lb" in (child.get("type"), child.get("ctype")) or _BREAK.search(code)
-        text += " " if is_break else "" if child.tag in _CODES else _content(child)
+        text += " " if is_break else "" if child.tag in _CODES else _content(child, inline)
         text += child.tail or ""
     return text
 
 
-def _tmx(unit: Element, _: Mapping[str, str], __: CorpusFile) -> list[Unit]:
+def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
     variants = unit.findall("tuv")
     codes = tuple([variant.get("xml:lang") or variant.get("lang") or "und" for variant in variants])
-    return [(codes, [_content(variant.find("seg")) for variant in variants])]
+    return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]
 
 
 def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
@@ -154,7 +158,7 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[U
         for mid, sentence in sources.items() or [(None, source)]:
             if states | {confirmations.get(mid)} <= _FINISHED:
                 sides = sentence, marks.get(mid) if sources else target
-                units.append((codes, [_content(side) for side in sides]))
+                units.append((codes, [_content(side, corpus.config.inline) for side in sides]))
             else:
                 corpus.left_out["not translated or not approved"] += 1
     return units

@@ -92,11 +92,12 @@ def test_old_tmx_and_line_breaks_in_segments(tmp_path: Path) -> None:
     assert read(write(tmp_path / "m.tmx", data)) == ([("a b c", "d")], {})
 
 
-def test_codes_of_inline_elements_are_dropped(tmp_path: Path) -> None:
+def test_inline_elements_are_dropped_or_kept(tmp_path: Path) -> None:
     english = '<bpt i="1">&lt;b></bpt>Big <hi>red</hi><ept i="1">&lt;/b></ept> <ph>{0}<sub>!</sub></ph>one'
     german = 'Groß<ph type="lb">&#10;</ph>e'
     path = write(tmp_path / "m.tmx", tmx(unit(("en", english), ("de", german))))
     assert read(path)[0] == [("Big red one", "Groß e")]
+    assert read(path, inline="keep")[0] == [("<b>Big red</b> {0}!one", "Groß e")]
 
 
 @pytest.mark.parametrize("code", [
