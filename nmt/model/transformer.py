@@ -367,15 +367,6 @@ def pack(model: Transformer) -> None:
 # Decoding position by position (see `nmt.model.cache`)
 
 
-def can_join(config: ModelConfig) -> bool:
-    """Returns whether `DecoderCache.join` works with this model.
-
-    The position of a sentence that is done keeps growing until another sentence takes its place. Models with learned
-    positions could run out of them.
-    """
-    return config.learned_positions is None and config.attention_window is None
-
-
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
     """Encodes sentences, which lie in padded blocks; returns the cache to decode `beam` hypotheses of each with."""
     assert source.blocks is not None

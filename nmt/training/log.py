@@ -81,8 +81,8 @@ class TrainingLog:
         scores, best = validation.scores, ", the best so far" if is_best else ""
         console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
         width = max(map(len, validation.directions), default=0)
-        for direction, of_direction in validation.directions.items():
-            console.info(f"  {direction:<{width}}  {_in_words(of_direction)}")
+        for direction, direction_scores in validation.directions.items():
+            console.info(f"  {direction:<{width}}  {_in_words(direction_scores)}")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
@@ -94,8 +94,8 @@ class TrainingLog:
             "samples": validation.samples,
         }
         if validation.directions:
-            of_directions = validation.directions.items()
-            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in of_directions}
+            named = validation.directions.items()
+            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in named}
         self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:

@@ -23,7 +23,7 @@ from nmt.model.device import without_memory
 from nmt.model.lora import FrozenTable, add_low_rank, update_of
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.training.fine_tuning import checkpoint_to_start_from, of_kept_layers
+from nmt.training.fine_tuning import checkpoint_to_start_from, kept_layers
 
 # Tables of embeddings, and the sides of the text whose pieces they have.
 _TABLES = {"target_embedding.weight": "target", "source_embedding.weight": "source"}
@@ -49,7 +49,7 @@ class FrozenBase:
         self.reference = {"path": str(self.path), "sha256": read_digest(path), "lora": rank}
         checkpoint = checkpoint_to_start_from(path, config, codec)
         self._stored = checkpoint.weights
-        self._origins = of_kept_layers(path, checkpoint.model_config, config, {name: name for name in self._stored})
+        self._origins = kept_layers(path, checkpoint.model_config, config, {name: name for name in self._stored})
         if ("source_embedding.weight" in self._origins) == codec.config.joint_vocab:
             raise NmtError(
                 f"the data and {path} do not both have a joint vocabulary, as --lora and --freeze embeddings need; "
@@ -94,8 +94,8 @@ class FrozenBase:
             if name in _TABLES:
                 kind = dtype
             elif self.rank and len(shape) == 2:
-                of_file = self._stored[self._origins[name]].dtype
-                kind = next((each for each in (dtype, of_file) if each.itemsize == 2), torch.bfloat16)
+                stored_dtype = self._stored[self._origins[name]].dtype
+                kind = next((each for each in (dtype, stored_dtype) if each.itemsize == 2), torch.bfloat16)
             held[name] = self._held(name, kind)
         model.load_state_dict(held, assign=True)
         model.requires_grad_(not self.rank)

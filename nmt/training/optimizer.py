@@ -50,10 +50,11 @@ class Muon:
             weight.grad /= loss_scale
             gradients += weight.grad.split(rows)
         for indices in self._batches:
-            of_batch = [gradients[index] for index in indices]
+            batch_gradients = [gradients[index] for index in indices]
             momenta = [self.momenta[index] for index in indices]
-            torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
-            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)).to(self._dtype))
+            torch._foreach_lerp_(momenta, batch_gradients, 1 - _MOMENTUM)
+            steps = torch._foreach_lerp(batch_gradients, momenta, _MOMENTUM)  # Nesterov's
+            steps_PRC = _orthogonal(torch.stack(steps).to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for index, step_RC in zip(indices, steps_PRC, strict=True):
                 self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
@@ -109,15 +110,15 @@ class Optimizer:
         flat: bool = False,
     ) -> None:
         self._parameters, self._clip_norm = list(parameters), config.clip_norm
-        by_muon = list(matrices)
-        self._muon = Muon(by_muon, dtype)
-        of_muon = {id(weight) for weight, _ in by_muon}
-        of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
+        muon_weights = list(matrices)
+        self._muon = Muon(muon_weights, dtype)
+        muon_ids = {id(weight) for weight, _ in muon_weights}
+        adam_weights = [weight for weight in self._parameters if id(weight) not in muon_ids]
         betas = config.adam_beta1, config.adam_beta2
-        groups = [{"params": of_adam}]  # which may be empty
+        groups = [{"params": adam_weights}]  # which may be empty
         self._adam = torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
         self.flops = self._muon.flops
-        self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
+        self.adam_bytes = sum(2 * weight.nbytes for weight in adam_weights)
         self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._muon.momenta)
         device = self._parameters[0].device
         self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None

@@ -150,9 +150,9 @@ def _parts(
     while len(ids) - cuts[-1] > room:
         start, left = cuts[-1], len(ids) - cuts[-1]
         ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
-        of_sentences = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
+        sentence_ends = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
         goal = start + math.ceil(left / math.ceil(left / room))
-        cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
+        cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
     before, behind = codec.around(direction)
     return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 

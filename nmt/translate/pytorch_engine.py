@@ -286,17 +286,17 @@ class PyTorchEngine:
             if search.scorer:
                 raise NmtError(f"--scorer {search.scorer} leaves no piece that may be next; correct it")
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
-        decoded = iter(self.codec.decode_target([h.tokens for of_sentence in hypotheses for h in of_sentence]))
+        decoded = iter(self.codec.decode_target([h.tokens for own_hypotheses in hypotheses for h in own_hypotheses]))
         translations: list[list[Translation]] = [[] for _ in sentences]
         pairs: list[SentencePair] = []
         aligned: list[tuple[list[Translation], int]] = []  # the list that has the translation of each pair, and where
-        for sentence, of_sentence, ranked in zip(sentences, hypotheses, translations, strict=True):
-            if any(h.unmet for h in of_sentence):
+        for sentence, own_hypotheses, ranked in zip(sentences, hypotheses, translations, strict=True):
+            if any(h.unmet for h in own_hypotheses):
                 console.warn(
                     f"{sentence.place}: a translation lacks some of its constraints, because they do not fit into "
                     f"the maximum length; raise --max-length-offset or leave some out"
                 )
-            for h in of_sentence:
+            for h in own_hypotheses:
                 given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
                 # Prefixes and constraints as they were given
                 text = self.codec.target_with(next(decoded), given, sentence.direction.target)
@@ -392,10 +392,10 @@ class PyTorchEngine:
         rows = LOGIT_ROWS[self.runtime.device.type]
         log_probs = []
         for labels_J, *decoded_JD in zip(labels_M.split(rows), *(x_MD.split(rows) for x_MD in decoded), strict=True):
-            of_models = [
+            model_log_probs = [
                 model.logits(x_JD).float().log_softmax(-1).gather(1, labels_J[:, None])[:, 0]
                 for model, x_JD in zip(self.models, decoded_JD, strict=True)
             ]
-            log_probs.append(torch.stack(of_models).logsumexp(0) - math.log(len(of_models)))
+            log_probs.append(torch.stack(model_log_probs).logsumexp(0) - math.log(len(model_log_probs)))
         padded = torch.cat(log_probs).view(len(target), -1).tolist()
-        return [of_target[: len(ids) + 1] for of_target, ids in zip(padded, target, strict=True)]
+        return [target_log_probs[: len(ids) + 1] for target_log_probs, ids in zip(padded, target, strict=True)]
