@@ -28,7 +28,8 @@ _OUR_ENGINE = "nmt generate translates with --engine pytorch"
 def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
     """Raises an error unless a toolkit supports an architecture, with options that are in `_COMMON` or `more`."""
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, unlike those of {origin}; {_OUR_ENGINE}")
+        sizes = f"d_model {config.d_model}, heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}"
+        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has {sizes}; {_OUR_ENGINE}")
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
         options = " or ".join(unsupported)
