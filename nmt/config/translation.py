@@ -124,6 +124,7 @@ class EngineConfig(Config, panel="Hardware"):
         None,
         "File of nmt vocabulary-map, for speed. A sentence is translated only with the target pieces that the file "
         "lists for its source pieces. The softmax is over these alone, so log P differs from that without a map.",
+        excludes="cluster",
     )
     keep: tuple[str, ...] = search_option(
         (), "Regular expression of words that stay as they are, besides those of --protect. May be given several times."

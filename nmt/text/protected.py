@@ -17,6 +17,7 @@ from typing import NamedTuple
 import regex
 
 from nmt.errors import NmtError
+from nmt.text.protected_kinds import KINDS, SIGNS
 from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
@@ -40,94 +41,7 @@ class ProtectedSpan(NamedTuple):
         return text[self.start : self.stop]
 
 
-# The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.
-_REST = (
-    r"""(?:[^\s<>"'()\[\]{}`|«»“”。，！？；：、（）「」『』《》—]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]"""
-    r"|\{\{?[\w.]*+\}?\})*(?<![.,;:!?*…。，！？；：、])"
-)
-_LETTERS = "A-Za-zÀ-ɏЀ-ӿ"  # of names and hosts; other scripts write no spaces around addresses
-_NAME = rf"{_LETTERS}Ͱ-Ͽ_"
-_MAIL = rf"-{_LETTERS}0-9_+%"
-_HOST = r"(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{2,}+|\d{1,3}(?:\.\d{1,3}){3}|localhost(?=:\d|/)"
-# The index or name of a conversion of printf, and its length
-_INDEX, _LENGTH = r"(?:\(\w[^()%]{0,99}+\)|<\w++>|\d++\$|\[\d++\])", "(?:hh?|ll?|I64|[qLjzt])?"
-# A citation, a reference, a package, or a name
-_AT = rf"(?<![\p{{L}}\p{{N}}_@%])-?@[{_NAME}]"
-_KEY = rf"{_AT}[{_NAME}0-9]*+(?:[-.:/+#~@][{_NAME}0-9]++)*+"
-_CITED = rf"[^\[\]]{{0,200}}{_AT}[^\[\]]{{0,200}}"
-# The kind of the words, what a text must have for a pattern to be tried, and the pattern. Possessive and limited
-# repetition keep the time linear.
-_PATTERNS = (
-    # Addresses: with a scheme, of mail with the path of a repository, and bare ones with a path or port
-    ("address", "://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w|\[|/\w){_REST}"),
-    ("address", r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
-    (
-        "address",
-        "[lsoant]:",
-        rf"(?<![\w.-])(?:(?:tel|sms|geo):(?=\+?\d)|data:(?=\w+/)|urn:(?=\w+:\w)|magnet:(?=\?)){_REST}",
-    ),
-    (
-        "address",
-        "@",
-        rf"(?<![{_MAIL}.'])@?[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[{_LETTERS}0-9-]+\.)+[{_LETTERS}0-9-]+"
-        r"(?::[\w.~-]*+/[\w./~-]*\w)?",
-    ),
-    ("address", "[./:]", rf"(?<![A-Za-z0-9_@./:-])(?://)?(?:{_HOST})(?:(?::\d+)?/(?!/){_REST}|(?<=\d|localhost):\d+)"),
-    # Placeholders of templates, which may have spaces inside, and of programs
-    (
-        "placeholder",
-        r"\{",
-        r"\{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
-        r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
-    ),
-    ("tag", r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
-    # Names, and links of MediaWiki around their text
-    (
-        "link",
-        r"\[\[",
-        r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])|\[\[[^\[\]\n]{1,200}\|(?=[^\[\]|\n]{1,200}\]\])"
-        r"|(?<=\[\[[^\[\]\n]{1,200}\|[^\[\]|\n]{1,200})\]\]",
-    ),
-    # Neither money, such as `$million`, nor the beginning of a formula
-    (
-        "placeholder",
-        r"\$",
-        r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"
-        r"|(?<![\w$])\$(?![bmt]r?(?:illio)?n\b)[a-z_]\w++(?![^\n$]*[^\s$]\$(?!\w)|\$)",
-    ),
-    ("placeholder", "@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
-    ("address", r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
-    ("escape", r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
-    ("placeholder", "__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
-    (
-        "placeholder",
-        "%",
-        r"(?<![\w%])(%%?)[A-Za-z_]\w++\1(?![\w%])|(?<![\w%])%\d{1,2}%(?!\w)"
-        r"|(?:(?<![\w%])|(?<=%L?\dx))%L?\d{1,2}(?=(?:px|ms|[kKMGT]i?B)(?!\w)|x%L?\d|(?![\w%$]|\.\d))"
-        # With an index or a precision before any letters, and others unless they may be a percentage, such as `50%der`
-        rf"|(?<!%)%(?:{_INDEX}[-+#0'_^\d*]*+(?:\.[\d*]++)?|[-+#0\d*]*+\.[\d*]++){_LENGTH}[@a-zA-Z]"
-        r"|(?:(?<![\w%])(?<!\d\s)|(?<=%[a-z]{2,4}))%(?:[-+#0]*+\d++|\+)?(?:ll?|I64|z)?"
-        r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
-        rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
-    ),
-    ("citation", "@", _KEY),
-    # The brackets of a citation with words, such as `[see @doe99]`
-    ("citation", "@", rf"\[(?={_CITED}\](?![(\[]))|(?<=\[{_CITED})\](?![(\[])"),
-    # Hashtags, and numbers of issues, which are longer than those of places, as in `the #1`
-    ("hashtag", "#", r"(?<![\p{L}\p{N}_#&/])#(?:[\p{L}_][\p{L}\p{M}\p{N}_]*+|\d{3,}+(?![\p{L}\p{N}_]))"),
-    ("placeholder", ":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
-    # Tags, references, and emoji, some of which are flags of regions
-    ("tag", "<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
-    ("reference", "&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
-    (
-        "emoji",
-        "[\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]",
-        r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
-        r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
-        "[\U000e0020-\U000e007f]*"
-        r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+",
-    ),
-)
+_HAS_SIGN = re.compile(SIGNS)
 _PATIENCE_SECONDS = 1.0  # for a pattern in one text
 
 
@@ -160,9 +74,8 @@ class Protected:
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
-        defaults = _default_patterns() if self.defaults else ()
-        patterns = [(kind, pattern) for kind, signs, pattern in defaults if signs.search(text)]
-        matches = [(kind, match) for kind, pattern in patterns for match in pattern.finditer(text)]
+        kinds = _compiled_kinds() if self.defaults and _HAS_SIGN.search(text) else ()
+        matches = [(kind, match) for kind, pattern in kinds for match in pattern.finditer(text)]
         for pattern in self._own:
             try:
                 matches += [("keep", match) for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
@@ -183,21 +96,15 @@ class Protected:
 
 
 @cache
-def _default_patterns() -> list[tuple[str, re.Pattern[str], regex.Pattern[str]]]:
-    """Returns the compiled patterns. Commands that translate nothing do not compile them."""
-    return [(kind, re.compile(signs), regex.compile(pattern, regex.DOTALL)) for kind, signs, pattern in _PATTERNS]
+def _compiled_kinds() -> list[tuple[str, regex.Pattern[str]]]:
+    """Returns the names and patterns of the kinds. Commands that translate nothing do not compile them."""
+    return [(kind.name, regex.compile(kind.pattern, regex.VERBOSE | regex.DOTALL)) for kind in KINDS]
 
 
-def javascript_patterns() -> list[dict[str, str]]:
-    """Returns the default patterns for JavaScript, which has no possessive repetition: pattern, flags, and signs."""
-    return [
-        {
-            "pattern": re.sub(r"(?<=[*+}])\+", "", pattern.replace("(?i:", "(?:")),
-            "flags": "isu" if "(?i:" in pattern else "su",
-            "signs": signs,
-        }
-        for _, signs, pattern in _PATTERNS
-    ]
+def javascript_patterns() -> list[str]:
+    """Returns the patterns for the flags s and u of JavaScript, which has no verbose form and possessive repetition."""
+    compact = (re.sub(r"\s+(?:# .*)?", "", kind.pattern) for kind in KINDS)
+    return [re.sub(r"(?<=[*+}])\+", "", pattern) for pattern in compact]
 
 
 # Where letters before and behind a word seem to belong to it, directly or with a sign of addresses between

@@ -33,7 +33,7 @@ class TrainingLoop:
 
     def __init__(self, training: Training, folder: RunFolder, clock: Clock | None = None) -> None:
         self.training, self.folder, self.clock = training, folder, clock
-        self.skipped = SkippedUpdates(training.config.max_skipped_updates)
+        self.skipped = SkippedUpdates(training)
         self.log = TrainingLog(training, folder)
         self._writer = ThreadPoolExecutor(1, "nmt-writer")
         self._writes, self._copied_update = deque[Future[None]](), -1  # which are under way, and their update
@@ -94,7 +94,7 @@ class TrainingLoop:
                     result = train_update(training, update)
                     if result:
                         interval.add(update.batches, result)
-                        self.skipped.note(counters.update, result[2])
+                        self.skipped.note(counters.update, update.batches, result[2])
                 if not result:  # memory ran out, and the stream repeats the update
                     continue
                 progress.advance(1)
