@@ -1,7 +1,7 @@
 """Averages of weights: of checkpoints (paper §6.1), and over the updates of a training."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -65,17 +65,11 @@ def average_checkpoints(paths: Sequence[Path]) -> Checkpoint:
 def save_average(folder: Path, last: int) -> Path | None:
     """Writes the average of the `last` newest checkpoints of a run folder, or of all if there are fewer.
 
-    Returns its path; None if there are no checkpoints, or the folder has their average.
+    Returns its path; None if there are no checkpoints.
     """
     snapshots, average = numbered(folder, "snapshot")[-last:], folder / AVERAGE
     if not snapshots:
         return None
-    with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
-        present, newest = (read_header(path)[0]["provenance"] for path in (average, snapshots[-1]))
-        names = [Path(path).name for path in present["averaged"]]
-        # A training that repeats its last updates writes other checkpoints of the same names.
-        if names == [path.name for path in snapshots] and present["last"] == newest:
-            return None
     remove_partial_files(folder, (AVERAGE,))
     save_checkpoint(average_checkpoints(snapshots), average)
     return average

@@ -186,11 +186,6 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
             f"learning rate never reaches its peak; lower --warmup-updates"
         )
-    if pairs < len(plan) * ranks:
-        console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
-            f"raise --batch-tokens or use fewer processes"
-        )
 
 
 def _languages(data: DataFolder) -> str:
