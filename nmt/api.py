@@ -93,7 +93,7 @@ def preprocess(options: dict[str, Any]) -> Path:
     """
     from nmt.checkpoint_format import read_codec
     from nmt.config import JobConfig
-    from nmt.corpora.conversion import with_plain_text
+    from nmt.corpora.reading import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder
     from nmt.jobs.run import executing
 

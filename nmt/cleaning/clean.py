@@ -19,7 +19,7 @@ import numpy as np
 from nmt import console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
-from nmt.config import CleanConfig, JobConfig, RuntimeConfig
+from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
@@ -29,6 +29,8 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
+Outputs = Sequence[tuple[str, str]]  # flags and paths of files
+Report = Callable[["Summary"], None]
 # Examples of each reason on the page.
 _EXAMPLES = 10
 
@@ -107,16 +109,15 @@ class Summary:
     def in_words(self) -> str:
         """Returns how many pairs each reason dropped."""
         total = sum(self.counts, Counter[str]())
-        return ", ".join(
-            f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason]
-        )
+        words = (f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason])
+        return ", ".join(words)
 
 
 def clean(
     config: CleanConfig,
     execution: Execution | None = None,
     runtime: RuntimeConfig | None = None,
-    report: Callable[[Summary], None] = lambda _: None,
+    report: Report = lambda _: None,
 ) -> Summary | None:
     """Writes the pairs of the corpora that the rules and the scores keep.
 
@@ -136,16 +137,14 @@ def clean(
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
-    source, settings = _checked(config, options, outputs)
+    source, settings = _checked(config, outputs)
 
     def prepare(_: Path, plan: Plan) -> None:
         for files in plan.segments:
             if len(files) == 2 and files[0].lines:
                 warn_of_text(*files, config.languages)
 
-    with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
-    ) as folder:
+    with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -170,17 +169,13 @@ def clean(
     return summary
 
 
-def _checked(
-    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]
-) -> tuple[Files, dict[str, Any]]:
+def _checked(config: CleanConfig, outputs: Outputs) -> tuple[Files, dict[str, Any]]:
     """Checks what can be checked before the text is read; returns the corpora, and what the result depends on."""
     segments = [_paths(prefix, config) for prefix in config.train]
     excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
     models = config.score_with or ()
     _check_outputs(config, outputs, [*chain.from_iterable(segments), *excluded, *models])
     if config.score_with:
-        if options.shard or options.merge:
-            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
         from nmt.cleaning.scores import check_models  # imports torch
 
         check_models(config.score_with, config.languages)
@@ -194,7 +189,7 @@ def _paths(prefix: str, config: CleanConfig) -> list[str]:
     return [str(source), str(target)][: len(config.languages)]
 
 
-def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inputs: Sequence[str]) -> None:
+def _check_outputs(config: CleanConfig, outputs: Outputs, inputs: Sequence[str]) -> None:
     """Raises NmtError if an output is an input or another output, or cannot be written."""
     seen: dict[str, str] = {}
     page = [("--page", config.page)] if config.page is not None else []
@@ -225,10 +220,7 @@ def _excluded(config: CleanConfig) -> np.ndarray:
 
 
 def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Result, list[Row], np.ndarray]]:
-    """Yields each shard in order with its result, its rows with their text changed, and their final reasons.
-
-    `reasons` has those of all pairs; int8, [pairs].
-    """
+    """Yields each shard with its result, its rows as they are written, and its part of the final `reasons`."""
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
         rows = files.read(shard)
@@ -244,9 +236,7 @@ def _score(
     """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
 
-    config = summary.config
-    assert config.score_with
-    kept = np.flatnonzero(reasons < 0)
+    config, kept = summary.config, np.flatnonzero(reasons < 0)
     if not len(kept):
         return
     sides = [folder.data / f"kept.{lang}" for lang in config.languages]
@@ -256,7 +246,7 @@ def _score(
             for _, _, rows, of_shard in _judged(folder, reasons):
                 _write_rows(rows, of_shard, opened, [], config)
     files = list(map(str, sides))
-    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, execution)
+    scores = dual_scores(config, files, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")
@@ -264,13 +254,7 @@ def _score(
     reasons[kept[scores < limit]] = REASONS.index(SCORE)
 
 
-def _write(
-    folder: JobFolder,
-    reasons: np.ndarray,
-    outputs: list[tuple[str, str]],
-    summary: Summary,
-    report: Callable[[Summary], None],
-) -> None:
+def _write(folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Summary, report: Report) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
     config, sides = summary.config, len(summary.config.languages)
     # The first output is renamed last: if it is there, all of them are.
@@ -284,14 +268,12 @@ def _write(
         if not any(summary.kept):
             folder.discard()
             others = " and ".join(filter(None, (config.rejected, config.page)))
-            raise NmtError(
-                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
-                f"{f', only {others}' if others else ''}; check the languages and the rules"
-            )
+            problem = f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
+            raise NmtError(f"{problem}{f', only {others}' if others else ''}; check the languages and the rules")
 
 
 @contextmanager
-def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
+def _opened(outputs: Outputs) -> Iterator[list[Output]]:
     """Yields the output files with these flags and paths. The first one is closed last."""
     with ExitStack() as files:
         yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]

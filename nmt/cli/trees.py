@@ -1,5 +1,6 @@
 """`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
+import json
 from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
@@ -125,10 +126,27 @@ def restore(
             repairs += repairs_of_tree
             done += 1
             out.write(f"{write_tree(tree)}\n")
-    console.info(repair_summary(repairs, done))
+    console.info(_repair_summary(repairs, done))
 
 
-def repair_summary(repairs: Counter[str], sequences: int) -> str:
+def score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
+    """Prints the scores of trees or sequences of brackets against a treebank file, for nmt score --metric evalb."""
+    from nmt.parsing.evalb import SHORT, evalb
+    from nmt.parsing.treebank import read_parses
+
+    pairs, repairs = read_parses(reference, hypothesis)
+    if repairs is not None:
+        console.info(_repair_summary(repairs, len(pairs)))
+    everything, short = evalb(pairs)
+    if as_json:
+        print(json.dumps({"evalb": {"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}}))
+        return
+    for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
+        figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
+        print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
+
+
+def _repair_summary(repairs: Counter[str], sequences: int) -> str:
     """Returns a line that says how many sequences were repaired, and how often each repair was made."""
     details = "".join(f", {count:,} {name}" for name, count in sorted(repairs.items()) if name != "sequences")
     return f"repaired {repairs['sequences']:,} of {sequences:,} sequences{details}"

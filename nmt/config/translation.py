@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from nmt.config.options import Config, Count, Natural, Positive, option
 from nmt.errors import NmtError
@@ -71,13 +71,6 @@ class SearchConfig(Config, panel="Search"):
         """
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
 
-    def length_penalty(self, length: Any) -> Any:
-        """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α, of a length or a tensor of lengths.
-
-        |Y| counts EOS, whose probability is part of P(Y|X).
-        """
-        return ((5 + length) / 6) ** self.alpha
-
     @property
     def hypotheses(self) -> int:
         """Hypotheses of a sentence that are computed at once."""
@@ -131,6 +124,7 @@ class EngineConfig(Config, panel="Hardware"):
         None,
         "File of nmt vocabulary-map, for speed. A sentence is translated only with the target pieces that the file "
         "lists for its source pieces. The softmax is over these alone, so log P differs from that without a map.",
+        excludes="cluster",
     )
     keep: tuple[str, ...] = search_option(
         (), "Regular expression of words that stay as they are, besides those of --protect. May be given several times."

@@ -13,7 +13,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
+from nmt.interop.conversion import ForeignVocabulary, Languages, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.model.architectures import weight_shapes
 from nmt.model.transformer import sinusoids
@@ -108,10 +108,9 @@ def read_dictionary(path: Path) -> ForeignVocabulary:
     pieces: dict[str, None] = dict.fromkeys(FIRST_PIECES)
     for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not piece or not count.isdecimal():
-            raise NmtError(f"{path}, line {number}: {line!r:.80} is not a piece and a number; give fairseq's dict file")
-        if piece in pieces:
-            raise NmtError(f"{path}, line {number}: the piece {piece!r:.80} is there twice; give fairseq's dict file")
+        if not piece or not count.isdecimal() or piece in pieces:
+            wrong = f"{line!r:.80} is not a new piece and a number"
+            raise NmtError(f"{path}, line {number}: {wrong}; give fairseq's dict file")
         pieces[piece] = None
     return ForeignVocabulary((_PAD, _UNK, _EOS, _EOS), dict(enumerate(pieces)), len(pieces))
 
@@ -126,12 +125,9 @@ def read_codes(path: Path) -> bytes:
             line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
             raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
     if columns == 2 and all(merge[1].isdecimal() for merge in merges):
-        reason = "looks like a dictionary, because each line ends in a number" if merges else "has no merges"
-        raise NmtError(f"{path} {reason}; give BPE codes")
-    if columns == 3:
-        version, merges = _VERSION, [merge[:2] for merge in merges]
-    lines = [version, *merges] if version else merges
-    return "".join(f"{' '.join(line)}\n" for line in lines).encode()
+        raise NmtError(f"{path} has no merges, but is perhaps a dictionary; give BPE codes")
+    lines = [_VERSION if columns == 3 else version, *(merge[:2] for merge in merges)]
+    return "".join(f"{' '.join(line)}\n" for line in lines if line).encode()
 
 
 # Options that change what the model computes, and that nmt does not have.
@@ -147,13 +143,7 @@ _OLD_NORMS = {
 
 
 def import_fairseq(
-    file: str,
-    dictionaries: Sequence[str],
-    codes: str,
-    tokenizer: str,
-    lowercase: bool,
-    source_lang: str | None,
-    target_lang: str | None,
+    file: str, dictionaries: Sequence[str], codes: str, tokenizer: str, lowercase: bool, languages: Languages
 ) -> Checkpoint:
     """Returns the model in a checkpoint file of fairseq.
 
@@ -161,7 +151,6 @@ def import_fairseq(
         dictionaries: the files of the dictionaries of source and target; one file if they are the same.
         codes: the file of the BPE codes.
         tokenizer: `moses` or `none`.
-        source_lang, target_lang: the languages; None if the file says which.
     """
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
@@ -180,11 +169,9 @@ def import_fairseq(
     vocabularies = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
-    sizes = (source.size, config.d_model), (target.size, config.d_model)
     named = Tensors(_modern(tensors, config), path, *_ADVICE)
-    source_VD, target_VD = (
-        named.take(f"{stack}.embed_tokens.weight", size) for stack, size in zip(_OLD_NORMS, sizes, strict=True)
-    )
+    source_VD = named.take("encoder.embed_tokens.weight", (source.size, config.d_model))
+    target_VD = named.take("decoder.embed_tokens.weight", (target.size, config.d_model))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in _OLD_NORMS:
         for buffer in ("version", "embed_positions._float_tensor"):
@@ -196,7 +183,7 @@ def import_fairseq(
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
-    langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
+    langs = options.languages(languages)
     # The files of a model do not say how its text was tokenised.
     name = "escaping-moses-{}" if tokenizer == "moses" else "none"
     tokenizers = {f"{side}_tokenizer": name.format(langs[f"{side}_lang"]) for side in ("source", "target")}
@@ -227,14 +214,12 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Returns the tensors with their present names. Old checkpoints number the norms and join some matrices."""
-    modern = {}
+    modern, rows = {}, (3 * config.d_model,)
     for name, tensor in tensors.items():
         if norm := re.fullmatch(r"(encoder|decoder)([.]\w+[.]\w+[.])layer_norms[.]([012])([.]\w+)", name):
             names = _OLD_NORMS[norm[1]]
             modern[f"{norm[1]}{norm[2]}{names[int(norm[3]) % len(names)]}{norm[4]}"] = tensor
-        elif (joined := re.fullmatch("(.*[.])in_proj_(weight|bias)", name)) and tensor.shape[:1] == (
-            3 * config.d_model,
-        ):
+        elif (joined := re.fullmatch("(.*[.])in_proj_(weight|bias)", name)) and tensor.shape[:1] == rows:
             parts = zip("qkv", tensor.split(config.d_model), strict=True)
             modern |= {f"{joined[1]}{letter}_proj.{joined[2]}": part for letter, part in parts}
         else:

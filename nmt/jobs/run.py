@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -26,9 +26,11 @@ from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 from nmt.text.corpus import is_regular
 
+# What a result depends on besides the text of the input, by name.
+Settings = Mapping[str, Any]
+# Makes what all shards need, in the folder it is given.
+Prepare = Callable[[Path, Plan], None]
 _MANIFEST = "manifest.json"
-
-
 # The version of the form of the files in the folder.
 _VERSION = 2
 # The end of the message if a file of the job cannot be written.
@@ -39,16 +41,13 @@ _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 
 
-@contextmanager
-def executing(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
-    """Yields how jobs are computed: on the cluster of --cluster, or without it on this machine."""
+def executing(options: JobConfig, workers: int | None = None) -> AbstractContextManager[Execution]:
+    """Returns how jobs are computed: on the cluster of --cluster, or without it on this machine."""
     if options.cluster is None:
-        yield Execution(options, workers)
-        return
+        return nullcontext(Execution(options, workers))
     from nmt.jobs.ray import connected
 
-    with connected(options.cluster, options, workers) as execution:
-        yield execution
+    return connected(options.cluster, options, workers)
 
 
 class JobFolder:
@@ -84,17 +83,16 @@ class JobFolder:
         """Yields the results of all shards in order."""
         self.check_input()
         if missing := self.todo():
-            named = console.listed(list(map(self.plan.named, missing)))
-            raise NmtError(
-                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}); "
-                f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
-            )
+            count, named = len(self.plan.shards), console.listed(list(map(self.plan.named, missing)))
+            problem = f"{len(missing):,} of the {count:,} shards of {self.path} are missing ({named})"
+            advice = "run the --shard that failed again, or run the command without --shard and --merge to do the rest"
+            raise NmtError(f"{problem}; {advice}")
         for shard in self.plan.shards:
             yield shard, self._result(self._result_path(shard))
 
     def _result(self, path: Path) -> Result:
         try:
-            with path.open("rb") as file:
+            with files.loading(path, "check it and its permissions"), path.open("rb") as file:
                 header, content = json.loads(file.readline()), file.read()
             if sha256(content).hexdigest() != header["sha256"]:
                 raise ValueError("checksum mismatch")
@@ -103,13 +101,10 @@ class JobFolder:
             rest = BytesIO(content)
             saved = json.loads(rest.readline())
             return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
-        except OSError as error:
-            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
-            raise NmtError(
-                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
-            ) from error
+            problem = f"{path} is damaged ({error}) and was removed"
+            raise NmtError(f"{problem}; the same command, without --merge, makes it anew") from error
 
     def _result_path(self, shard: Shard) -> Path:
         return self.path / _SHARDS / f"{shard.number:08}"
@@ -117,10 +112,8 @@ class JobFolder:
     def check_input(self) -> None:
         """Raises NmtError if the input has changed since the plan was made."""
         if changed := self.plan.changed:
-            raise NmtError(
-                f"{changed} has changed since the job began; restore it and start the same command again, or delete "
-                f"{self.path} and start anew"
-            )
+            advice = f"restore it and start the same command again, or delete {self.path} and start anew"
+            raise NmtError(f"{changed} has changed since the job began; {advice}")
 
     def finish_shards(self, job: Job, execution: Execution, progress: console.Progress) -> None:
         """Does all shards of the job that are not finished, or those of the part that --shard names."""
@@ -149,11 +142,10 @@ class JobFolder:
         self.check_input()
         if failures:
             named = console.listed([self.plan.named(shards[failed.chunk.first]) for failed in failures], 3)
-            raise NmtError(
-                f"{len(failures):,} of {console.counted(len(self.plan.shards), 'shard')} failed ({named}: "
-                f"{failures[0].failure}); the others are kept in {self.path}, and the same command does only these "
-                f"again"
-            )
+            shard_count = console.counted(len(self.plan.shards), "shard")
+            problem = f"{len(failures):,} of {shard_count} failed ({named}: {failures[0].failure})"
+            advice = f"the others are kept in {self.path}, and the same command does only these again"
+            raise NmtError(f"{problem}; {advice}")
 
     def finish(self) -> None:
         """Removes the folder, because the output of the job is complete."""
@@ -167,26 +159,16 @@ class JobFolder:
 
 @contextmanager
 def job_folder(
-    dest: str,
-    flag: str,
-    source: Source,
-    options: JobConfig,
-    *,
-    shard_rows: int,
-    settings: Mapping[str, Any],
-    prepare: Callable[[Path, Plan], None] = lambda _, __: None,
+    dest: str, source: Source, options: JobConfig, shard_rows: int, settings: Settings, prepare: Prepare | None = None
 ) -> Iterator[JobFolder]:
     """Yields the folder of the job that makes `dest`. The block calls `finish` when `dest` is complete.
 
     If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
 
     Args:
-        flag: the flag that names `dest`, for messages.
         options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
             must have begun.
         shard_rows: how many rows a shard should have, without --shard-lines.
-        settings: what the result depends on besides the text of the input, by name.
-        prepare: makes what all shards need, in the folder it is given.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the job.
@@ -196,14 +178,14 @@ def job_folder(
     if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = files.missing_folders(path.parent)
-    with files.writing(path, f"choose another {flag}"):
+    with files.writing(path, "choose another output"):
         path.mkdir(parents=True, exist_ok=True)
     names = set(os.listdir(path))
     foreign = sorted(name for name in names if name not in _OWN and not files.is_partial(name))
     if foreign or (names - {_WORKING} and _PREPARING not in names):
         stranger = path / foreign[0] if foreign else path
-        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
-    busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another output")
+    busy = f"{path} is in use by another process; wait for its end or choose another output"
     waiting = f"waiting for another process, which prepares {path}"
     with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
         folder = None
@@ -225,9 +207,7 @@ def job_folder(
                 files.remove_empty(missing)
 
 
-def _opened(
-    path: Path, source: Source, shard_rows: int, settings: Mapping[str, Any], prepare: Callable[[Path, Plan], None]
-) -> JobFolder:
+def _opened(path: Path, source: Source, shard_rows: int, settings: Settings, prepare: Prepare | None) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     manifest_file = path / _MANIFEST
     try:
@@ -257,12 +237,11 @@ def _opened(
         difference = f"{name} was {'not ' if name in now else ''}given"
         if name in then and name in now:
             difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-        raise NmtError(
-            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
-            f"or delete the folder"
-        )
+        problem = f"{path} belongs to an unfinished job of another command, in which {difference}"
+        raise NmtError(f"{problem}; start that command again, or delete the folder")
     if not saved:
-        prepare(path / _DATA, plan)
+        if prepare:
+            prepare(path / _DATA, plan)
         manifest = {"settings": now, "plan": plan.to_dict()}
         with files.replaced_file(manifest_file, _ADVICE) as output:
             output.write(json.dumps({"sha256": files.digest_of_json(manifest), **manifest}))
@@ -312,7 +291,7 @@ class Run:
     job: Job
     source: Source
     output: str
-    settings: Mapping[str, Any]
+    settings: Settings
     execution: Execution
     progress: console.Progress
     is_resumable: bool = True
@@ -343,9 +322,7 @@ class Run:
         if job.device == "cuda":  # many lines have full batches of similar lengths; few should keep all workers busy
             rows = 256 << (self.source.estimated_rows >> 14).bit_length()
         settings = models | dict(self.settings)
-        with job_folder(
-            self.output, "--output", self.source, options, shard_rows=min(rows, CHUNK_UNITS), settings=settings
-        ) as folder:
+        with job_folder(self.output, self.source, options, min(rows, CHUNK_UNITS), settings) as folder:
             if not options.merge:
                 folder.finish_shards(job, self.execution, self.progress)
             if options.shard:

@@ -65,10 +65,7 @@ class Counts(NamedTuple):
         return 2 * self.precision * self.recall / total if total else 0.0
 
     def summary(self) -> dict[str, float]:
-        """Returns the figures that EVALB prints, rounded as EVALB does. Shares are percentages of the valid sentences.
-
-        `average_crossing` is a number of brackets per valid sentence.
-        """
+        """Returns the figures that EVALB prints, rounded as by EVALB; shares are percentages of valid sentences."""
         valid = self.valid or 1
         figures = {
             "f1": self.f1,
@@ -84,10 +81,7 @@ class Counts(NamedTuple):
 
 
 def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> tuple[Counts, Counts]:
-    """Returns the counts for pairs of a gold tree and a test tree: over all, and those of at most `SHORT` words.
-
-    None is a test tree with unbalanced brackets.
-    """
+    """Returns counts over all pairs, and over those of at most SHORT words; None is an unbalanced test tree."""
     of_all, of_short = list[Counts](), list[Counts]()
     for gold, test in pairs:
         of_all.append(sentence_counts(gold, test))

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
+from nmt.files import loading
 from nmt.serving import libretranslate
 from nmt.serving.answers import DEEPL, failed
 from nmt.serving.documents import UPLOADS
@@ -38,12 +39,8 @@ _HEADERS = {
 _CLOSE = {"Connection": "close"}
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-_UPLOAD_PATHS = {
-    "/documents",
-    "/v2/document",
-    libretranslate.TRANSLATE_FILE,
-    f"{libretranslate.PREFIX}{libretranslate.TRANSLATE_FILE}",
-}
+_LIBRETRANSLATE_UPLOADS = {f"{prefix}{libretranslate.TRANSLATE_FILE}" for prefix in ("", libretranslate.PREFIX)}
+_UPLOAD_PATHS = {"/documents", "/v2/document", *_LIBRETRANSLATE_UPLOADS}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -52,21 +49,15 @@ def token_in(path: str | None) -> str | None:
     """Returns the secret in the file of --token-file; None if the option was not given."""
     if path is None:
         return None
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise NmtError(f"--token-file {path} cannot be read ({error}); check the path") from error
+    with loading(f"--token-file {path}", "check the path"):
+        token = Path(path).read_text(encoding="utf-8", errors="replace").strip()
     if not (token and token.isascii() and token.isprintable() and " " not in token):
         raise NmtError(f"--token-file {path} must have a secret of printable ASCII characters without spaces")
     return token
 
 
 class Guard:
-    """Wraps an ASGI application: it refuses requests, limits their bodies, sets headers, and counts answers.
-
-    Args:
-        token: the secret that requests must have; None if they need no secret.
-    """
+    """Wraps an ASGI application: refuses requests without the token, limits bodies, sets headers, counts answers."""
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
         self._app, self._token, self._config, self._uploads = app, token, config, 0

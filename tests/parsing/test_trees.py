@@ -427,4 +427,4 @@ def test_brackets_become_single_pieces(tmp_path: Path) -> None:
     assert re.search(r"vocabulary: [5-9]\d\d pieces", run("preprocess", *large).stderr)
     (tmp_path / "twice").write_text("(S\n(S\n")
     message = failed("preprocess", *options, *corpus, "--symbols", tmp_path / "twice", "--dest", tmp_path / "other")
-    assert "twice, line 2: '(S' is not a single new word" in message
+    assert "twice, line 2: '(S' is not a new word" in message
