@@ -10,6 +10,7 @@ from typing import Any
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, raw_names
+from nmt.files import writing
 from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import TRANSLATION_SCORES, Scores, Validation, stalled_in_words
@@ -17,6 +18,7 @@ from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, comm
 from nmt.training.state import Training
 from nmt.training.update import Interval
 
+_WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
@@ -24,7 +26,7 @@ _AVERAGED = 5
 
 
 class TrainingLog:
-    """Prints the course of a training on the main rank, and records it in metrics.jsonl.
+    """Prints the course of a training on the main rank, and records it in metrics.jsonl and event files of TensorBoard.
 
     Each interval is a row of a table, whose header is repeated after other results.
     """
@@ -32,9 +34,10 @@ class TrainingLog:
     def __init__(self, training: Training, folder: RunFolder) -> None:
         self.training, self.folder = training, folder
         self._needs_header = True
+        self._events: Any = None  # a SummaryWriter
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
-        """Records the start of the training."""
+        """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
         training, codec = self.training, self.training.data.codec
         self._record("start", {
             "command": command_line(str(training.data.path), training.model_config, training.config),
@@ -47,10 +50,25 @@ class TrainingLog:
             "device": training.runtime.name,
             **provenance,
         })  # fmt: skip
+        if training.config.tensorboard and training.world.is_main:
+            from torch.utils.tensorboard import SummaryWriter
+
+            path = self.folder.path / "tensorboard"
+            with writing(path, _WITHOUT_EVENTS):
+                self._events = SummaryWriter(str(path), purge_step=training.counters.update + 1)
 
     def _record(self, kind: str, values: Mapping[str, Any]) -> None:
-        if self.training.world.is_main:
-            self.folder.metrics.append(kind, {"update": self.training.counters.update, **values})
+        """Adds a record, and its numbers as events such as `train/loss`."""
+        if not self.training.world.is_main:
+            return
+        record = {"update": self.training.counters.update, **values}
+        self.folder.metrics.append(kind, record)
+        if self._events:
+            with writing(self.folder.path / "tensorboard", _WITHOUT_EVENTS):
+                for name, value in record.items():
+                    if isinstance(value, int | float) and name not in ("update", "epoch"):
+                        self._events.add_scalar(f"{kind}/{name}", value, record["update"])
+                self._events.flush()
 
     def interval(self, interval: Interval, seconds_left: float) -> None:
         """Logs an interval; all ranks must call this method."""
