@@ -17,6 +17,7 @@ from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
+from nmt.text.markup_writing import Token
 from nmt.text.plurals import plural_forms
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
@@ -215,7 +216,7 @@ class _Writer:
         fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
 
-        def put(translations: Iterator[str]) -> None:
+        def put(translations: Iterator[Sequence[Token]]) -> None:
             texts = [message.written(translations) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
