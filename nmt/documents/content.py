@@ -13,7 +13,7 @@ from nmt.memories.matching import Match
 from nmt.text.markup_reading import apart
 from nmt.text.markup_writing import Token, merged
 from nmt.text.protected import Protected
-from nmt.text.words import is_blank
+from nmt.text.words import RAW_WORD, is_blank
 from nmt.translate.units import Unit
 
 _DEPTH = 50  # elements that `paired` nests
@@ -65,7 +65,8 @@ def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
         separates = token.role in SEPARATING
         if token.kind == "leaf":
             is_noted = not token.text and (all(around) or separates)
-            token = token._replace(text=" ".join(token.text.split()), around=around if is_noted else None)
+            words, role = " ".join(RAW_WORD.findall(token.text)).strip(), token.role if separates else "mark"
+            token = token._replace(text=words, role=role, around=around if is_noted else None)
         yield token
         if separates:
             yield Token("text", " ")

@@ -15,7 +15,7 @@ from nmt.documents.content import SEPARATING, Content, paired, plain
 from nmt.documents.document import ReadOptions
 from nmt.text.icu import IcuPiece, parse_icu
 from nmt.text.markup_reading import BLOCKS, is_kept
-from nmt.text.markup_writing import Role, Token
+from nmt.text.markup_writing import Role, Token, merged
 from nmt.text.protected import SURPLUS
 from nmt.text.words import is_blank
 from nmt.translate.units import Unit
@@ -149,7 +149,7 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
             key = None if is_date and leaf.key == "next" else leaf.key
             result.append(leaf._replace(item="".join(token.raw for token in inside), key=key))
         end = stop
-    return result
+    return list(merged(result))
 
 
 def _across(tokens: Iterable[Token]) -> str:
@@ -211,7 +211,7 @@ def _leaf(match: re.Match[str]) -> Token:
         words = "" if match["end"] or match["rest"] else raw
         return Token("leaf", words, role="close" if match["end"] else "open", key=name)
     elif match["hidden"] or match["reference"]:
-        return Token("leaf", "" if match["hidden"] else raw)
+        return Token("leaf", "" if match["hidden"] else unescape(raw))
     return Token("leaf", role=role) if role else _kept(raw)
 
 
