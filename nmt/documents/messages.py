@@ -216,4 +216,4 @@ def _leaf(match: re.Match[str]) -> Token:
 
 
 def _kept(raw: str) -> Token:
-    return Token("leaf", raw, key="next" if _NEXT.fullmatch(raw) else None)
+    return Token("leaf", " ".join(raw.split()), key="next" if _NEXT.fullmatch(raw) else None)

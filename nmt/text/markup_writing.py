@@ -161,24 +161,20 @@ class MarkedText:
 
     def with_words(self) -> Iterator[Token]:
         """Yields the tokens, with a leaf for each protected word that is in one text."""
-        spans = iter([*self.protected, ProtectedSpan(len(self.source) + 1, 0, "")])
-        span = next(spans)
+        begins = [span.start for span in self.protected]
         for token, start, end in zip(self.tokens, self._starts, [*self._starts[1:], len(self.source)], strict=True):
-            while span.start < start:
-                span = next(spans)
-            if token.kind != "text" or span.start >= end:
-                yield token
-                continue
-            columns, position = [character.start() for character in _CHARACTER.finditer(token.text)], 0
-            columns.append(len(token.text))
-            while span.start < start + len(columns) - 1:
-                if span.stop < start + len(columns):
-                    begin, stop = columns[span.start - start], columns[span.stop - start]
+            spans = (
+                self.protected[bisect_left(begins, start) : bisect_left(begins, end)] if token.kind == "text" else ()
+            )
+            ends = [0, *(character.end() for character in _CHARACTER.finditer(token.text))] if spans else []
+            position = 0
+            for span in spans:
+                if span.stop - start < len(ends):
+                    begin, stop = ends[span.start - start], ends[span.stop - start]
                     yield token.part(position, begin)
                     yield Token("leaf", self.source[span.start : span.stop], token.part(begin, stop), role="word")
                     position = stop
-                span = next(spans)
-            yield token.part(position)
+            yield token.part(position) if position else token
 
 
 def _spaces_around(text: str) -> tuple[str, str]:
