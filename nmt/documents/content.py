@@ -5,7 +5,7 @@ What stands before the first and behind the last word is no part of a passage, s
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, takewhile
 from typing import NamedTuple
 
 from nmt.documents.document import Document, has_letters
@@ -28,26 +28,23 @@ def plain(tokens: Iterable[Token]) -> str:
 def paired(tokens: Iterable[Token]) -> list[Token]:
     """Makes an element of each opening leaf and the closing leaf with the same key, if they are in the same element.
 
-    Where two pairs overlap, one of them stays two leaves.
+    The key of its start is then its end. Where two pairs overlap, one of them stays two leaves.
     """
     paired: list[Token] = []
-    opened: list[tuple[object, int]] = []  # the key and the index of each opening leaf; of elements around, no key
+    opened: list[int] = []  # each opening leaf, and the start of each element around
     for token in tokens:
-        if token.kind == "start":
-            opened.append((None, len(paired)))
+        if token.kind == "start" or (token.role == "open" and len(opened) < _DEPTH):
+            opened.append(len(paired))
         elif token.kind == "end":
-            while opened.pop()[0] is not None:
+            while paired[opened.pop()].kind != "start":
                 pass
-        elif token.role == "open" and len(opened) < _DEPTH:
-            opened.append((token.key, len(paired)))
         elif token.role == "close":
-            inside = max((depth for depth, (key, _) in enumerate(opened) if key is None), default=-1)
-            keys = [key for key, _ in opened[inside + 1 :]]
-            if token.key in keys:
-                depth = len(opened) - 1 - keys[::-1].index(token.key)
-                paired[opened[depth][1]] = paired[opened[depth][1]]._replace(kind="start", text="")
+            inside = takewhile(lambda i: paired[i].kind != "start", reversed(opened))
+            start = next((i for i in inside if paired[i].key == token.key), None)
+            if start is not None:
                 token = token._replace(kind="end")
-                del opened[depth:]
+                paired[start] = paired[start]._replace(kind="start", text="", key=token)
+                del opened[opened.index(start) :]
         paired.append(token)
     return paired
 
@@ -78,15 +75,14 @@ def ordered(unit: Unit, translation: Iterable[Token]) -> list[Token]:
     Two leaves in a row share the spaces between them.
     """
     waiting = defaultdict[object, list[Token]](list)
-    for token in reversed(unit.tokens):
-        waiting[token.key] += [token] if token.kind == "leaf" else []
+    for leaf in (token for token in reversed(unit.tokens) if token.kind == "leaf"):
+        waiting[leaf.key].append(leaf)
     tokens = list(merged(token for token in translation if token.kind != "gap"))
     stripped: list[Token] = []
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         if token.kind == "text":
-            start = len(token.text) - len(token.text.lstrip()) if before and before.around else 0
-            stop = len(token.text.rstrip()) if after and after.around else len(token.text)
-            token = token.part(start, max(start, stop))
+            is_left, is_right = (bool(beside and beside.around) for beside in (before, after))
+            token = token.stripped(left=is_left, right=is_right)
         stripped += [token] if token.text or token.kind != "text" else []
     result: list[Token] = []
     for token, after in zip(stripped, [*stripped[1:], None], strict=False):

@@ -117,19 +117,20 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
 
     A message of ICU gets the plural categories that the target language has.
     """
-    if (message := parse_icu(_across(tokens), options.source_lang, options.target_lang)) and message.has_copies:
+    if message := parse_icu(_across(tokens), options.source_lang, options.target_lang):
         copied: list[Token] = []
-        for piece in message.pieces:
-            stop = piece.start + len(piece.raw)
-            copied += [Token("text", piece.raw)] if piece.start < 0 else _sliced(tokens, piece.start, stop)
+        for _, raw, start in message.pieces:
+            copied += [Token("text", raw)] if start < 0 else _sliced(tokens, start, start + len(raw))
         depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
-        tokens = copied if min(depths) >= 0 == depths[-1] else tokens
+        if min(depths) >= 0 == depths[-1]:
+            tokens = copied
+        else:
+            message = parse_icu(_across(tokens))
     text = _across(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
     patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
     leaves, start = list[tuple[int, int, Token]](), 0
-    message = parse_icu(text)
     for kind, raw, _ in message.pieces if message else ():
         if kind != "text":
             leaves.append(

@@ -27,9 +27,8 @@ from nmt.documents.document import (
 )
 from nmt.errors import NmtError
 from nmt.text.markup_reading import text_token, written
-from nmt.text.markup_writing import Role, Token, merged
+from nmt.text.markup_writing import Role, Token
 from nmt.text.words import is_blank
-from nmt.translate.units import Unit
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
 _WIDTH = 42
@@ -71,7 +70,6 @@ _START = re.compile(r"\A(?:\s|\{\\[^{}]*\}|♪)*")
 _AT_END = "♪" + "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 _END_TAG = re.compile(r"</([a-zA-Z]\w*)>\Z")
 _LINE_BREAKS = re.compile(r"[ \t\r\n]+")
-_DIVISION = Token("leaf")  # stands between texts that are translated together
 
 
 class _Text(NamedTuple):
@@ -122,7 +120,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         new, changes = dict[int, list[Token]](), dict[tuple[int, int], str]()
         for group, unit, translation in zip(groups, passages, translations, strict=True):
             lengths = (len(unescape(texts[i].visible) if is_vtt else texts[i].visible) for i in group)
-            new |= zip(group, _divided(unit, translation, lengths), strict=True)
+            new |= zip(group, _divided(ordered(unit, translation), lengths), strict=True)
         for i, text in enumerate(texts):
             shown = new[text.original]
             if raw(shown) != texts[text.original].line:
@@ -236,35 +234,15 @@ def _tokens(line: str, tag: re.Pattern[str], *, is_vtt: bool) -> list[Token]:
     return paired(tokens)
 
 
-def _divided(unit: Unit, translation: Sequence[Token], lengths: Iterable[int]) -> list[list[Token]]:
-    """Returns a translation divided in proportion to the lengths of the texts."""
+def _divided(translation: list[Token], lengths: Iterable[int]) -> Iterator[list[Token]]:
+    """Yields parts of a translation in proportion to the lengths of texts. What is cut begins again in the next one."""
     ends = list(accumulate(length + 1 for length in lengths))
-    scale = len(plain(translation)) / max(1, ends[-1] - 1)
-    texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-    # The texts are put in order together: leaves with the same key keep their order over all of them.
-    divided: list[list[Token]] = [[]]
-    for token in ordered(unit, chain.from_iterable([_DIVISION, *text] for text in texts))[1:]:
-        if token is _DIVISION:
-            divided.append([])
-        else:
-            divided[-1].append(token)
-    return divided
-
-
-def _balanced(texts: Sequence[Sequence[Token]]) -> Iterator[list[Token]]:
-    """Yields texts in which the elements that are open at a cut end, and begin again in the next text."""
-    opened, ends = list[Token](), dict[int, Token]()  # the end of each element by the identity of its start
-    for token in chain.from_iterable(texts):
-        if token.kind == "start":
-            opened.append(token)
-        elif token.kind == "end":
-            ends[id(opened.pop())] = token
-    for text in texts:
-        before = list(opened)
+    scale, opened = len(plain(translation)) / max(1, ends[-1] - 1), list[Token]()
+    for text in _cut(translation, [(end - 1) * scale for end in ends[:-1]]):
+        before = opened
         for token in text:
-            if token.kind in ("start", "end"):
-                opened = [*opened, token] if token.kind == "start" else opened[:-1]
-        yield [*before, *text, *(ends[id(token)] for token in reversed(opened))]
+            opened = [*opened, token] if token.kind == "start" else opened[: -1 if token.kind == "end" else None]
+        yield [*before, *text, *(start.key for start in reversed(opened) if isinstance(start.key, Token))]
 
 
 def _cut(tokens: Sequence[Token], goals: Sequence[float]) -> list[list[Token]]:
@@ -275,11 +253,15 @@ def _cut(tokens: Sequence[Token], goals: Sequence[float]) -> list[list[Token]]:
         # Keep a space for each text that follows.
         possible = [column for column in spaces[: len(spaces) + left] if column > cuts[-1]]
         cuts.append(min(possible, key=lambda column: abs(column - goal)) if possible else cuts[-1])
-    texts, rest = list[list[Token]](), list(merged(tokens))
+    texts, rest = list[list[Token]](), list(tokens)
     for start, stop in pairwise(cuts):
         before, rest = _split(rest, stop - start)
-        texts.append(_stripped(before))
-    return [*texts, _stripped(rest)]
+        texts.append(before)
+    # No text has spaces at its ends.
+    return [
+        [t.stripped(left=t is text[0], right=t is text[-1]) if t.kind == "text" else t for t in text]
+        for text in [*texts, rest]
+    ]
 
 
 def _split(tokens: list[Token], column: int) -> tuple[list[Token], list[Token]]:
@@ -290,12 +272,3 @@ def _split(tokens: list[Token], column: int) -> tuple[list[Token], list[Token]]:
                 return [*tokens[:i], token.part(0, column)], [token.part(column), *tokens[i + 1 :]]
             column -= len(token.text)
     return [], tokens
-
-
-def _stripped(tokens: list[Token]) -> list[Token]:
-    """Returns tokens without spaces at their ends."""
-    if tokens and tokens[0].kind == "text":
-        tokens[0] = tokens[0].part(len(tokens[0].text) - len(tokens[0].text.lstrip()))
-    if tokens and tokens[-1].kind == "text":
-        tokens[-1] = tokens[-1].part(0, len(tokens[-1].text.rstrip()))
-    return tokens

@@ -30,6 +30,7 @@ _ENDS: dict[str, Role] = {
 }  # fmt: skip
 _TAG_OF_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_IS_EXACT = "ancestor-or-self::*[@xml:space][1]/@xml:space = 'preserve'"
 _ITS_TRANSLATE = "{http://www.w3.org/2005/11/its}translate"
 # The identifier of a tag of XLIFF 2 that may be repeated.
 _REFERENCE = re.compile(
@@ -145,11 +146,11 @@ def _leaf(element: Element, name: str, item: str) -> Token:
 
 def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
     """Returns the content of an element: its text, with the elements in it."""
-    tokens = with_leaves(list(_tokens(file, element)), options)
-    if element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") != ["preserve"]:
+    tokens, is_exact = with_leaves(list(_tokens(file, element)), options), element.xpath(_IS_EXACT)
+    for i, token in enumerate(tokens):
         # Where spaces are not preserved, indented lines are for those who read the file.
-        are_layout = (token.role == "break" and re.search(r"\n[ \t]", token.item) for token in tokens)
-        tokens = [t._replace(role="space") if is_layout else t for t, is_layout in zip(tokens, are_layout, strict=True)]
+        if not is_exact and token.role == "break" and re.search(r"\n[ \t]", token.item):
+            tokens[i] = token._replace(role="space")
     return Content(grouped(tokens), options.protected)
 
 

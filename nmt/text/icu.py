@@ -66,11 +66,6 @@ class IcuMessage(NamedTuple):
     pieces: Sequence[IcuPiece]
     doubles: bool
 
-    @property
-    def has_copies(self) -> bool:
-        """Whether it has branches that were added."""
-        return any(piece.start < 0 for piece in self.pieces)
-
     def content(self, protected: Protected) -> list[Token | MarkedText]:
         """Returns the texts that are translated, and what stands between them."""
         content: list[Token | MarkedText] = []

@@ -79,6 +79,11 @@ class Token(NamedTuple):
         """Returns a part of a text."""
         return self._replace(text=self.text[start:stop], item=self.item and self.item[start:stop])
 
+    def stripped(self, *, left: bool = True, right: bool = True) -> "Token":
+        """Returns a text without the spaces at its ends."""
+        start = len(self.text) - len(self.text.lstrip()) if left else 0
+        return self.part(start, max(start, len(self.text.rstrip()) if right else len(self.text)))
+
 
 GAP = Token("gap", " ")
 
