@@ -5,28 +5,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from html import unescape
 from importlib import import_module
 from pathlib import Path
 
+from nmt.documents.content import passage, plain
 from nmt.documents.document import (
     Document,
-    Passage,
     ReadOptions,
     decoded,
     encoded,
     has_letters,
     lines_of,
-    literal,
     marked_encoding,
     spliced,
 )
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.text.languages import RIGHT_TO_LEFT, is_among
-from nmt.text.markup_reading import with_attributes
+from nmt.text.markup_reading import parse, with_attributes, written
+from nmt.text.markup_writing import Token
+from nmt.translate.units import Unit
 
-# Languages that are written from right to left.
 _CHARSET = re.compile(
     rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE
 )
@@ -46,10 +45,10 @@ def _text(data: bytes, options: ReadOptions) -> Document:
     lines, _ = lines_of(decoded(data, options))
     ends = [end for _, end in lines]
 
-    def write(translations: Sequence[str]) -> bytes:
-        return encoded("".join(map(str.__add__, translations[0].split("\n"), ends)), data)
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
+        return encoded("".join(map(str.__add__, plain(translations[0]).split("\n"), ends)), data)
 
-    return Document([Passage("\n".join(line for line, _ in lines))], write)
+    return Document([Unit("\n".join(line for line, _ in lines))], write)
 
 
 def _html(data: bytes, options: ReadOptions) -> Document:
@@ -58,6 +57,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
     mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
     is_right_to_left = is_among(options.target_lang, RIGHT_TO_LEFT)
+    page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))
     values: dict[str, None] = {}
 
     def seen(element: str, attributes: Mapping[str, str]) -> list[str]:
@@ -69,9 +69,9 @@ def _html(data: bytes, options: ReadOptions) -> Document:
         values.update({attributes[name]: None for name in seen(element, attributes)})
         return {}
 
-    def write(translations: Sequence[str]) -> bytes:
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
         body, *others = translations
-        translated = dict(zip(values, map(unescape, others), strict=True))
+        translated = dict(zip(values, map(plain, others), strict=True))
 
         def changed(element: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
             new = {name: translated.get(attributes[name], attributes[name]) for name in seen(element, attributes)}
@@ -82,7 +82,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
                 new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
             return new
 
-        text = with_attributes(body, changed, options.source_lang)
+        text = written(with_attributes(body, changed))
         if encoding == "utf-8":
             return encoded(text, data)
         if encoding == "ascii" and not text.isascii() and not text.startswith("<?xml"):
@@ -91,12 +91,12 @@ def _html(data: bytes, options: ReadOptions) -> Document:
                 return f'{text[: head.end()]}<meta charset="utf-8">{text[head.end() :]}'.encode()
         return (mark + text).encode(encoding, errors="xmlcharrefreplace")
 
-    with_attributes(page, noted, options.source_lang)
+    list(with_attributes(page_unit.tokens, noted))
     start = page.rfind("<!--")
     rest = page[start:] if start >= 0 else ""
     is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^>]*>", "", rest[4:]))
     unreached = [page.count("\n", 0, start) + 1] * is_open
-    passages = [Passage(page, "html", options.source_lang), *map(literal, values)]
+    passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
     return Document(passages, write, unreached=unreached, obstacle="a comment that begins there has no end; end it")
 
 
@@ -122,7 +122,7 @@ def _json(data: bytes, options: ReadOptions) -> Document:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
-    places, chosen, left_out, unreached = list[tuple[int, int, str]](), dict[str, str](), 0, list[int]()
+    places, chosen, left_out, unreached = dict[tuple[int, int], str](), dict[str, Message](), 0, list[int]()
     for start, stop, string, keys in _json_values(text):
         if has_letters(string):
             if not _is_chosen(string, keys, options.keys):
@@ -130,20 +130,22 @@ def _json(data: bytes, options: ReadOptions) -> Document:
             elif re.search("[\ud800-\udfff\0]", string):
                 unreached.append(text.count("\n", 0, start) + 1)
             else:
-                places.append((start, stop, chosen.setdefault(string, string)))
+                places[start, stop] = string
+                if string not in chosen:
+                    chosen[string] = Message(string, options)
     to_ascii = text.isascii() and "\\u" in text
 
-    def write(translations: Sequence[str]) -> bytes:
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)
-        new = {string: Message(string, options).written(rest) for string in chosen}
+        new = {string: message.written(rest) for string, message in chosen.items()}
         changes = {
-            (start, stop): json.dumps(new[string], ensure_ascii=to_ascii)
-            for start, stop, string in places
+            span: json.dumps(new[string], ensure_ascii=to_ascii)
+            for span, string in places.items()
             if new[string] != string
         }
         return encoded(spliced(text, changes), data)
 
-    passages = [passage for string in chosen for passage in Message(string, options).passages]
+    passages = [unit for message in chosen.values() for unit in message.passages]
     obstacle = "a string there has NUL or half of a surrogate pair; correct it"
     skipped = +Counter({"with keys that are left out": left_out})
     return Document(passages, write, skipped, unreached=unreached, obstacle=obstacle)

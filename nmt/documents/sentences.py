@@ -39,7 +39,7 @@ class Sentences:
 
     def add(self, document: Document) -> list[Unit]:
         """Adds the sentences of a document. Returns its passages as units."""
-        units = [self._maker.complete(passage.unit) for passage in document.passages]
+        units = list(map(self._maker.complete, document.passages))
         self.has_markup |= any(unit.content is not None for unit in units)
         self.keys |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
         return units
@@ -74,7 +74,7 @@ class Sentences:
 
         keys = [list(map(self._key, unit.sentences)) for unit in units]
         translated = [
-            unit.translated(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
+            unit.restored(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
         ]
         if document.offer:
             document.offer([self._matches.get(each[0], ()) if len(each) == 1 else () for each in keys])

@@ -144,7 +144,7 @@ class DocumentStore:
 
         def plain_text() -> str:
             parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
-            text = "\n".join(line for passage in parsed.passages for line in passage.unit.texts)
+            text = "\n".join(line for passage in parsed.passages for line in passage.texts)
             text = text[: self._service.config.max_characters]
             check_text([text], self._service.config)
             return text

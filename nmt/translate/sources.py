@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nmt.errors import NmtError, naming
@@ -24,8 +24,11 @@ def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool) -> UnitOf
         line, name = row[0], str(place)
         with naming(name):
             phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
-            content = parse_icu(line) if len(row) == 1 else None
-            return maker.complete(Unit(line, row[1] if prefixes else "", phrases, place=name, content=content))
+            unit = Unit(line, row[1] if prefixes else "", phrases, place=name)
+            message = parse_icu(line) if len(row) == 1 else None
+            if message:
+                unit = replace(unit, content=message.content(maker.protected), write=message.written)
+            return maker.complete(unit)
 
     return unit
 
@@ -36,7 +39,8 @@ def html_units(maker: UnitMaker) -> UnitOfRow:
 
     def unit(row: Row, place: Place) -> Unit:
         with naming(str(place)):
-            return maker.complete(Unit(row[0], place=str(place), content=parse(row[0], "html")))
+            content = parse(row[0], "html", maker.protected)
+            return maker.complete(Unit(row[0], place=str(place), content=content))
 
     return unit
 
