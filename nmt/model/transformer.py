@@ -40,14 +40,16 @@ def sinusoids(length: int, config: ModelConfig) -> Tensor:
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq and Marian, the
     exponent is 2i/(d_model - 2), and angles are computed in 32 bits. Positions begin with 2 in fairseq, the id of its
-    PAD plus one.
+    PAD plus one. In Marian, all sines come before all cosines.
     """
-    is_paper, first = config.sinusoids == "paper", 2 if config.sinusoids == "fairseq" else 0
+    is_paper, is_marian = (config.sinusoids == name for name in ("paper", "marian"))
+    first = 2 if config.sinusoids == "fairseq" else 0
     dtype, divisor = (torch.float64, config.d_model) if is_paper else (torch.float32, config.d_model - 2)
     with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
         frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
         angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+    columns = angles.sin(), angles.cos()
+    return (torch.cat(columns, -1) if is_marian else torch.stack(columns, -1).flatten(1)).float()
 
 
 # A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
