@@ -92,6 +92,31 @@ def fairseq(
     write(convert, output, [file, *dict_, codes])
 
 
+@import_.command(no_args_is_help=True)
+def marian(
+    folder: Annotated[
+        str,
+        Argument(metavar="DIR", help="Folder of a model of Marian, Firefox or Opus-MT: its weights and vocabularies."),
+    ],
+    output: Output,
+    source_lang: Annotated[str | None, Option(help="Source language, if the names of the files do not say it.")] = None,
+    target_lang: Annotated[str | None, Option(help="Target language, if the names of the files do not say it.")] = None,
+) -> None:
+    """Convert a model of Marian to a checkpoint, such as one that Firefox translates with.
+
+    This command needs the extra marian: pip install '.\\[marian]' -c constraints.txt in the clone of nmt.
+    """
+    from nmt import console
+    from nmt.checkpoint_format import SUFFIX
+    from nmt.files import output_file
+    from nmt.interop.marian import import_marian
+
+    write_to = import_marian(folder, source_lang, target_lang)
+    with output_file(output, [folder], suffix=SUFFIX) as file:
+        write_to(file)
+    console.info(f"wrote {output}")
+
+
 def write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]) -> None:
     """Writes the checkpoint that `convert` returns."""
     from nmt import console
