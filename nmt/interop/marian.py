@@ -1,160 +1,71 @@
-"""Imports models of Marian, such as those of Firefox, which have weights in 8 bits, and those of Opus-MT.
+"""Imports models of Marian: those of Firefox, whose weights have 8 bits, and those of Opus-MT. Needs no torch.
 
-It needs no torch. See https://marian-nmt.github.io for the options, and marian's src/common/binary.cpp for its files.
+See https://marian-nmt.github.io for the options, and src/models/transformer.h of marian-dev for the names of tensors.
 """
 
 import re
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmt import __version__
-from nmt.checkpoint_format import write_model
+from nmt.checkpoint_format import Content, write_model
 from nmt.config import ModelConfig
-from nmt.errors import NmtError, importing
+from nmt.data.vocabulary_map import entry
+from nmt.errors import NmtError
 from nmt.files import Output
+from nmt.interop.marian_files import Array, Stored, read_bytes, read_model, read_shortlist, read_yaml
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
-from nmt.text.subword import processor_of
+from nmt.text.subword import BOS, EOS, PAD, SILENT, UNK, processor_of
 
-Array = np.ndarray
-_OPTIONS = "special:model.yml"  # the tensor with the architecture
-_LANGUAGES = re.compile(r"\.([a-z]{2,3}?)([a-z]{2,3})\.")  # as in model.enpt.intgemm.alphas.bin
-# The text processing of models that get raw text.
-_RAW: dict[str, Any] = {
-    "source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none", "lowercase": False,
-    "subword": "marian",
-}  # fmt: skip
-_SILENT = -100.0  # the logit of a piece that no output has
-_HEADER, _COUNT = struct.Struct("<QQQQ"), struct.Struct("<Q")
-_FLOAT32, _INT8, _CHARACTERS = 0x404, 0x4101, 0x101
-_NAME_BYTES, _TENSORS, _DIMENSIONS = 200, 10_000, 4  # more than any model has
-
-# The options that nmt has, and others with the only value that it can represent.
+_LANGUAGES = re.compile(r"\.([a-z]{2,3}?)([a-z]{2,3})\.intgemm")  # as in model.enpt.intgemm.alphas.bin
+_CONFIG_BYTES = 10_000  # a larger YAML file is a vocabulary
+_SIZE = re.compile("[1-9][0-9]{0,5}")
+_SIZES = "dim-emb", "transformer-heads", "transformer-dim-ffn", "enc-depth", "dec-depth"
+# The options that change what a model computes, and their values that nmt can represent, the default first.
 _KNOWN: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
+    "input-types": ([],),
+    "lemma-dim-emb": ("0",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("relu", "swish", "gelu"),
-    "transformer-ffn-depth": (2,),
+    "transformer-ffn-depth": ("2",),
+    "transformer-decoder-ffn-depth": ("0",),
+    "transformer-decoder-dim-ffn": ("0",),
     "transformer-postprocess-emb": ("d", ""),
-    "transformer-train-position-embeddings": (False,),
-    "transformer-train-positions": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-pool": (False,),
+    "transformer-attention-mask": ("default",),
     "transformer-tied-layers": ([],),
-    "transformer-depth-scaling": (False, True),  # it scales only what training begins with
-    "transformer-decoder-dim-ffn": (0,),
-    "transformer-decoder-ffn-depth": (0,),
-    "transformer-rnn-projection": (False,),
-    "bert-train-type-embeddings": (False, True),
-    "ulr": (False,),
-    "lemma-dim-emb": (0,),
-    "input-types": ([],),
-    "output-omit-bias": (False, True),
-    "right-left": (False,),
-}
-_NORMS = {("", "dan", ""): "post", ("n", "da", "n"): "pre", ("", "an", ""): "post", ("n", "a", "n"): "pre"}
+} | dict.fromkeys(
+    (
+        "right-left", "ulr", "transformer-train-positions", "transformer-train-position-embeddings",
+        "transformer-disable-position-embeddings", "transformer-no-projection", "transformer-no-bias",
+        "transformer-no-affine", "transformer-pool", "transformer-rnn-projection",
+    ),
+    ("false",),
+)  # fmt: skip
+# The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top.
+_NORMS = {", an, ": "post", "n, a, n": "pre"}
 
 
-def read_binary(path: Path) -> dict[str, Array]:
-    """Returns the tensors in a file of Marian by name. Numbers of 8 bits become float32.
+class Vocabulary(NamedTuple):
+    """The file of a side's vocabulary, its pieces by Marian's ids, and the sentencepiece model that cuts text."""
 
-    A file has a version, the number of tensors, the lengths of name, type, shape and data of each, all names, all
-    shapes, padding, and all data.
-
-    Raises:
-        NmtError: the file is damaged, or has other types of numbers.
-    """
-    try:
-        data = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise NmtError(f"{path} cannot be read ({error!s:.100}); check the path") from error
-    damaged = NmtError(f"{path} is not a whole binary model of Marian; download it again")
-    position = 0
-
-    def take(size: int) -> Array:
-        nonlocal position
-        if not 0 <= size <= len(data) - position:
-            raise damaged
-        position += size
-        return data[position - size : position]
-
-    def numbers(layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(take(layout.size))
-
-    version, count = *numbers(_COUNT), *numbers(_COUNT)
-    if version != 1 or not 0 < count <= _TENSORS:
-        raise damaged
-    headers = [numbers(_HEADER) for _ in range(count)]
-    if any(name > _NAME_BYTES or dimensions > _DIMENSIONS for name, _, dimensions, _ in headers):
-        raise damaged
-    names = [bytes(take(length)).rstrip(b"\0").decode(errors="replace") for length, *_ in headers]
-    shapes = [struct.unpack(f"<{dimensions}i", take(4 * dimensions)) for _, _, dimensions, _ in headers]
-    take(*numbers(_COUNT))
-    tensors: dict[str, Array] = {}
-    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        content = take(size)
-        length = int(np.prod([max(0, each) for each in shape], dtype=object))
-        if kind == _CHARACTERS:
-            tensors[name] = content
-        elif kind == _FLOAT32 and 4 * length <= size:
-            tensors[name] = content[: 4 * length].view(np.float32).reshape(shape)
-        elif kind == _INT8 and length + 4 <= size:
-            (multiplier,) = content[length : length + 4].view(np.float32)
-            numbers_of_weight = content[:length].view(np.int8).astype(np.float32) / multiplier
-            # A matrix lies in memory as its transpose, unless it is an embedding.
-            is_embedding = name.endswith("Wemb")
-            tensors[name] = (
-                numbers_of_weight.reshape(shape) if is_embedding else numbers_of_weight.reshape(shape[::-1]).T
-            )
-        elif not name.endswith("QuantMultA"):
-            raise NmtError(
-                f"{path} has numbers of type {kind:#x} in {name:.80}, but nmt reads float32 and int8; take another file of this model"
-            )
-    return tensors
+    path: Path
+    pieces: list[str]
+    model: bytes
 
 
-def _read_npz(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name.removesuffix(".npy"): file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile, EOFError) as error:
-        raise NmtError(f"{path} is not a whole .npz model of Marian ({error!s:.100}); download it again") from error
+def import_marian(
+    folder: str, source_lang: str | None, target_lang: str | None
+) -> tuple[Callable[[Output], None], Iterator[str] | None]:
+    """Returns a function that writes the model in a folder as a checkpoint, and the lines of its vocabulary map.
 
-
-class _Tensors:
-    """The tensors of a model; each is taken once."""
-
-    def __init__(self, tensors: dict[str, Array], path: Path) -> None:
-        self._tensors, self._path = tensors, path
-
-    def take(self, name: str, *shape: int) -> Array:
-        """Returns a tensor of this shape."""
-        tensor = self._tensors.pop(name, None)
-        if tensor is None:
-            raise NmtError(f"{self._path} has no tensor {name}, which its architecture needs; download it again")
-        if tensor.shape != shape:
-            given = f"{self._path} has the tensor {name} with the shape {tensor.shape}"
-            raise NmtError(f"{given}, but its architecture needs {shape}; download it again")
-        return tensor.astype(np.float32, copy=False)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def check_all_taken(self) -> None:
-        """Raises an error if tensors are left, because the model computes more than nmt would."""
-        if rest := [name for name in self._tensors if not name.endswith("QuantMultA")]:
-            raise NmtError(f"{self._path} has the tensor {min(rest):.80}, which nmt does not have; take another model")
-
-
-def import_marian(folder: str, source_lang: str | None, target_lang: str | None) -> Callable[[Output], None]:
-    """Returns what writes the checkpoint of the model in a folder to a file.
+    The map is None if the folder has no shortlist.
 
     Args:
         source_lang, target_lang: the languages; None if the names of the files say them, such as `model.enpt.bin`.
@@ -162,199 +73,222 @@ def import_marian(folder: str, source_lang: str | None, target_lang: str | None)
     Raises:
         NmtError: a file is missing or damaged, or nmt cannot represent the model.
     """
-    path = Path(folder)
-    model_path = _model_file(path)
-    stored = _read_npz(model_path) if model_path.suffix == ".npz" else read_binary(model_path)
-    if _OPTIONS not in stored:
-        raise NmtError(f"{model_path} does not say its architecture in {_OPTIONS}; take a model of Marian 1.5 or newer")
-    options = _yaml(bytes(stored.pop(_OPTIONS)).rstrip(b"\0").decode(errors="replace"), model_path)
-    config = _model_config(options, model_path)
-    codec, ids = _text(path, model_path, options, source_lang, target_lang)
-    weights = _weights(config, options, _Tensors(stored, model_path), ids)
+    path, vocabulary_paths, shortlist_path = _files(Path(folder))
+    options, tensors = read_model(path)
+    config = _model_config(options, path)
+    shared = "true" in (options.get("tied-embeddings-all"), options.get("tied-embeddings-src"))
+    source, target = _vocabulary(vocabulary_paths[0], 0), _vocabulary(vocabulary_paths[-1], -1)
+    sizes = [len(source.pieces), len(target.pieces)]
+    if options.get("dim-vocabs") != list(map(str, sizes)) or (shared and source.pieces != target.pieces):
+        given = f"{source.path} with {sizes[0]:,} pieces and {target.path} with {sizes[1]:,}"
+        expected = f"{path} has dim-vocabs {options.get('dim-vocabs')!r:.40}, {'in one' if shared else 'two'} embedding"
+        raise NmtError(f"{given} are not its vocabularies: {expected}; download all files again")
+    codec = _codec(source, target, shared, path, source_lang, target_lang)
+    weights = _weights(config, tensors, sizes, shared, path)
+    lines = None
+    if shortlist_path:
+        lines = _map_lines(read_shortlist(shortlist_path, *sizes), source.pieces, target.pieces, shared)
     provenance = {"nmt": __version__, "imported": {"format": "marian", "folder": folder}}
-    return lambda file: write_model(file, config, codec, weights, provenance)
+    return lambda file: write_model(file, config, codec, weights, provenance), lines
 
 
-def _yaml(text: str, path: Path) -> dict[str, Any]:
-    with importing("yaml", "nmt import marian", extra="marian"):
-        import yaml
-    try:
-        values = yaml.load(text, yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise NmtError(f"{path} is not YAML ({error!s:.100}); download it again") from error
-    if not isinstance(values, dict):
-        raise NmtError(f"{path} does not have options by name; download it again")
-    return values
+def _files(folder: Path) -> tuple[Path, list[Path], Path | None]:
+    """Returns the files of the model, of one or both vocabularies, and of the shortlist, if there is one.
 
+    The configuration of a decoder names them. Without it, they are those in the folder.
+    """
+    if not folder.is_dir():
+        raise NmtError(f"{folder} is not a folder; give the folder of a model of Marian")
+    listed = sorted(folder.iterdir())
+    named: dict[str, Any] = {}
+    for path in listed:
+        if path.suffix == ".yml" and path.stat().st_size < _CONFIG_BYTES:
+            options = read_yaml(read_bytes(path), path)
+            named = options if "models" in options else named
 
-def _model_file(path: Path) -> Path:
-    """Returns the file of the weights in a folder: the one that a decoder's configuration names, or the only one."""
-    if not path.is_dir():
-        raise NmtError(f"{path} is not a folder; give the folder of a model of Marian")
-    for config in sorted(path.glob("*.yml")):
-        models = (
-            _yaml(config.read_text(errors="replace"), config).get("models") if config.stat().st_size < 10_000 else None
-        )
-        if isinstance(models, list) and len(models) == 1 and isinstance(models[0], str):
-            return path / Path(models[0]).name
-    files = [
-        file for file in sorted(path.iterdir()) if file.suffix in (".npz", ".bin") and not file.name.startswith("lex")
-    ]
-    if len(files) != 1:
-        raise NmtError(f"{path} has {len(files)} models of Marian (.bin or .npz); leave one in it, and its vocabulary")
-    return files[0]
+    def files(option: str, pattern: str) -> list[Path]:
+        names = [name for name in named.get(option) or () if isinstance(name, str)]
+        # Only the last part of a name counts, so that no file elsewhere is read.
+        return [folder / Path(name).name for name in names] or [
+            path for path in listed if re.fullmatch(pattern, path.name)
+        ]
+
+    models, vocabularies = files("models", r"(?!lex).*\.(bin|npz)"), files("vocabs", r".*vocab.*\.(spm|ya?ml)")
+    if len(models) != 1 or not 1 <= len(vocabularies) <= 2:
+        counts = f"{len(models)} models (.bin or .npz) and {len(vocabularies)} vocabularies (.spm or .yml)"
+        raise NmtError(f"{folder} has {counts}; leave one model in it, and its vocabulary or both vocabularies")
+    shortlists = [path for path in files("shortlist", r"lex.*\.bin") if path.suffix == ".bin"]
+    return models[0], vocabularies, shortlists[0] if shortlists else None
 
 
 def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
     for name, values in _KNOWN.items():
         if options.get(name, values[0]) not in values:
             raise NmtError(f"{path} has {name} {options[name]!r:.40}, which nmt does not have; take another model")
-    norm = _NORMS.get(
-        tuple(str(options.get(f"transformer-{each}", "")) for each in ("preprocess", "postprocess", "postprocess-top"))
-    )
+    steps = {f"transformer-{place}": "" for place in ("preprocess", "postprocess", "postprocess-top")}
+    steps |= {name: str(options[name]) for name in steps if name in options}
+    norm = _NORMS.get(", ".join(steps.values()).replace("d", ""))
     if norm is None:
-        raise NmtError(
-            f"{path} has layers with other norms than post-norm (dan) or pre-norm (n, da, n); take another model"
-        )
-    is_recurrent = options.get("transformer-decoder-autoreg") == "rnn"
-    if is_recurrent and (options.get("dec-cell") != "ssru" or options.get("dec-cell-base-depth", 2) != 2):
-        raise NmtError(
-            f"{path} has a decoder with the cell {options.get('dec-cell')!r:.40}, but nmt has ssru; take another model"
-        )
-    sizes = [
-        options.get(name) for name in ("dim-emb", "transformer-heads", "transformer-dim-ffn", "enc-depth", "dec-depth")
-    ]
-    if not all(type(size) is int and size > 0 for size in sizes) or sizes[0] % sizes[1]:
-        raise NmtError(f"{path} does not have the sizes of a Transformer; download it again")
-    d_model, heads, d_ff, encoder_layers, decoder_layers = sizes
-    head = d_model // heads
-    # Students of Firefox learn alignments with the first head of the last layer.
-    return ModelConfig(
-        encoder_layers=encoder_layers, decoder_layers=decoder_layers, d_model=d_model, d_ff=d_ff, heads=heads, d_k=head,
-        d_v=head, dropout=0.1, norm=norm, activation=options.get("transformer-ffn-activation", "relu"),
-        attention_biases=True, output_bias=True, sinusoids="marian", decoder="ssru" if is_recurrent else "attention",
-        guided_alignment=decoder_layers if is_recurrent else None,
-    )  # fmt: skip
+        given = ", ".join(f"{name} {step!r:.40}" for name, step in steps.items())
+        raise NmtError(f"{path} has {given}, but nmt has post-norm (dan) and pre-norm (n, da, n); take another model")
+    decoder = "attention" if options.get("transformer-decoder-autoreg") != "rnn" else options.get("dec-cell")
+    if decoder not in ("attention", "ssru"):
+        raise NmtError(f"{path} has dec-cell {decoder!r:.40}, but nmt has ssru; take another model")
+    if "true" not in (options.get("tied-embeddings-all"), options.get("tied-embeddings")):
+        untied = f"{path} has tied-embeddings {options.get('tied-embeddings')!r:.40}"
+        raise NmtError(f"{untied}, but in nmt the softmax has the matrix of the embedding; take another model")
+    sizes = [str(options.get(name)) for name in _SIZES]
+    if not all(map(_SIZE.fullmatch, sizes)) or int(sizes[0]) % int(sizes[1]):
+        given = ", ".join(f"{name} {size:.10}" for name, size in zip(_SIZES, sizes, strict=True))
+        raise NmtError(f"{path} has {given}, which are not the sizes of a Transformer; download it again")
+    d_model, heads, d_ff, encoder_layers, decoder_layers = map(int, sizes)
+    config = {
+        "encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "d_model": d_model, "d_ff": d_ff,
+        "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads, "dropout": 0.1, "norm": norm,
+        "activation": options.get("transformer-ffn-activation", "relu"), "attention_biases": True, "output_bias": True,
+        "sinusoids": "marian", "decoder": decoder,
+        # Students of Firefox learn alignments with the first head of the last layer.
+        "guided_alignment": decoder_layers if decoder == "ssru" else None,
+    }  # fmt: skip
+    return ModelConfig.from_dict(config, str(path))
 
 
-def _text(
-    path: Path, model_path: Path, options: Mapping[str, Any], source_lang: str | None, target_lang: str | None
-) -> tuple[TextCodec, list[list[int]]]:
-    """Returns the text processing, and Marian's id for each of our pieces of both sides; -1 for those it lacks."""
-    named = _LANGUAGES.search(model_path.name)
-    source_lang, target_lang = source_lang or (named and named[1]), target_lang or (named and named[2])
-    is_shared = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
-    sizes = options.get("dim-vocabs")
-    if not isinstance(sizes, list) or len(sizes) != 2:
-        raise NmtError(f"{model_path} does not have two vocabularies; take a model that translates text")
-    sides = [_vocabulary(path, side) for side in ("source", "target")]
-    for (file, pieces, _), size in zip(sides, sizes, strict=True):
-        if size != len(pieces):
-            raise NmtError(f"{file} has {len(pieces):,} pieces, but {model_path} has {size}; download both again")
-        if pieces.index("</s>") != 0 or pieces.index("<unk>") != 1:
-            raise NmtError(f"{file} has other ids of </s> and <unk> than 0 and 1; take another model")
-    tokens = language_tokens(sides[0][1])
-    languages: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "tags": tokens}
-    if len(tokens) > 1:
-        codes = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
-        directions = [f"{source_lang} {code}" for code in codes if source_lang and code != source_lang]
-        languages = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": codes, "language_pieces": tokens}
-        languages["directions"] = directions
-    elif not source_lang or not target_lang or source_lang == target_lang:
-        raise NmtError(f"{model_path} does not name two languages; give them with --source-lang and --target-lang")
-    text = TextConfig.from_dict(_RAW | languages | {"joint_vocab": is_shared}, str(path))
-    models = [
-        Mapped([*SPECIAL_PIECES, *(each for i, each in enumerate(pieces) if i > 1)], model, "marian")
-        for _, pieces, model in sides
-    ]
-    ids = [[-1, 1, -1, 0, *range(2, len(pieces))] for _, pieces, _ in sides]
-    source, target = models
-    return TextCodec.checked(text, source, source if text.one_model else target, str(path)), ids
-
-
-def _vocabulary(path: Path, side: str) -> tuple[Path, list[str], bytes]:
-    """Returns the file of a side's vocabulary, its pieces by their ids, and the sentencepiece model that cuts text."""
-    listed = [file for name in ("*.spm", "*.yml", "*.yaml") for file in sorted(path.glob(name))]
-    first = {"source": ("source", "src"), "target": ("target", "trg", "tgt")}[side]
-    models = [file for file in listed if file.suffix == ".spm"]
-    model = next(
-        (file for file in models if file.name.startswith(first)),
-        models[0 if side == "source" else -1] if models else None,
-    )
-    if model is None:
-        raise NmtError(
-            f"{path} has no sentencepiece model (.spm); take a model with one, because nmt does not know how to cut its text"
-        )
-    data = model.read_bytes()
+def _vocabulary(path: Path, side: int) -> Vocabulary:
+    """Returns a vocabulary. For a list of pieces, the first (0) or the last (-1) file .spm beside it cuts text."""
+    models = [path] if path.suffix == ".spm" else sorted(path.parent.glob("*.spm"))
+    if not models:
+        raise NmtError(f"{path.parent} has no sentencepiece model (.spm), which cuts text; take a model with one")
+    model = read_bytes(models[side])
     try:
-        processor = processor_of(data)
+        processor = processor_of(model)
     except RuntimeError as error:
-        raise NmtError(f"{model} is not a sentencepiece model, or is damaged; download it again") from error
-    vocabularies = [file for file in listed if file.suffix != ".spm" and "vocab" in file.name]
-    file = next(
-        (file for file in vocabularies if first[0] in file.name or first[1] in file.name),
-        vocabularies[0] if vocabularies else model,
-    )
-    if file is model:
-        return model, [processor.id_to_piece(i) for i in range(len(processor))], data
-    ids = _yaml(file.read_text(errors="replace"), file)
-    if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
-        raise NmtError(
-            f"{file} does not have the ids from 0 to {len(ids) - 1:,}, each for one piece; download it again"
-        )
-    return file, [str(piece) for piece, _ in sorted(ids.items(), key=lambda item: item[1])], data
+        raise NmtError(f"{models[side]} is not a sentencepiece model, or is damaged; download it again") from error
+    pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
+    if path.suffix != ".spm":
+        ids = read_yaml(read_bytes(path), path)
+        if {str(i) for i in ids.values()} != {str(i) for i in range(len(ids))}:
+            raise NmtError(f"{path} does not give each id from 0 to {len(ids) - 1:,} to one piece; download it again")
+        pieces = sorted(ids, key=lambda piece: int(ids[piece]))
+    if pieces[:2] != [SPECIAL_PIECES[EOS], SPECIAL_PIECES[UNK]]:
+        raise NmtError(f"{path} begins with {pieces[:2]!r:.80} instead of </s> and <unk>; take another model")
+    special = SPECIAL_PIECES[PAD], SPECIAL_PIECES[BOS]
+    return Vocabulary(path, [f"<{piece}>" if piece in special else piece for piece in pieces], model)
+
+
+def _codec(
+    source: Vocabulary, target: Vocabulary, shared: bool, path: Path, source_lang: str | None, target_lang: str | None
+) -> TextCodec:
+    if named := _LANGUAGES.search(path.name):
+        source_lang, target_lang = source_lang or named[1], target_lang or named[2]
+    tokens = language_tokens(source.pieces)
+    if len(tokens) < 2:
+        if not source_lang or not target_lang or source_lang == target_lang:
+            raise NmtError(f"{path} does not name two languages; give them with --source-lang and --target-lang")
+        languages: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "tags": tokens}
+    else:
+        if target_lang:
+            several = f"{path} translates into several languages"
+            raise NmtError(f"{several}; leave out --target-lang here, and name one when you translate")
+        codes = [token.strip("<>") for token in tokens]
+        languages = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": codes, "language_pieces": tokens}
+        languages["directions"] = [f"{source_lang} {code}" for code in codes if source_lang not in (None, code)]
+    raw = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
+    kind = {"lowercase": False, "subword": "marian", "joint_vocab": shared}
+    text = TextConfig.from_dict(raw | kind | languages, str(path))
+    first, second = (Mapped([*SPECIAL_PIECES, *side.pieces[2:]], side.model, "marian") for side in (source, target))
+    return TextCodec.checked(text, first, second, str(path))
+
+
+def _layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+    """Yields the name of each weight of the layers, Marian's names of its parts, and the shape of each part.
+
+    Marian's matrices are transposed, and its vectors are matrices with one row.
+    """
+    d_model, d_ff, pre = config.d_model, config.d_ff, "_pre" if config.norm == "pre" else ""
+
+    def norm(name: str, prefix: str, suffix: str = pre) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+        for ours, theirs in (("weight", "scale"), ("bias", "bias")):
+            yield f"{name}.{ours}", [f"{prefix}_ln_{theirs}{suffix}"], (d_model,)
+
+    def product(name: str, prefix: str, letters: str, *shape: int) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+        shape = shape or (d_model, d_model)
+        yield f"{name}.weight", [f"{prefix}_W{letter}" for letter in letters], shape
+        yield f"{name}.bias", [f"{prefix}_b{letter}" for letter in letters], shape[:1]
+
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for name, prefix in ((f"{side}.{i}", f"{side}_l{i + 1}") for i in range(layers)):
+            if side == "decoder" and config.decoder == "ssru":
+                unit = f"{name}.self_attention"
+                yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], (d_model, d_model)
+                yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], (d_model,)
+                yield from norm(f"{unit}_residual.norm", f"{prefix}_rnn" if pre else f"{prefix}_rnn_ffn")
+            else:
+                yield from product(f"{name}.self_attention.query_key_value", f"{prefix}_self", "qkv")
+                yield from product(f"{name}.self_attention.output", f"{prefix}_self", "o")
+                yield from norm(f"{name}.self_attention_residual.norm", f"{prefix}_self_Wo")
+            if side == "decoder":
+                for part, letters in (("query", "q"), ("key_value", "kv"), ("output", "o")):
+                    yield from product(f"{name}.cross_attention.{part}", f"{prefix}_context", letters)
+                yield from norm(f"{name}.cross_attention_residual.norm", f"{prefix}_context_Wo")
+            yield from product(f"{name}.feed_forward.inner", f"{prefix}_ffn", "1", d_ff, d_model)
+            yield from product(f"{name}.feed_forward.outer", f"{prefix}_ffn", "2", d_model, d_ff)
+            yield from norm(f"{name}.feed_forward_residual.norm", f"{prefix}_ffn_ffn")
+        if pre:
+            yield from norm(f"{side}_norm", f"{side}_top", "")
 
 
 def _weights(
-    config: ModelConfig, options: Mapping[str, Any], tensors: _Tensors, ids: list[list[int]]
-) -> dict[str, Array]:
-    """Returns the weights by our names."""
-    weights: dict[str, Array] = {}
-    d_model, d_ff = config.d_model, config.d_ff
+    config: ModelConfig, tensors: dict[str, Stored], sizes: Sequence[int], shared: bool, path: Path
+) -> dict[str, Content]:
+    """Returns the weights by our names. Their numbers are computed when they are written.
 
-    def product(name: str, prefix: str, *parts: str, inputs: int, outputs: int) -> None:
-        """Joins the matrices W, which have the inputs first, and their biases b."""
-        weights[f"{name}.weight"] = np.concatenate(
-            [tensors.take(f"{prefix}_W{part}", inputs, outputs).T for part in parts]
-        )
-        weights[f"{name}.bias"] = np.concatenate([tensors.take(f"{prefix}_b{part}", 1, outputs)[0] for part in parts])
+    Args:
+        sizes: the pieces of both vocabularies.
+    """
 
-    def norm(name: str, prefix: str, suffix: str) -> None:
-        for ours, theirs in (("weight", "scale"), ("bias", "bias")):
-            weights[f"{name}.{ours}"] = tensors.take(f"{prefix}_ln_{theirs}{suffix}", 1, d_model)[0]
+    def take(name: str, *shape: int) -> Stored:
+        given = tensors[name].shape if name in tensors else "no"
+        if given != shape:
+            raise NmtError(f"{path} has the tensor {name} of shape {given} instead of {shape}; download it again")
+        return tensors.pop(name)
 
-    def attention(name: str, prefix: str, *joined: tuple[str, str]) -> None:
-        for part, letters in (*joined, ("output", "o")):
-            product(f"{name}.{part}", prefix, *letters, inputs=d_model, outputs=d_model)
-        norm(f"{name}_residual.norm", f"{prefix}_Wo", suffix)
-
-    suffix = "_pre" if config.norm == "pre" else ""
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for i in range(layers):
-            name, prefix = f"{side}.{i}", f"{side}_l{i + 1}"
-            if side == "decoder" and config.decoder == "ssru":
-                matrices = [tensors.take(f"{prefix}_rnn_{each}", d_model, d_model).T for each in ("Wf", "W")]
-                weights[f"{name}.self_attention.forget_candidate.weight"] = np.concatenate(matrices)
-                weights[f"{name}.self_attention.forget_bias"] = tensors.take(f"{prefix}_rnn_bf", 1, d_model)[0]
-                norm(f"{name}.self_attention_residual.norm", f"{prefix}_rnn{'' if suffix else '_ffn'}", suffix)
-            else:
-                attention(f"{name}.self_attention", f"{prefix}_self", ("query_key_value", "qkv"))
-            if side == "decoder":
-                attention(f"{name}.cross_attention", f"{prefix}_context", ("query", "q"), ("key_value", "kv"))
-            product(f"{name}.feed_forward.inner", f"{prefix}_ffn", "1", inputs=d_model, outputs=d_ff)
-            product(f"{name}.feed_forward.outer", f"{prefix}_ffn", "2", inputs=d_ff, outputs=d_model)
-            norm(f"{name}.feed_forward_residual.norm", f"{prefix}_ffn_ffn", suffix)
-        if config.norm == "pre":
-            norm(f"{side}_norm", f"{side}_top", "")
-    names = ["decoder_Wemb", "encoder_Wemb"]
-    if options.get("tied-embeddings-all") or options.get("tied-embeddings-src"):
-        names = ["Wemb"]
-    for ours, theirs, order in zip(("target", "source"), names, reversed(ids)):
-        # PAD and BOS are zero: Marian begins a target with a vector of zeros.
-        table_VD = np.vstack([tensors.take(theirs, len(order) - 2, d_model), np.zeros((1, d_model), np.float32)])
-        weights[f"{ours}_embedding.weight"] = table_VD[order]
-    bias = "decoder_ff_logit_out_b"
-    bias_V = tensors.take(bias, 1, len(ids[1]) - 2)[0] if bias in tensors else np.zeros(len(ids[1]) - 2, np.float32)
-    weights["output_bias"] = np.append(bias_V, np.float32(_SILENT))[ids[1]]
-    tensors.check_all_taken()
+    weights: dict[str, Content] = {}
+    for name, parts, shape in _layers(config):
+        stored = [take(part, *(shape[::-1] if len(shape) == 2 else (1, *shape))) for part in parts]
+        weights[name] = _content((len(parts) * shape[0], *shape[1:]), partial(_joined, stored))
+    names = {"target": "Wemb"} if shared else {"source": "encoder_Wemb", "target": "decoder_Wemb"}
+    for side, name in names.items():
+        size = sizes[0 if side == "source" else 1]
+        rows = partial(_our_rows, take(name, size, config.d_model).read, 0.0)
+        weights[f"{side}_embedding.weight"] = _content((size + 2, config.d_model), rows)
+    name = "decoder_ff_logit_out_b"
+    bias_V = take(name, 1, size).read()[0] if name in tensors else np.zeros(size)
+    weights["output_bias"] = _content((size + 2,), partial(_our_rows, lambda: bias_V, SILENT))
+    if tensors:
+        raise NmtError(f"{path} has the tensor {min(tensors)!r:.80}, which nmt does not have; take another model")
     return weights
+
+
+def _content(shape: tuple[int, ...], compute: Callable[[], Array]) -> Content:
+    def parts() -> list[memoryview]:
+        return [np.ascontiguousarray(compute(), np.float32).reshape(-1).view(np.uint8).data]
+
+    return Content("float32", shape, parts)
+
+
+def _joined(parts: Sequence[Stored]) -> Array:
+    return np.concatenate([part.read().T for part in parts])
+
+
+def _our_rows(read: Callable[[], Array], missing: float) -> Array:
+    """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros."""
+    theirs = read()
+    ours = theirs[[0, 1, 0, 0, *range(2, len(theirs))]]
+    ours[[PAD, BOS]] = missing
+    return ours
+
+
+def _map_lines(shortlist: Sequence[Array], source: Sequence[str], target: Sequence[str], shared: bool) -> Iterator[str]:
+    """Yields the lines of a vocabulary map. If both sides share a vocabulary, a piece may also be copied."""
+    for i, (piece, ids) in enumerate(zip(["", *source], shortlist, strict=True)):
+        yield entry(piece, [*(target[j] for j in ids), *([piece] if shared and i else [])])

@@ -32,7 +32,7 @@ from nmt.model.device import product_dtype
 from nmt.model.lora import FrozenTable
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
 from nmt.model.ssru import SSRU, Beginnings
-from nmt.text.subword import BOS, EOS
+from nmt.text.subword import BOS, EOS, SILENT
 
 
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
@@ -50,10 +50,6 @@ def sinusoids(length: int, config: ModelConfig) -> Tensor:
         angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
     columns = angles.sin(), angles.cos()
     return (torch.cat(columns, -1) if is_marian else torch.stack(columns, -1).flatten(1)).float()
-
-
-# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
-SILENT = -100.0
 
 
 def bias_without_bos(size: int) -> Tensor:
