@@ -107,7 +107,7 @@ def _files(folder: Path) -> tuple[Path, list[Path], Path | None]:
             named = options if "models" in options else named
 
     def files(option: str, pattern: str) -> list[Path]:
-        names = [name for name in named.get(option) or () if isinstance(name, str)]
+        names = [name for name in named.get(option) or () if isinstance(name, str) and name.isprintable()]
         # Only the last part of a name counts, so that no file elsewhere is read.
         return [folder / Path(name).name for name in names] or [
             path for path in listed if re.fullmatch(pattern, path.name)
@@ -161,9 +161,9 @@ def _vocabulary(path: Path, side: int) -> Vocabulary:
     model = read_bytes(models[side])
     try:
         processor = processor_of(model)
-    except RuntimeError as error:
+        pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
+    except (RuntimeError, ValueError) as error:
         raise NmtError(f"{models[side]} is not a sentencepiece model, or is damaged; download it again") from error
-    pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
     if path.suffix != ".spm":
         ids = read_yaml(read_bytes(path), path)
         if {str(i) for i in ids.values()} != {str(i) for i in range(len(ids))}:

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from nmt.errors import NmtError, importing
+from nmt.files import loading
 
 Array = np.ndarray
 OPTIONS = "special:model.yml"  # the tensor with the YAML of a model's options
@@ -32,10 +33,8 @@ class Stored(NamedTuple):
 
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file of a model."""
-    try:
+    with loading(path, "download it again"):
         return path.read_bytes()
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror or error}); download it again") from error
 
 
 def read_yaml(data: bytes, path: Path) -> dict[str, Any]:
@@ -53,7 +52,8 @@ def read_yaml(data: bytes, path: Path) -> dict[str, Any]:
                 raise ValueError("it is deeply nested or has aliases")
         values = yaml.load(data, yaml.CBaseLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise NmtError(f"{path} is not YAML as Marian writes it ({error!s:.100}); download it again") from error
+        reason = str(error).partition("\n")[0]
+        raise NmtError(f"{path} is not YAML as Marian writes it ({reason:.100}); download it again") from error
     if not isinstance(values, dict):
         raise NmtError(f"{path} has no options by name; download it again")
     return values
@@ -79,11 +79,11 @@ class _Reader:
     """
 
     def __init__(self, path: Path, content: str) -> None:
-        try:
-            self._data, self._position = np.memmap(path, np.uint8, "r"), 0
-        except (OSError, ValueError) as error:  # a file without content cannot be mapped
-            raise NmtError(f"{path} cannot be read ({error!s:.100}); download it again") from error
         self.damaged = NmtError(f"{path} is not {content}; download it again")
+        with loading(path, "download it again"):
+            if not path.stat().st_size:  # cannot be mapped
+                raise self.damaged
+            self._data, self._position = np.memmap(path, np.uint8, "r"), 0
 
     def take(self, count: int, kind: str) -> Array:
         """Returns the next numbers of this type."""
