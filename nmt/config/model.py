@@ -60,8 +60,9 @@ class ModelConfig(Config, panel="Model"):
     sinusoids: Literal["paper", "fairseq", "marian"] = option(
         "paper",
         "Formula of positional encodings that are not learned: the paper's (§3.5), or that of fairseq or Marian. Both "
-        "have other wavelengths, and fairseq's starts at position 2. Imported models have the formula of their "
-        "toolkit; a new model needs no other than the paper's.",
+        "have other wavelengths, and fairseq's starts at position 2. With marian, a target begins with zeros instead "
+        "of an embedding of BOS. Imported models have the formula of their toolkit; a new model needs marian only for "
+        "nmt export marian.",
         excludes="learned_positions",
     )
     learned_positions: Count | None = option(

@@ -343,7 +343,10 @@ class Transformer(nn.Module):
         positions_MD = self.target_positions(positions_M, longest)
         if self.config.bos_is_eos:
             ids_M = ids_M.masked_fill(ids_M == BOS, EOS)
-        return self.dropout(self.target_embedding(ids_M) * self.config.d_model**0.5 + positions_MD)
+        x_MD = self.target_embedding(ids_M) * self.config.d_model**0.5
+        if self.config.sinusoids == "marian":  # which begins a target with a vector of zeros
+            x_MD = x_MD.masked_fill((ids_M == BOS)[:, None], 0)
+        return self.dropout(x_MD + positions_MD)
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
