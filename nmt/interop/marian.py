@@ -199,7 +199,7 @@ def _codec(
     return TextCodec.checked(text, first, second, str(path))
 
 
-def _layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
     """Yields the name of each weight of the layers, Marian's names of its parts, and the shape of each part.
 
     Marian's matrices are transposed, and its vectors are matrices with one row.
@@ -253,7 +253,7 @@ def _weights(
         return tensors.pop(name)
 
     weights: dict[str, Content] = {}
-    for name, parts, shape in _layers(config):
+    for name, parts, shape in layers(config):
         stored = [take(part, *(shape[::-1] if len(shape) == 2 else (1, *shape))) for part in parts]
         weights[name] = _content((len(parts) * shape[0], *shape[1:]), partial(_joined, stored))
     names = {"target": "Wemb"} if shared else {"source": "encoder_Wemb", "target": "decoder_Wemb"}

@@ -19,7 +19,7 @@ Array = np.ndarray
 OPTIONS = "special:model.yml"  # the tensor with the YAML of a model's options
 # The factor by which the inputs of a product become 8 bits, which nmt does not need.
 _INPUT_FACTOR = "_QuantMultA"
-_FLOAT32, _INT8, _TEXT = 0x404, 0x4101, 0x101  # types of numbers in a binary model
+FLOAT32, INT8, TEXT = 0x404, 0x4101, 0x101  # types of numbers in a binary model
 _LONGEST_NAME, _MOST_DIMENSIONS, _DEEPEST_YAML = 200, 4, 5
 _SHORTLIST = 0xF11A48D5013417F5  # what a binary shortlist begins with
 
@@ -113,13 +113,13 @@ def _read_binary(path: Path) -> dict[str, Stored]:
         content, length = reader.take(size, "u1"), math.prod(shape)
         if name.endswith(_INPUT_FACTOR):
             continue
-        if kind not in (_FLOAT32, _INT8, _TEXT):
+        if kind not in (FLOAT32, INT8, TEXT):
             kinds = f"{path} has numbers of type {kind:#x} in {name!r:.80}, but nmt reads float32 and int8"
             raise NmtError(f"{kinds}; take another file of this model")
-        needed = length + 4 if kind == _INT8 else 4 * length if kind == _FLOAT32 else length
+        needed = length + 4 if kind == INT8 else 4 * length if kind == FLOAT32 else length
         if min(shape, default=0) < 1 or needed > size:
             raise reader.damaged
-        if kind == _INT8 and not 0 < content[length : length + 4].view("<f4")[0] < math.inf:
+        if kind == INT8 and not 0 < content[length : length + 4].view("<f4")[0] < math.inf:
             raise reader.damaged
         tensors[name] = Stored(shape, partial(_numbers, content[:needed], kind, shape, name.endswith("Wemb")))
     return tensors
@@ -127,9 +127,9 @@ def _read_binary(path: Path) -> dict[str, Stored]:
 
 def _numbers(content: Array, kind: int, shape: tuple[int, ...], is_embedding: bool) -> Array:
     """Returns the numbers of a tensor. Those of 8 bits are products with a factor, which is the last float."""
-    if kind == _TEXT:
+    if kind == TEXT:
         return content
-    if kind == _FLOAT32:
+    if kind == FLOAT32:
         return content.view("<f4").reshape(shape)
     numbers, factor = content[:-4].view(np.int8), content[-4:].view("<f4")
     # A matrix lies in memory as its transpose, unless it is an embedding.
