@@ -58,8 +58,8 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
         raise NmtError(f"Marian needs a model with --sinusoids marian, but {origin} has {config.sinusoids}; train one")
     if text.has_moses or text.lowercase or text.languages:
         raise NmtError(
-            f"Marian's engines take raw text without tokens of languages, but {origin} needs Moses, small letters or such "
-            f"tokens; export it in another format"
+            f"Marian's engines take raw text without tokens of languages, but {origin} needs Moses, small letters or "
+            f"such tokens; export it in another format"
         )
     names = ["vocab.spm"] * 2 if text.joint_vocab else ["srcvocab.spm", "trgvocab.spm"]
     sides = [_spm(side, origin) for side in (checkpoint.codec.source, checkpoint.codec.target)]
