@@ -334,8 +334,8 @@ process.exit();
 @pytest.mark.nightly
 @pytest.mark.parametrize("quantization, precision", [("float32", "float32"), ("int8", "int8shiftAll")])
 def test_bergamot_translates_with_an_exported_model(tmp_path: Path, quantization: str, precision: str) -> None:
-    """The pieces are those of a random model, which end by themselves, so most translations have several words."""
-    checkpoint = eloquent_checkpoint(3, ending=12, config=replace(STUDENT, d_model=64, d_k=32, d_v=32, d_ff=64))
+    """Translations of the random model do not end; in Bergamot, they have twice as many pieces as the source."""
+    checkpoint = eloquent_checkpoint(3, ending=0, config=replace(STUDENT, d_model=64, d_k=32, d_v=32, d_ff=64))
     exported(checkpoint, tmp_path, f"--quantization={quantization}")
     subprocess.run(["npm", "install", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
     worker = tmp_path / "node_modules" / "@browsermt" / "bergamot-translator" / "worker"
@@ -347,4 +347,5 @@ def test_bergamot_translates_with_an_exported_model(tmp_path: Path, quantization
     ours = generated(tmp_path / "model.safetensors", text.splitlines(), "--beam=1", "--precision=fp32")
     expected = [line["hypotheses"][0]["text"] for line in ours]
     lines = done.stdout.decode().splitlines()
-    assert sum(map(str.__eq__, lines, expected)) >= (0.9 if quantization == "float32" else 0.5) * len(expected)
+    assert len(set(lines)) > 20 and all(lines)
+    assert sum(map(str.startswith, expected, lines)) >= (0.9 if quantization == "float32" else 0.5) * len(lines)
