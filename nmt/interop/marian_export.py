@@ -16,10 +16,10 @@ from nmt.interop.conversion import check_supported
 from nmt.interop.marian import layers
 from nmt.interop.marian_files import FLOAT32, INT8, OPTIONS, TEXT, Array
 from nmt.interop.model_card import Facts, model_card
-from nmt.interop.sentencepiece_model import protobuf
+from nmt.interop.sentencepiece_model import CONTROL, protobuf
 from nmt.text.codec import SubwordModel
-from nmt.text.mapped import Mapped
-from nmt.text.subword import EOS, UNK, processor_of
+from nmt.text.mapped import SPECIAL_PIECES
+from nmt.text.subword import EOS, PAD, SILENT, UNK, processor_of
 
 _USE = """The folder is for Marian's engines, such as Bergamot, which Firefox translates with. `config.yml` names the
 files. `marian-decoder -c config.yml` of browsermt's Marian translates with it, one sentence a line."""
@@ -61,6 +61,9 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
             f"Marian's engines take raw text without tokens of languages, but {origin} needs Moses, small letters or "
             f"such tokens; export it in another format"
         )
+    if quantization == "int8" and (config.d_model % 64 or config.d_ff % 64):
+        sizes = f"{origin} has d_model {config.d_model} and d_ff {config.d_ff}"
+        raise NmtError(f"products in 8 bits need multiples of 64, but {sizes}; give --quantization float32")
     names = ["vocab.spm"] * 2 if text.joint_vocab else ["srcvocab.spm", "trgvocab.spm"]
     sides = [_spm(side, origin) for side in (checkpoint.codec.source, checkpoint.codec.target)]
     tensors = _tensors(checkpoint)
@@ -91,19 +94,28 @@ def _options(config: ModelConfig, sizes: list[int], shared: bool) -> dict[str, A
     }  # fmt: skip
 
 
+def _rows(size: int) -> list[int]:
+    """Returns our id for each of Marian's: </s> and <unk> come first, and PAD fills the ids up to a multiple of 8.
+
+    Products in 8 bits need that.
+    """
+    return [EOS, UNK, *range(EOS + 1, size), *[PAD] * (-(size - 2) % 8)]
+
+
 def _spm(side: SubwordModel, origin: str) -> bytes:
-    """Returns a sentencepiece model with Marian's ids: </s> and <unk> come first, and are the only special pieces."""
-    if isinstance(side, Mapped):
-        pieces = processor_of(side.model).id_to_piece(list(range(2, len(side) - 2)))
-        if side.kind != "marian" or pieces != side.vocabulary[EOS + 1 :]:
-            raise NmtError(
-                f"{origin} has a vocabulary that is not that of its sentencepiece model; export it elsewhere"
-            )
-        return side.model
+    """Returns a sentencepiece model with Marian's ids; see `_rows`."""
     proto = protobuf().ModelProto.FromString(side.model)
-    ours = list(proto.pieces)
+    ours = [each for each in proto.pieces if each.piece not in SPECIAL_PIECES]
+    if [each.piece for each in ours] != side.vocabulary[EOS + 1 :]:
+        raise NmtError(
+            f"{origin} has other pieces than its sentencepiece model, but Marian has one list; export it elsewhere"
+        )
+    special = {each.piece: each for each in proto.pieces if each.piece in SPECIAL_PIECES}
+    ordered = [special[SPECIAL_PIECES[EOS]], special[SPECIAL_PIECES[UNK]], *ours]
     del proto.pieces[:]
-    proto.pieces.extend([ours[EOS], ours[UNK], *ours[EOS + 1 :]])
+    proto.pieces.extend(ordered)
+    for i in range(len(_rows(len(side))) - len(ordered)):
+        proto.pieces.add(piece=f"<unused {i}>", type=CONTROL)
     proto.trainer_spec.vocab_size = len(proto.pieces)
     proto.trainer_spec.eos_id, proto.trainer_spec.unk_id = 0, 1
     proto.trainer_spec.bos_id = proto.trainer_spec.pad_id = -1
@@ -119,13 +131,12 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, Array]:
         for part, weight in zip(parts, np.split(joined, len(parts)), strict=True):
             tensors[part] = weight.T if weight.ndim == 2 else weight[None]
     shared = checkpoint.codec.config.joint_vocab
-    rows = [EOS, UNK, *range(EOS + 1, len(weights["target_embedding.weight"]))]
-    tensors["Wemb" if shared else "decoder_Wemb"] = weights["target_embedding.weight"][rows]
-    bias_V = weights.get("output_bias", np.zeros(len(rows) + 2, np.float32))
-    tensors["decoder_ff_logit_out_b"] = bias_V[None, rows]
-    if not shared:
-        rows = [EOS, UNK, *range(EOS + 1, len(weights["source_embedding.weight"]))]
-        tensors["encoder_Wemb"] = weights["source_embedding.weight"][rows]
+    for side in ("target",) if shared else ("target", "source"):
+        name = "Wemb" if shared else {"target": "decoder_Wemb", "source": "encoder_Wemb"}[side]
+        tensors[name] = weights[f"{side}_embedding.weight"][_rows(len(weights[f"{side}_embedding.weight"]))]
+    bias_V = weights.get("output_bias", np.zeros(len(weights["target_embedding.weight"]), np.float32)).copy()
+    bias_V[PAD] = SILENT
+    tensors["decoder_ff_logit_out_b"] = bias_V[None, _rows(len(bias_V))]
     return dict(sorted(tensors.items()))
 
 
