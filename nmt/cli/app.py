@@ -45,10 +45,8 @@ class _Command(TyperCommand):
     def format_help(self, *arguments: Any) -> None:
         from typer import rich_utils
 
-        for name in ("highlighter", "negative_highlighter"):  # what names are shown with
-            highlight = getattr(rich_utils, name, None)
-            if highlight and not isinstance(highlight, partial):
-                setattr(rich_utils, name, partial(_folded, highlight))
+        rich_utils.highlighter = partial(_folded, rich_utils.OptionHighlighter())  # type: ignore[assignment]
+        rich_utils.negative_highlighter = partial(_folded, rich_utils.NegativeOptionHighlighter())  # type: ignore[assignment]
         super().format_help(*arguments)
 
 

@@ -58,12 +58,12 @@ def generate(
     ):
         runtime = placed(runtime, options, engine.engine)
         models = tuple(checkpoints)
-        setup = Setup(models, search, runtime, engine, languages, options, files.glossary, files.memory)
+        setup = Setup(models, search, runtime, engine, languages, files.glossary, files.memory)
         refuse_inputs(files.output, setup.files, f"--output {files.output}")
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
         maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
         if files.html:
             units = html_units(maker)
@@ -74,7 +74,7 @@ def generate(
         columns = [[path, *files.by_flag.values()] for path in files.input]
         source = Files(columns, ("--input", *files.by_flag), units)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
-        settings = setup.settings({flag_name(name): getattr(files, name) for name in _FORMS})
+        settings = setup.settings | {flag_name(name): getattr(files, name) for name in _FORMS}
 
         def text(record: Any) -> str:
             is_from_memory = any(translation.is_from_memory for translation in record.translations)

@@ -41,11 +41,11 @@ def translate_file(
     check_format(files.format)
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
-        setup = Setup(files.model, search, runtime, engine, languages, options, files.glossary, files.memory)
+        setup = Setup(files.model, search, runtime, engine, languages, files.glossary, files.memory)
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction))
+            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)

@@ -27,7 +27,8 @@ _OUR_ENGINE = "nmt generate translates with --engine pytorch"
 def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
     """Raises an error unless a toolkit supports an architecture, with options that are in `_COMMON` or `more`."""
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, unlike those of {origin}; {_OUR_ENGINE}")
+        sizes = f"d_model {config.d_model}, heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}"
+        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has {sizes}; {_OUR_ENGINE}")
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
         options = " or ".join(unsupported)
@@ -80,10 +81,7 @@ class ForeignVocabulary:
         return Computed(theirs_VD.dtype, shape, parts, change)
 
     def our_pieces(self, origin: str) -> list[str]:
-        """Returns the piece of each id of an nmt model.
-
-        The other toolkit's id may have no piece, or its piece may have the name of one of ours. It gets another name.
-        """
+        """Returns the piece of each id of an nmt model; one without a name, or with a name of ours, gets another."""
         rest = (self.pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
         renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
         vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]

@@ -169,11 +169,9 @@ def import_fairseq(
     vocabularies = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
-    sizes = (source.size, config.d_model), (target.size, config.d_model)
     named = Tensors(_modern(tensors, config), path, *_ADVICE)
-    source_VD, target_VD = (
-        named.take(f"{stack}.embed_tokens.weight", size) for stack, size in zip(_OLD_NORMS, sizes, strict=True)
-    )
+    source_VD = named.take("encoder.embed_tokens.weight", (source.size, config.d_model))
+    target_VD = named.take("decoder.embed_tokens.weight", (target.size, config.d_model))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in _OLD_NORMS:
         for buffer in ("version", "embed_positions._float_tensor"):
@@ -216,14 +214,12 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Returns the tensors with their present names. Old checkpoints number the norms and join some matrices."""
-    modern = {}
+    modern, rows = {}, (3 * config.d_model,)
     for name, tensor in tensors.items():
         if norm := re.fullmatch(r"(encoder|decoder)([.]\w+[.]\w+[.])layer_norms[.]([012])([.]\w+)", name):
             names = _OLD_NORMS[norm[1]]
             modern[f"{norm[1]}{norm[2]}{names[int(norm[3]) % len(names)]}{norm[4]}"] = tensor
-        elif (joined := re.fullmatch("(.*[.])in_proj_(weight|bias)", name)) and tensor.shape[:1] == (
-            3 * config.d_model,
-        ):
+        elif (joined := re.fullmatch("(.*[.])in_proj_(weight|bias)", name)) and tensor.shape[:1] == rows:
             parts = zip("qkv", tensor.split(config.d_model), strict=True)
             modern |= {f"{joined[1]}{letter}_proj.{joined[2]}": part for letter, part in parts}
         else:

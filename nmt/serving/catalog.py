@@ -140,11 +140,13 @@ class Catalog:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {file} another name")
             self.glossaries[name] = Glossary.read(file)
-        self.corrections = Corrections(config.corrections, config.max_seconds) if config.corrections else None
+        self.corrections = None
+        if config.corrections:
+            self.corrections = Corrections(config.corrections, config.max_seconds, self.protected)
         self.memories: dict[str, tuple[Memory, ...]] = {}
         for value, file in _named(config.memory, "--memory", "FILE"):
             name, *languages = value.split(":")
-            memory = open_memory(file, self._memory_languages(file, languages), languages)
+            memory = open_memory(file, self._memory_languages(file, languages), languages, self.protected)
             self.memories[name] = (*self.memories.get(name, ()), memory)
 
     def _memory_languages(self, file: str, languages: Sequence[str]) -> tuple[str, str]:
@@ -221,10 +223,7 @@ class Catalog:
         return [Detection(language=language, probability=probability) for language, probability in ranked]
 
     def detected_path(self, text: str, model: str | None, target_lang: str | None) -> tuple[Detection, ModelPath]:
-        """Returns the most probable language of a text, and the models for it.
-
-        If no language is probable enough, the most probable one that can be translated counts.
-        """
+        """Returns the most probable language, or the first that can be translated if none is sure, and its models."""
         target, detections = self.language(target_lang or ""), self.detections(text)
         likeliest = detections[0]
         if likeliest.probability < _SURE:

@@ -30,15 +30,14 @@ _SENTENCES = {
     "int_parsing": "Invalid request: {} parameter is not a number",
     "other": "Invalid request: {} parameter is wrong",
 }
+_Text = Annotated[str, Field(min_length=1)]
 _Source = Annotated[str, Field(min_length=1, description="The source language, or `auto`."), AfterValidator(str.lower)]
 
 
 class LibreTranslateDetectBody(BaseModel):
     """Text whose language is asked for, as LibreTranslate has it."""
 
-    q: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)] = Field(
-        description="A text or a list of texts."
-    )
+    q: _Text | Annotated[list[str], Field(min_length=1)] = Field(description="A text or a list of texts.")
     api_key: str | None = Field(None, description="The secret of --token-file.")
 
 

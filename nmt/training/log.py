@@ -99,8 +99,8 @@ class TrainingLog:
         scores, best = validation.scores, ", the best so far" if is_best else ""
         console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
         width = max(map(len, validation.directions), default=0)
-        for direction, of_direction in validation.directions.items():
-            console.info(f"  {direction:<{width}}  {_in_words(of_direction)}")
+        for direction, direction_scores in validation.directions.items():
+            console.info(f"  {direction:<{width}}  {_in_words(direction_scores)}")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
@@ -112,8 +112,8 @@ class TrainingLog:
             "samples": validation.samples,
         }
         if validation.directions:
-            of_directions = validation.directions.items()
-            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in of_directions}
+            named = validation.directions.items()
+            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in named}
         self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
@@ -203,11 +203,6 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         console.warn(
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
             f"learning rate never reaches its peak; lower --warmup-updates"
-        )
-    if pairs < len(plan) * ranks:
-        console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
-            f"raise --batch-tokens or use fewer processes"
         )
 
 

@@ -251,7 +251,14 @@ class UnitMaker:
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target
-        return sentence._replace(matches=matches_of(sentence.text, self.memories, languages, offers=offers))
+        values: list[ProtectedSpan] = []
+        for span in sentence.protected:
+            # The texts of a memory have no markup, but protected words inside what markup keeps.
+            inner = self.protected.spans(span.word(sentence.text)) if span.kind == "markup" else ()
+            moved = [ProtectedSpan(span.start + start, span.start + stop, kind) for start, stop, kind in inner]
+            values += moved if span.kind == "markup" else [span]
+        matches = matches_of(sentence.text, values, self.memories, languages, offers=offers)
+        return sentence._replace(matches=matches)
 
 
 def _are_from_memory(translations: Sequence[Translation]) -> bool:
