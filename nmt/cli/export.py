@@ -114,6 +114,25 @@ def argos(
     write(export_argos, checkpoint, output, card, **options)
 
 
+@export.command(no_args_is_help=True)
+@flags()
+def marian(
+    checkpoint: CheckpointFile,
+    output: Folder,
+    card: CardConfig,
+    quantization: Annotated[
+        Literal["float32", "int8"], Option(help="Data type of the stored matrices. Engines in browsers need int8.")
+    ] = "int8",
+) -> None:
+    """Write a folder for Marian and Bergamot, the engine of Firefox: for students such as transformer_tiny_ssru.
+
+    This command needs the extra huggingface: pip install '.\\[huggingface]' -c constraints.txt in the clone of nmt.
+    """
+    from nmt.interop.marian_export import export_marian
+
+    write(export_marian, checkpoint, output, card, quantization=quantization)
+
+
 def write(exporter: Callable[..., None], checkpoint: str, output: str, card: CardConfig, **options: Any) -> None:
     """Writes a checkpoint with a function of an exporter."""
     from nmt import console
