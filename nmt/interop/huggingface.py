@@ -81,17 +81,7 @@ def import_huggingface(
         raise NmtError(f"{path} is a file; give the folder of the model")
     if base is None and (path / ADAPTER_CONFIG).exists():
         raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
-    settings = Settings(read_json(path / CONFIG), path / CONFIG)
-    kind = settings.values.get("model_type")
-    if kind not in _WITHOUT_EFFECT:
-        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
-        raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
-            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
-        )
-    if settings.values.get("quantization_config") is not None:
-        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
-    settings.check_unused(_WITHOUT_EFFECT[kind])
+    settings, kind = read_settings(path)
     stored, origin = read_tensors(path)
     values = stored if base is None else with_adapter(stored, Path(folder))
     tensors = Tensors(values, origin, CONFIG, "download both again")
@@ -103,6 +93,22 @@ def import_huggingface(
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
     return _import_marian(settings, tensors, {"source_lang": source_lang, "target_lang": target_lang}, folder)
+
+
+def read_settings(folder: Path) -> tuple[Settings, str]:
+    """Returns the settings in a folder and the type of its model, which must be one that nmt can represent."""
+    settings = Settings(read_json(folder / CONFIG), folder / CONFIG)
+    kind = settings.values.get("model_type")
+    if kind not in _WITHOUT_EFFECT:
+        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
+        raise NmtError(
+            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
+            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
+        )
+    if settings.values.get("quantization_config") is not None:
+        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
+    settings.check_unused(_WITHOUT_EFFECT[kind])
+    return settings, kind
 
 
 def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str | None], folder: str) -> Checkpoint:
