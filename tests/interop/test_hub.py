@@ -1,8 +1,10 @@
 """Published models are downloaded by name from a server that speaks the protocol of Hugging Face's hub."""
 
+import io
 import json
 import socket
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
@@ -12,8 +14,11 @@ from threading import Thread
 from typing import Any
 
 import marian
+import numpy as np
 import pytest
 from commands import failed, run
+from conftest import other_model
+from sentencepiece import SentencePieceProcessor
 
 import nmt
 from nmt.checkpoint_format import read_header
@@ -33,6 +38,8 @@ class Hub:
         cut: how many bytes of a file are sent until the connection breaks; once for each file.
         damaged: how often a file arrives damaged.
         asked: the requests that came.
+        pushed: the files that were uploaded.
+        others: what else lies on the server, by path.
     """
 
     files: dict[str, bytes]
@@ -42,6 +49,8 @@ class Hub:
     asked: list[str] = field(default_factory=list)
     commit: str = COMMIT
     address: str = ""
+    pushed: dict[str, bytes] = field(default_factory=dict)
+    others: dict[str, bytes] = field(default_factory=dict)
 
     def downloads(self) -> list[str]:
         """Returns the names of the files that were downloaded."""
@@ -79,6 +88,8 @@ def handler(server: Hub) -> type[BaseHTTPRequestHandler]:
             status, code = next((each for end, each in server.statuses.items() if path.endswith(end)), (200, ""))
             if status != 200:
                 self.answer(status, b"{}", X_Error_Code=code)
+            elif path in server.others:
+                self.answer(200, server.others[path])
             elif path in (f"/api/models/{NAME}", f"/api/models/{NAME}/revision/v1"):
                 self.answer(200, json.dumps(server.repository()).encode())
             elif path.startswith(f"/{NAME}/resolve/{server.commit}/"):
@@ -87,6 +98,24 @@ def handler(server: Hub) -> type[BaseHTTPRequestHandler]:
                 self.answer(404, b"{}", X_Error_Code="RevisionNotFound" if "/revision/" in path else "RepoNotFound")
 
         do_HEAD = do_GET
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            server.asked.append(f"POST {self.path}")
+            status = 200 if self.headers["Authorization"] == "Bearer secret" else 401
+            if self.path.endswith("/preupload/main"):
+                files = [
+                    {"path": each["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for each in json.loads(body)["files"]
+                ]
+                self.answer(status, json.dumps({"files": files}).encode())
+            elif "/commit/" in self.path:
+                values = [json.loads(line)["value"] for line in body.splitlines()]
+                server.pushed = {each["path"]: b64decode(each["content"]) for each in values if "path" in each}
+                answer = {"commitUrl": f"{server.address}/{NAME}/commit/{COMMIT}", "commitOid": COMMIT}
+                self.answer(status, json.dumps(answer).encode())
+            else:
+                self.answer(status, json.dumps({"url": f"{server.address}/{NAME}", "name": NAME}).encode())
 
         def send_file(self, name: str) -> None:
             content, start = server.files[name], int(self.headers.get("Range", "bytes=0-")[6:].split("-")[0])
@@ -216,3 +245,76 @@ def test_names_that_lead_nowhere(served: Hub, tmp_path: Path, monkeypatch: pytes
     assert "hf download Other/model --local-dir FOLDER" in message
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "needs the package huggingface_hub" in failed("generate", "Other/model")
+
+
+def test_an_exported_folder_is_uploaded(served: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hub.push(str(folder), NAME) == f"{served.address}/{NAME}"
+    assert served.pushed == {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    with pytest.raises(nmt.NmtError, match="run hf auth login"):
+        hub.push(str(folder), NAME)
+
+
+MARIAN = """
+type: transformer
+dim-emb: 8
+transformer-heads: 2
+transformer-dim-ffn: 12
+enc-depth: 1
+dec-depth: 1
+dim-vocabs: [{size}, {size}]
+tied-embeddings-all: true
+transformer-decoder-autoreg: rnn
+dec-cell: ssru
+transformer-postprocess: dan
+"""
+
+
+def firefox_files() -> dict[str, bytes]:
+    """Returns the files of a random model of Marian by their types in Mozilla's index."""
+    vocabulary = other_model(eos_id=0, unk_id=1, bos_id=-1, pad_id=-1)
+    size, draw = len(SentencePieceProcessor(model_proto=vocabulary)), np.random.default_rng(1)
+    shapes = {"Wemb": (size, 8), "decoder_ff_logit_out_b": (1, size), "decoder_l1_rnn_bf": (1, 8)}
+    shapes |= {f"{part}_W{x}": (8, 8) for part in ("encoder_l1_self", "decoder_l1_context") for x in "qkvo"}
+    shapes |= {f"{part}_b{x}": (1, 8) for part in ("encoder_l1_self", "decoder_l1_context") for x in "qkvo"}
+    shapes |= {"decoder_l1_rnn_W": (8, 8), "decoder_l1_rnn_Wf": (8, 8)}
+    for part in ("encoder_l1_ffn", "decoder_l1_ffn"):
+        shapes |= {f"{part}_W1": (8, 12), f"{part}_b1": (1, 12), f"{part}_W2": (12, 8), f"{part}_b2": (1, 8)}
+    for part in ("encoder_l1_self_Wo", "encoder_l1_ffn_ffn", "decoder_l1_rnn_ffn", "decoder_l1_context_Wo"):
+        shapes |= {f"{part}_ln_scale": (1, 8), f"{part}_ln_bias": (1, 8)}
+    shapes |= {"decoder_l1_ffn_ffn_ln_scale": (1, 8), "decoder_l1_ffn_ffn_ln_bias": (1, 8)}
+    tensors = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    options = np.frombuffer(MARIAN.format(size=size).encode(), np.int8)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **{"special:model.yml": options}, **tensors)
+    return {"model": file.getvalue(), "vocab": vocabulary, "lex": b"a shortlist"}
+
+
+NAMES = {"model": "model.enpt.npz", "vocab": "vocab.enpt.spm", "lex": "lex.50.50.enpt.s2t.bin"}
+
+
+def test_a_model_of_firefox_is_downloaded_from_mozillas_index(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_FIREFOX", f"{served.address}/v1/")
+    base = {"capabilities": {"attachments": {"base_url": f"{served.address}/cdn/"}}}
+    records = []
+    contents = firefox_files()
+    for version, hidden in (("1.9", ""), ("1.10", ""), ("1.10a1", ""), ("2.0", "env.channel == 'nightly'")):
+        for kind, content in contents.items():
+            served.others[location := f"/cdn/{version}/{kind}"] = content if version == "1.10" else b"another model"
+            attachment = {"location": location[5:], "filename": NAMES[kind], "size": len(content)}
+            attachment["hash"] = sha256(content).hexdigest()
+            record = {"fromLang": "en", "toLang": "pt", "version": version, "fileType": kind, "attachment": attachment}
+            records.append(record | {"filter_expression": hidden})
+    index = "/v1/buckets/main/collections/translations-models/records"
+    served.others |= {"/v1/": json.dumps(base).encode(), index: json.dumps({"data": records}).encode()}
+    first = run("generate", "firefox:en-pt", stdin=LINES)
+    assert "firefox:en-pt, version 1.10" in first.stderr
+    assert "GET /cdn/1.10/lex" not in served.asked
+    served.asked.clear()
+    assert run("generate", "firefox:en-pt", stdin=LINES).stdout == first.stdout
+    assert served.asked == []
+    assert "model.enpt.npz arrived damaged; run" in failed("generate", "firefox:en-pt@1.9")
+    assert "Mozilla's index has no firefox:pt-en; it has en-pt" in failed("generate", "firefox:pt-en")
+    assert "no firefox:en-pt@3.0; it has 1.10, 1.10a1, 1.9" in failed("generate", "firefox:en-pt@3.0")
+    monkeypatch.setattr(hub, "_FIREFOX", f"{served.address}/v2/")
+    assert "firefox:pt-es cannot be reached (HTTP Error 404" in failed("generate", "firefox:pt-es")
