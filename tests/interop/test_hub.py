@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import socket
+import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
@@ -14,10 +16,13 @@ from threading import Thread
 from typing import Any
 
 import marian
+import multilingual
 import numpy as np
 import pytest
+import torch
 from commands import failed, run
 from conftest import other_model
+from safetensors.torch import load_file
 from sentencepiece import SentencePieceProcessor
 
 import nmt
@@ -253,6 +258,26 @@ def test_an_exported_folder_is_uploaded(served: Hub, folder: Path, monkeypatch: 
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(nmt.NmtError, match="run hf auth login"):
         hub.push(str(folder), NAME)
+
+
+@pytest.mark.nightly
+def test_a_model_of_many_languages_is_translated_with_by_name(served: Hub, tmp_path: Path) -> None:
+    """A new process, with the variables of huggingface_hub. The weights are shards of torch with an index."""
+    model = tmp_path / "nllb"
+    multilingual.write_nllb(model)
+    tensors = load_file(model / "model.safetensors")
+    shards = {name: f"pytorch_model-0000{i % 2 + 1}-of-00002.bin" for i, name in enumerate(tensors)}
+    for shard in set(shards.values()):
+        torch.save({name: tensors[name] for name in tensors if shards[name] == shard}, model / shard)
+    (model / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": shards}))
+    served.files = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "model.safetensors"}
+    languages = "--source-lang", "eng_Latn", "--target-lang", "deu_Latn"
+    run("import", "huggingface", model, f"--output={tmp_path}/by_hand.safetensors")
+    expected = run("generate", tmp_path / "by_hand.safetensors", *languages, stdin=LINES).stdout
+    hidden = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HOME": str(tmp_path / "huggingface"), "HF_ENDPOINT": served.address}
+    command = [sys.executable, "-m", "nmt", "generate", NAME, *languages]
+    done = subprocess.run(command, input=LINES, capture_output=True, env=os.environ | hidden, timeout=600)
+    assert done.stdout == expected, done.stderr
 
 
 MARIAN = """
