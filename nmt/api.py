@@ -10,7 +10,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from nmt import extensions
 from nmt.config import CorpusConfig, DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
 from nmt.config.options import Config, with_tuples
-from nmt.config.translation import MetricConfig
 from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
 
@@ -93,7 +92,7 @@ def preprocess(options: dict[str, Any]) -> Path:
     """
     from nmt.checkpoint_format import read_codec
     from nmt.config import JobConfig
-    from nmt.corpora.conversion import with_plain_text
+    from nmt.corpora.reading import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder
     from nmt.jobs.run import executing
 
@@ -157,7 +156,7 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
     return folder / (AVERAGE if time.seconds or config.average_last else BEST)
 
 
-@_Takes(MetricConfig)
+@_Takes(ScoreConfig)
 def score(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], options: dict[str, Any]
 ) -> dict[str, MetricScore]:

@@ -33,6 +33,15 @@ def writing(path: str | Path, advice: str) -> Iterator[None]:
         raise NmtError(f"{path} cannot be written ({error.strerror or error}); {advice}") from error
 
 
+@contextmanager
+def loading(path: str | Path, advice: str) -> Iterator[None]:
+    """Turns an OSError of a block that reads `path` into an NmtError that ends with `advice` for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror or error}); {advice}") from error
+
+
 class Output:
     """A binary file that raises an NmtError if it cannot be written; a temporary one can be overwritten."""
 
@@ -192,12 +201,8 @@ def is_replaceable(path: str) -> bool:
 
 def digest_of(path: str) -> str:
     """Returns the SHA-256 of a file."""
-    try:
-        with open(path, "rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise NmtError(f"{path} cannot be read ({reason}); check the path") from error
+    with loading(path, "check the path"), open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def digest_of_json(value: Any) -> str:

@@ -167,7 +167,7 @@ stage "preprocess student" "$run_dir/student-data" nmt preprocess "${languages[@
     --train "$run_dir/filtered" --alignments "$run_dir/filtered.links" \
     --train "$run_dir/train" --alignments "$run_dir/train.links" --valid "$valid" --dest "$run_dir/student-data"
 train_model student 1 ${start[@]+"${start[@]}"} --decoder-layers 2 --guided-alignment 2
-stage export "$run_dir/int8" nmt export "$student" --output "$run_dir/int8" --quantization int8
+stage export "$run_dir/int8" nmt export ctranslate2 "$student" --output "$run_dir/int8" --quantization int8
 stage evaluate "$run_dir/scores" evaluate
 stage robustness "$run_dir/robustness" measure_robustness
 run nmt report ${trainings[@]+"${trainings[@]}"} "$run_dir/student" --output "$run_dir/training.html"

@@ -52,4 +52,4 @@ score=(nmt score --reference "$(file_of "$test" "$target")" --target-lang "$targ
 run "${score[@]}" --hypothesis "$before" --hypothesis "$after" --paired bootstrap
 "${score[@]}" --hypothesis "$after" > "$run_dir/scores"
 rm -rf "$run_dir/exported"
-run nmt export "$run_dir/run/best.safetensors" --format huggingface --scores "$run_dir/scores" --output "$run_dir/exported"
+run nmt export huggingface "$run_dir/run/best.safetensors" --scores "$run_dir/scores" --output "$run_dir/exported"

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from nmt import console
 from nmt.config import CorpusConfig
-from nmt.corpora.conversion import plain_prefix
+from nmt.corpora.reading import plain_prefix
 from nmt.errors import NmtError
 
 try:

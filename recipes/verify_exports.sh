@@ -27,7 +27,7 @@ verify_argos() {
     own_environment "$folder/environment" argostranslate==1.11.0 ctranslate2==4.8.5 minisbd==0.9.5 onnx==1.23.2 \
         onnxruntime==1.32.0 sacremoses==0.1.1 sentencepiece==0.2.3 spacy==3.8.18 stanza==1.10.1 torch==2.13.0
     run "$python" -I recipes/verify/sentence_model.py "$folder/en.onnx"
-    run nmt export "$model" --format argos --output "$package" --sentence-model "$folder/en.onnx"
+    run nmt export argos "$model" --output "$package" --sentence-model "$folder/en.onnx"
     rm -rf "$home"
     run env HOME="$home" XDG_DATA_HOME="$home/data" XDG_CONFIG_HOME="$home/config" XDG_CACHE_HOME="$home/cache" \
         ARGOS_PACKAGES_DIR="$home/packages" "$python" -I recipes/verify/argos.py "$package" \
@@ -42,7 +42,7 @@ verify_onnx() {
     own_environment "$folder/environment" optimum-onnx==0.1.0 optimum==2.1.0 onnx==1.23.2 onnxruntime==1.32.0 \
         sacremoses==0.1.1 sentencepiece==0.2.3 torch==2.13.0 transformers==4.57.6
     rm -rf "$exported"
-    run nmt export "$model" --format onnx --output "$exported"
+    run nmt export onnx "$model" --output "$exported"
     translate_greedily "$folder/expected.de"
     for decoders in split merged; do
         run "$folder/environment/bin/python" -I recipes/verify/onnx_python.py "$exported" $decoders \
@@ -59,7 +59,7 @@ verify_onnx() {
 verify_web() {
     local folder=$run_dir/web page=$run_dir/web/page
     rm -rf "$page"
-    run nmt export "$model" --format web --output "$page"
+    run nmt export web "$model" --output "$page"
     run npm run --silent --prefix "$page" engine >&2
     translate_greedily "$folder/expected.de"
     head -n 20 "$input" | run python recipes/verify/web_page.py "$page" > "$folder/page.de"

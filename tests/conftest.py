@@ -14,6 +14,7 @@ from hashlib import sha256
 from multiprocessing import forkserver
 from pathlib import Path
 
+import commands
 import forks
 import numpy as np
 import pytest
@@ -138,8 +139,8 @@ def cached_training(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPa
     settings_of_products = {name: value for name, value in os.environ.items() if name.startswith(("MKL_", "ONEDNN_"))}
     versions = sys.version, torch.__version__, np.__version__, sentencepiece.__version__
     state = sha256(f"{versions} {_processor()} {settings_of_products}".encode())
-    helpers = [Path(__file__).with_name(name) for name in ("conftest.py", "commands.py", "forks.py")]
-    for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), *helpers):
+    helpers = [Path(commands.__file__), Path(forks.__file__)]
+    for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), Path(__file__), *helpers):
         state.update(path.read_bytes())
     folder = pytestconfig.rootpath / ".pytest_cache" / f"trained-{state.hexdigest()[:16]}"
     folder.parent.mkdir(exist_ok=True)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs all checks that a change must pass, or with --nightly the tests that take long or need more than Python.
+# Runs all checks that a change must pass; with --quick only those that it may concern, which takes about a minute; or
+# with --nightly the tests that take long or need more than Python.
 #
-#   bash tests/run.sh [--nightly] [pytest argument...]
+#   bash tests/run.sh [--quick | --nightly] [pytest argument...]
 #
 # Needs Python 3.11 or newer and makes its own environment.
 set -euo pipefail
@@ -25,6 +26,23 @@ check_all() {
     check mypy
     test_all "$@"
 }
+# Prints the files of tests that changed or are of modules that changed, since the last commit or, if nothing did, in it.
+# The tests of a module have its name, or import it.
+tests_of_changes() {
+    local changed file module
+    changed=$(git diff --name-only HEAD && git ls-files --others --exclude-standard)
+    [ -n "$changed" ] || changed=$(git diff --name-only HEAD~)
+    for file in $changed; do
+        case $file in
+            tests/*test_*.py) [ ! -e "$file" ] || echo "$file" ;;
+            nmt/*.py)
+                module=${file%.py} module=${module%/__init__}
+                find tests -name "test_*$(basename "$module")*.py"
+                grep -rlE "(from|import) ${module//\//.}( |$)" tests --include 'test_*.py' || true
+                ;;
+        esac
+    done | sort -u
+}
 # install_if_missing PROGRAM PACKAGE
 install_if_missing() {
     if ! command -v "$1" > /dev/null; then
@@ -46,6 +64,10 @@ if [ "${1:-}" = --nightly ]; then
     install_if_missing npm npm
     time test_all "$@"
     [ $# -gt 1 ] || time test_numbers
+elif [ "${1:-}" = --quick ]; then
+    whole_way=tests/training/test_pipeline.py::test_every_input_line_gives_one_output_line
+    # shellcheck disable=SC2046 # names of files have no spaces
+    time check_all $(tests_of_changes) $whole_way "${@:2}"
 else
     time check_all "$@"
 fi

@@ -128,7 +128,7 @@ _TRAINED = {"model": "run/average.safetensors", "text": "test.en", "pairs": "tes
     "average-checkpoints {model} --output {missing}/run/average.safetensors",
     "extend {model} --output {missing}/run/average.safetensors",
     "import fairseq {text} --dict {text} --codes {model} --output {missing}/run/average.safetensors",
-    "export {model} --format argos --output {missing}/run/link.argosmodel",
+    "export argos {model} --output {missing}/run/link.argosmodel",
     "report {log} --output {missing}/run/metrics.jsonl",
     "vocabulary-map {data} --output {missing}/data/meta.json",
     "trees restore --sequences {log} --words {text} --output {missing}/test.en",
@@ -164,7 +164,7 @@ def test_a_new_folder_is_made_or_refused_by_way_of_a_missing_folder(trained: Pat
     (tmp_path / "empty").mkdir()
     for command in (
         ["preprocess", *text, *LANGS, "--dest", tmp_path / "missing/../data"],
-        ["export", trained / _TRAINED["model"], "--format=huggingface", "--output", tmp_path / "missing/../empty"],
+        ["export", "huggingface", trained / _TRAINED["model"], "--output", tmp_path / "missing/../empty"],
     ):
         assert "already exists" in failed(*command)
     assert sorted(os.listdir(tmp_path)) == ["data", "empty"]
@@ -216,7 +216,7 @@ def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> N
 
 
 def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export = ["export", trained / "run" / "average.safetensors", "--format=huggingface", "--output"]
+    export = ["export", "huggingface", trained / "run" / "average.safetensors", "--output"]
     (tmp_path / "old").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr("nmt.interop.huggingface.marian_card", Mock(side_effect=NmtError("no card")))

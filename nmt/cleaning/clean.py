@@ -19,7 +19,7 @@ import numpy as np
 from nmt import console
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
-from nmt.config import CleanConfig, JobConfig, RuntimeConfig
+from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
@@ -29,6 +29,7 @@ from nmt.jobs.stream import Batch, Chunk, Execution, Job, Result, Row
 from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
+Outputs = Sequence[tuple[str, str]]  # flags and paths of files
 # Examples of each reason on the page.
 _EXAMPLES = 10
 
@@ -107,9 +108,8 @@ class Summary:
     def in_words(self) -> str:
         """Returns how many pairs each reason dropped."""
         total = sum(self.counts, Counter[str]())
-        return ", ".join(
-            f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason]
-        )
+        words = (f"{total[reason]:,} {reason_in_words(reason, self.config)}" for reason in REASONS if total[reason])
+        return ", ".join(words)
 
 
 def clean(
@@ -136,7 +136,7 @@ def clean(
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
     job = None if options.merge else CleaningJob(config, _excluded(config))
-    source, settings = _checked(config, options, outputs)
+    source, settings = _checked(config, outputs)
 
     def prepare(_: Path, plan: Plan) -> None:
         for files in plan.segments:
@@ -170,17 +170,13 @@ def clean(
     return summary
 
 
-def _checked(
-    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]
-) -> tuple[Files, dict[str, Any]]:
+def _checked(config: CleanConfig, outputs: Outputs) -> tuple[Files, dict[str, Any]]:
     """Checks what can be checked before the text is read; returns the corpora, and what the result depends on."""
     segments = [_paths(prefix, config) for prefix in config.train]
     excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
     models = config.score_with or ()
     _check_outputs(config, outputs, [*chain.from_iterable(segments), *excluded, *models])
     if config.score_with:
-        if options.shard or options.merge:
-            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
         from nmt.cleaning.scores import check_models  # imports torch
 
         check_models(config.score_with, config.languages)
@@ -194,7 +190,7 @@ def _paths(prefix: str, config: CleanConfig) -> list[str]:
     return [str(source), str(target)][: len(config.languages)]
 
 
-def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inputs: Sequence[str]) -> None:
+def _check_outputs(config: CleanConfig, outputs: Outputs, inputs: Sequence[str]) -> None:
     """Raises NmtError if an output is an input or another output, or cannot be written."""
     seen: dict[str, str] = {}
     page = [("--page", config.page)] if config.page is not None else []
@@ -265,11 +261,7 @@ def _score(
 
 
 def _write(
-    folder: JobFolder,
-    reasons: np.ndarray,
-    outputs: list[tuple[str, str]],
-    summary: Summary,
-    report: Callable[[Summary], None],
+    folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Summary, report: Callable[[Summary], None]
 ) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
     config, sides = summary.config, len(summary.config.languages)
@@ -284,14 +276,12 @@ def _write(
         if not any(summary.kept):
             folder.discard()
             others = " and ".join(filter(None, (config.rejected, config.page)))
-            raise NmtError(
-                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
-                f"{f', only {others}' if others else ''}; check the languages and the rules"
-            )
+            problem = f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
+            raise NmtError(f"{problem}{f', only {others}' if others else ''}; check the languages and the rules")
 
 
 @contextmanager
-def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
+def _opened(outputs: Outputs) -> Iterator[list[Output]]:
     """Yields the output files with these flags and paths. The first one is closed last."""
     with ExitStack() as files:
         yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]

@@ -10,24 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nmt.data.arrays import hashed
-from nmt.text.languages import base_language
+from nmt.text.languages import LANGUAGES_OF_SCRIPT, base_language
 from nmt.text.words import is_blank
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
-# The languages of each script. Unicode's names of letters begin with the name of the script. Other scripts share one
-# class. Of other languages, all letters count as right.
-_LANGUAGES_OF_SCRIPT = {
-    "LATIN": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it la lb lt lv mg ms mt nb nl nn no oc "
-    "pl pt ro sk sl so sq sr sv sw tl tr uz vi xh yo zu",
-    "CYRILLIC": "az be bg bs kk ky mk mn ru sr tg tt uk uz",
-    "GREEK": "el", "ARABIC": "ar fa ps sd ug ur", "HEBREW": "he iw yi", "DEVANAGARI": "hi mr ne sa", "BENGALI": "as bn",
-    "GURMUKHI": "pa", "GUJARATI": "gu", "ORIYA": "or", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn",
-    "MALAYALAM": "ml", "SINHALA": "si", "THAI": "th", "LAO": "lo", "TIBETAN": "bo", "MYANMAR": "my", "GEORGIAN": "ka",
-    "ETHIOPIC": "am ti", "KHMER": "km", "ARMENIAN": "hy", "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja",
-    "CJK": "ja ko yue zh", "OTHER": "",
-}  # fmt: skip
-_CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_LANGUAGES_OF_SCRIPT, start=_FIRST_SCRIPT)}
+# Letters of scripts that are not in the table share a class. Of languages that are not, all letters count as right.
+_CLASS_OF_SCRIPT = {script: number for number, script in enumerate([*LANGUAGES_OF_SCRIPT, "OTHER"], _FIRST_SCRIPT)}
 # How many characters of English say as much as one of these scripts, for which it is not about 1. Measured on
 # translations of messages of programs, and for Japanese on sentences, too.
 _WIDTHS = {"HANGUL": 2.0, "HIRAGANA": 1.5, "KATAKANA": 1.5, "CJK": 3.0}
@@ -111,7 +100,7 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     letters_C = classes_C >= _FIRST_SCRIPT
     wider_L = sum((width - 1) * count(classes_C == _CLASS_OF_SCRIPT[name]) for name, width in _WIDTHS.items())
     language = base_language(lang)
-    scripts = [_CLASS_OF_SCRIPT[name] for name, langs in _LANGUAGES_OF_SCRIPT.items() if language in langs.split()]
+    scripts = [_CLASS_OF_SCRIPT[name] for name, langs in LANGUAGES_OF_SCRIPT.items() if language in langs.split()]
     of_language_C = np.isin(classes_C, scripts) if scripts else letters_C
     return Measures(
         length=lengths_L,

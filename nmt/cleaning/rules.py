@@ -20,7 +20,7 @@ from nmt.config.options import flag_name
 from nmt.data.arrays import hashed
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
-from nmt.text.languages import EXTRA, Identifier, base_language, label_of
+from nmt.text.languages import DOUBLING, EXTRA, Identifier, base_language, is_among, label_of
 
 Lines = list[str]
 
@@ -50,12 +50,6 @@ _FORMS: dict[str, Callable[[str], str]] = {
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
-# Languages in which a doubled word is grammar: `Yavaş yavaş sür.`
-_DOUBLING = {
-    "af", "am", "ar", "as", "az", "bn", "ceb", "el", "eu", "fa", "gu", "he", "hi", "ht", "hy", "id", "it", "jav", "jv",
-    "ka", "kk", "kn", "ky", "mg", "mi", "ml", "mr", "ms", "my", "ne", "or", "pa", "sd", "si", "so", "su", "sun", "sw",
-    "ta", "te", "tg", "tk", "tl", "tr", "tt", "ug", "ur", "uz", "vi", "yo",
-}  # fmt: skip
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
 # Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words that
 # are equal. The length of the phrase is limited, so that long lines take linear time.
@@ -92,11 +86,7 @@ class Pairs:
         return np.maximum.reduce(list(map(of_side, self.measures)))
 
     def largest_of_lines(self, of_line: Callable[[str, str], float]) -> np.ndarray:
-        """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L].
-
-        Args:
-            of_line: returns the number of a line in a language.
-        """
+        """Returns the larger of `of_line(line, language)` of both sides; 0 for pairs that a rule has dropped; [L]."""
         values = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
             values[index] = max(map(of_line, (lines[index] for lines in self.composed), self.languages))
@@ -127,7 +117,7 @@ def _repeats(line: str, lang: str) -> bool:
     long to occur twice.
     """
     line = line.lower().replace(" - ", " – ")
-    long = math.inf if lang in _DOUBLING else _LONG_WORD
+    long = math.inf if is_among(lang, DOUBLING) else _LONG_WORD
     words = _coded(line, long)
     if not _REPEATED.search(words):
         return False

@@ -50,11 +50,9 @@ def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
         try:
             text.direction(*wanted)
         except NmtError as error:
-            raise NmtError(
-                f"--score-with {model} translates {text.in_words.replace(' -> ', ' to ')}, but must translate "
-                f"{wanted[0]} to {wanted[1]}; give a model of the forward direction and then one of the backward "
-                f"direction"
-            ) from error
+            direction = f"{text.in_words.replace(' -> ', ' to ')}, but must translate {wanted[0]} to {wanted[1]}"
+            advice = "give a model of the forward direction and then one of the backward direction"
+            raise NmtError(f"--score-with {model} translates {direction}; {advice}") from error
 
 
 def dual_scores(

@@ -69,11 +69,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve, export
+_MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve
 for command in (*_MAIN_COMMANDS, extend, vocabulary_map, report, attention, info, architectures):
     epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
-_GROUPS = import_, trees
+_GROUPS = export, import_, trees
 for group in _GROUPS:
     app.add_typer(group)
 for group in (app, *_GROUPS):

@@ -7,7 +7,6 @@ from rich.table import Table
 from typer import Option
 
 from nmt.config.options import flag_name
-from nmt.model.architectures import ARCHITECTURES, parameters
 
 
 def architectures(
@@ -16,6 +15,8 @@ def architectures(
     ] = 37000,
 ) -> None:
     """List the architectures and their sizes."""
+    from nmt.model.architectures import ARCHITECTURES, parameters
+
     table = Table(
         box=None,
         pad_edge=False,

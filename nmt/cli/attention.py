@@ -1,13 +1,11 @@
 """`nmt attention` draws what a model attends to."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Argument, Option
 
 from nmt import console
 from nmt.files import output_file
-
-_SHOWN = "Head that the page shows first"
 
 
 def attention(
@@ -15,14 +13,6 @@ def attention(
     source: Annotated[str, Option(help="Raw text of the source sentence.")],
     output: Annotated[str, Option(help="HTML page to write.")],
     target: Annotated[str | None, Option(help="Raw text of the translation; by default the model translates.")] = None,
-    kind: Annotated[
-        Literal["encoder", "decoder", "cross"],
-        Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel=_SHOWN),
-    ] = "cross",
-    layer: Annotated[
-        int | None, Option(help="Number of the layer, from 1; by default the last.", rich_help_panel=_SHOWN)
-    ] = None,
-    head: Annotated[int, Option(help="Number of the head, from 1.", rich_help_panel=_SHOWN)] = 1,
     source_lang: Annotated[str, Option(help="Language of the source, for a model of several.")] = "",
     target_lang: Annotated[str, Option(help="Language of the translation, for a model of several.")] = "",
 ) -> None:
@@ -36,6 +26,5 @@ def attention(
 
     attentions = attention_of(checkpoint, source, target, Direction.of(source_lang, target_lang))
     with output_file(output, [checkpoint], suffix=".html") as file:
-        data = page_data(attentions, kind, layer, head)
-        file.write(page("attention", f"Attention of {checkpoint}", data))
+        file.write(page("attention", f"Attention of {checkpoint}", page_data(attentions)))
     console.info(f"wrote {output}")

@@ -9,8 +9,7 @@ from rich.table import Table
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import CleanConfig, CorpusConfig, JobConfig, RuntimeConfig, flag_name
-from nmt.errors import NmtError
+from nmt.config import CleanConfig, CorpusConfig, JobConfig, RuntimeConfig
 from nmt.files import STDIO, output_file, refuse_inputs
 
 if TYPE_CHECKING:
@@ -30,19 +29,14 @@ def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime:
     that a pair breaks is the reason that the table, --rejected and --page give.
     """
     from nmt.cleaning.clean import clean as run
-    from nmt.corpora.conversion import with_plain_text
+    from nmt.corpora.reading import with_plain_text
     from nmt.jobs.run import executing
     from nmt.pages.page import page
-
-    if not config.score_with and (unused := runtime.variants()):
-        raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
 
     for flag, path in (("--rejected", config.rejected), ("--page", config.page)):
         refuse_inputs(path or "", [*config.train, *config.exclude], f"{flag} {path}")
     if config.target_lang is not None:
         config = with_plain_text(config, ("train", "exclude"), [(config.source_lang, config.target_lang)], files)
-    elif variants := files.variants():
-        raise NmtError(f"{flag_name(min(variants))} is for files of pairs, but there is no --target-lang; leave it out")
 
     def write_page(summary: "Summary") -> None:
         if config.page is not None:

@@ -56,7 +56,8 @@ def huggingface(
     from nmt.interop.huggingface import import_huggingface
 
     files = chain.from_iterable(Path(each).glob("*") for each in (folder, base) if each)
-    convert = partial(import_huggingface, folder, source_lang, target_lang, selection, base)
+    languages = {"source_lang": source_lang, "target_lang": target_lang}
+    convert = partial(import_huggingface, folder, languages, selection, base)
     write(convert, output, [*files, *selection.pieces_of, *selection.add_pieces, *selection.unchanged])
 
 
@@ -88,7 +89,8 @@ def fairseq(
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")
     from nmt.interop.fairseq import import_fairseq
 
-    convert = partial(import_fairseq, file, dict_, codes, tokenizer, lowercase, source_lang, target_lang)
+    languages = {"source_lang": source_lang, "target_lang": target_lang}
+    convert = partial(import_fairseq, file, dict_, codes, tokenizer, lowercase, languages)
     write(convert, output, [file, *dict_, codes])
 
 

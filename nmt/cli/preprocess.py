@@ -22,7 +22,7 @@ def preprocess(files: CorpusConfig, config: DataConfig, options: JobConfig) -> N
     Validation and test pairs are never dropped.
     """
     from nmt.checkpoint_format import read_codec
-    from nmt.corpora.conversion import with_plain_text
+    from nmt.corpora.reading import with_plain_text
     from nmt.data.preprocess import preprocess as run
     from nmt.jobs.run import executing
 

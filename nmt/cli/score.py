@@ -2,23 +2,21 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, product
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO
-from nmt.parsing.evalb import SHORT, evalb
-from nmt.scoring import MetricScore, compared_scores, corpus_scores, sentence_scores, tokenizer_warning
-from nmt.text.corpus import name_of, read_lines
-from nmt.text.languages import UNSPACED_SCRIPT
+
+if TYPE_CHECKING:
+    from nmt.scoring import MetricScore
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
@@ -34,47 +32,83 @@ def score(
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
+    paired: Annotated[
+        Literal["none", "bootstrap", "ar"],
+        Option(
+            help="Test whether each further --hypothesis differs from the first by more than chance, by paired "
+            "bootstrap resampling or by approximate randomisation (ar)."
+        ),
+    ] = "none",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
-
-    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with its
-    usual parameters for English, the file COLLINS.prm.
     """
+    from nmt.scoring import compared_scores, corpus_scores
+    from nmt.text.corpus import name_of
+
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if "evalb" not in config.metric:
-        _score_text(reference, hypothesis, config, as_json)
-        return
-    if len(reference) > 1 or len(hypothesis) > 1 or len(config.metric) > 1:
-        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
-    _score_trees(reference[0], hypothesis[0], as_json)
-
-
-def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig, as_json: bool) -> None:
-    if config.paired != "none" and len(hypothesis) == 1:
-        raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
-    if config.sentence_level and len(hypothesis) > 1:
-        raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
-    systems = [_read(path) for path in hypothesis]
-    references = [_read(path) for path in reference]
-    for (path, lines), (other, expected) in product(
-        zip(hypothesis, systems, strict=True), zip(reference, references, strict=True)
-    ):
-        if len(lines) != len(expected):
-            sizes = f"{console.counted(len(lines), 'line')} but {name_of(other)} has {len(expected):,}"
-            raise NmtError(f"{name_of(path)} has {sizes}; line n of one must translate line n of the other")
+    if paired != "none" and len(hypothesis) == 1:
+        raise NmtError(f"--paired {paired} compares systems, but there is one --hypothesis; give several")
+    texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
+    names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
+    for name, other in product(names, reference_names):
+        if len(texts[name]) != len(texts[other]):
+            sizes = f"{console.counted(len(texts[name]), 'line')} but {other} has {len(texts[other]):,}"
+            raise NmtError(f"{name} has {sizes}; line n of one must translate line n of the other")
+    systems, references = [texts[name] for name in names], [texts[name] for name in reference_names]
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
-    for path, lines in zip((*hypothesis, *reference), (*systems, *references), strict=True):
-        # The scores of tokenised text are not comparable with published ones.
+    _warn_about_text(texts, references, metrics, config)
+    if paired == "none":
+        scores = [corpus_scores(system, references, metrics, config) for system in systems]
+    else:
+        _warn_if_similar(names, systems)
+        scores = compared_scores(systems, references, metrics, config, paired)
+    if "paper-bleu" in metrics:
+        console.info(
+            "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and "
+            "splits compounds as those did; for any other comparison, cite sacreBLEU's BLEU with its signature"
+        )
+    if as_json:
+        rows = [dict(zip(metrics, map(asdict, row), strict=True)) for row in scores]
+        named = [{"hypothesis": name, **row} for name, row in zip(names, rows, strict=True)]
+        print(json.dumps(rows[0] if len(rows) == 1 else {"hypotheses": named}))
+    elif len(names) == 1:
+        print("\n".join(map(str, scores[0])))
+    else:
+        _print_table(names, scores)
+
+
+def _read(path: str) -> list[str]:
+    from nmt.text.corpus import name_of, read_lines
+
+    lines = list(read_lines(path))
+    if not lines:
+        raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
+    if _SGML.match("\n".join(lines[:10])):
+        raise NmtError(
+            f"{name_of(path)} is SGML or XML; give the text of its <seg> elements, one a line, as printed by sed "
+            rf"-n 's|.*<seg[^>]*>\(.*\)</seg>.*|\1|p' FILE or, for sets of WMT, sacrebleu -t wmt20 -l en-de --echo ref"
+        )
+    return lines
+
+
+def _warn_about_text(
+    texts: Mapping[str, list[str]], references: Sequence[list[str]], metrics: Sequence[str], config: ScoreConfig
+) -> None:
+    """Warns about texts, by their names, whose scores are not comparable with published ones."""
+    from nmt.scoring import tokenizer_warning
+    from nmt.text.languages import UNSPACED_SCRIPT
+
+    for name, lines in texts.items():
         tokenized = sum(line.endswith(" .") for line in lines)
         if config.tokenize != "none" and tokenized > len(lines) / 2:
             otherwise = ", or give --tokenize none to score tokenised text" if "bleu" in metrics else ""
             console.warn(
-                f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
+                f"{tokenized:,} of {len(lines):,} lines of {name} end in ' .', as tokenised text does; "
                 f"detokenise the text first{otherwise}"
             )
     chooses_tokenizer = "bleu" in metrics and config.tokenize is None
@@ -88,98 +122,33 @@ def _score_text(reference: list[str], hypothesis: list[str], config: ScoreConfig
                 f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which "
                 f"neither the tokeniser 13a nor TER splits; give --target-lang, for example zh or ja"
             )
-    if config.sentence_level:
-        _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
-        return
-    if config.paired == "none":
-        scores = [corpus_scores(system, references, metrics, config) for system in systems]
-    else:
-        _warn_if_similar(hypothesis, systems)
-        scores = compared_scores(systems, references, metrics, config)
-    if "paper-bleu" in metrics:
-        console.info(
-            "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and "
-            "splits compounds as those did; for any other comparison, cite sacreBLEU's BLEU with its signature"
-        )
-    names = [name_of(path) for path in hypothesis]
-    if as_json:
-        table = [{metric: asdict(score) for metric, score in zip(metrics, row, strict=True)} for row in scores]
-        named = [{"hypothesis": name, **row} for name, row in zip(names, table, strict=True)]
-        print(json.dumps(table[0] if len(names) == 1 else {"hypotheses": named}))
-    elif len(names) == 1:
-        print("\n".join(map(str, scores[0])))
-    else:
-        _print_table(names, scores)
 
 
-def _read(path: str) -> list[str]:
-    lines = list(read_lines(path))
-    if not lines:
-        raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
-    if _SGML.match("\n".join(lines[:10])):
-        raise NmtError(
-            f"{name_of(path)} is SGML or XML; give the text of its <seg> elements, one a line, as printed by sed "
-            rf"-n 's|.*<seg[^>]*>\(.*\)</seg>.*|\1|p' FILE or, for sets of WMT, sacrebleu -t wmt20 -l en-de --echo ref"
-        )
-    return lines
+def _warn_if_similar(names: list[str], systems: Sequence[list[str]]) -> None:
+    """Warns about systems that hardly differ from the first one. The p-value of an equal one is right.
+
+    sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ, many
+    resamples are equal, and the p-value is too small.
+    """
+    for name, system in zip(names[1:], systems[1:], strict=True):
+        changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
+        if 0 < changed < 10:
+            console.warn(
+                f"{name} differs from {names[0]} in only {changed} of {len(system):,} lines; its p-values are too small"
+            )
 
 
-def _print_sentences(scores: dict[str, list[MetricScore]], as_json: bool) -> None:
-    """Prints the scores of each sentence under each metric."""
-    if as_json:
-        print(json.dumps({
-            metric: {"name": each[0].name, "signature": each[0].signature, "scores": [score.score for score in each]}
-            for metric, each in scores.items()
-        }))  # fmt: skip
-        return
-    for first, *_ in scores.values():
-        console.info(f"{first.name} {first.signature}")
-    for of_sentence in zip(*scores.values(), strict=True):
-        print("\t".join(f"{score.score:.2f}" for score in of_sentence))
-
-
-def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
+def _print_table(names: list[str], scores: list[list["MetricScore"]]) -> None:
     """Prints a table with a row for each system and columns for each metric, and then the signatures of the metrics."""
     columns = [["hypothesis", *names]]
     for of_metric in zip(*scores, strict=True):
         columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])
         if intervals := [score.confidence for score in of_metric if score.confidence]:
             columns.append(["95% confidence", *(f"{c.low:.2f} to {c.high:.2f}" for c in intervals)])
-        p_values = [score.p_value for score in of_metric]
-        if any(p is not None for p in p_values):
-            columns.append(["p", *("-" if p is None else f"{p:.4f}" for p in p_values)])
+        if any(score.p_value is not None for score in of_metric):
+            columns.append(["p", *("-" if s.p_value is None else f"{s.p_value:.4f}" for s in of_metric)])
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for score in scores[0]:
         print(f"{score.name} {score.signature}")
-
-
-def _score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
-    from nmt.parsing.treebank import read_parses
-
-    pairs, repairs = read_parses(reference, hypothesis)
-    if repairs is not None:
-        console.info(repair_summary(repairs, len(pairs)))
-    everything, short = evalb(pairs)
-    if as_json:
-        print(json.dumps({"evalb": {"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}}))
-        return
-    for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
-        figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
-        print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
-
-
-def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None:
-    """Warns about systems that hardly differ from the first one. The p-value of an equal one is right.
-
-    sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ, many
-    resamples are equal, and the p-value is too small.
-    """
-    for path, system in zip(paths[1:], systems[1:], strict=True):
-        changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
-        if 0 < changed < 10:
-            console.warn(
-                f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
-                f"its p-values are too small"
-            )

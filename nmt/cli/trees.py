@@ -1,5 +1,6 @@
-"""`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
+"""`nmt trees` turns treebanks into text for the parsing model, and its output into trees and scores."""
 
+import json
 from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +15,7 @@ from nmt.files import STDIO, output_file
 
 trees = typer.Typer(
     name="trees",
-    help="Turn treebank files into parallel text for the parsing model, and its output into trees.",
+    help="Turn treebank files into parallel text for the parsing model, its output into trees, and score these.",
     no_args_is_help=True,
 )
 
@@ -48,7 +49,7 @@ def linearize(
     A tree becomes the sequence of its brackets. Closing brackets carry labels too, and XX stands for every word.
     Function tags and indices (NP-SBJ-1), empty elements, and nodes that contain nothing else are removed.
 
-    DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt score needs.
+    DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt trees score needs.
     DEST/symbols.txt is for nmt preprocess --symbols.
     """
     from nmt.parsing.treebank import SourceText, treebank_files, write_treebank
@@ -125,10 +126,39 @@ def restore(
             repairs += repairs_of_tree
             done += 1
             out.write(f"{write_tree(tree)}\n")
-    console.info(repair_summary(repairs, done))
+    console.info(_repair_summary(repairs, done))
 
 
-def repair_summary(repairs: Counter[str], sequences: int) -> str:
+@trees.command(no_args_is_help=True)
+def score(
+    reference: Annotated[str, Option(help="Treebank file with the trees that the parser should find.")],
+    hypothesis: Annotated[
+        str, Option(help="Output of a parser, trees or sequences of brackets, one for each tree; - is stdin.")
+    ] = STDIO,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> None:
+    """Score trees or sequences of brackets against a treebank file.
+
+    The scores are those of the program EVALB with its usual parameters for English, the file COLLINS.prm.
+    """
+    from nmt.parsing.evalb import SHORT, evalb
+    from nmt.parsing.treebank import read_parses
+
+    if reference == hypothesis == STDIO:
+        raise NmtError("--reference and --hypothesis are both standard input; give one of them as a file")
+    pairs, repairs = read_parses(reference, hypothesis)
+    if repairs is not None:
+        console.info(_repair_summary(repairs, len(pairs)))
+    everything, short = evalb(pairs)
+    if as_json:
+        print(json.dumps({"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}))
+        return
+    for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
+        figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
+        print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
+
+
+def _repair_summary(repairs: Counter[str], sequences: int) -> str:
     """Returns a line that says how many sequences were repaired, and how often each repair was made."""
     details = "".join(f", {count:,} {name}" for name, count in sorted(repairs.items()) if name != "sequences")
     return f"repaired {repairs['sequences']:,} of {sequences:,} sequences{details}"

@@ -43,12 +43,16 @@ class CorpusConfig(Config, panel="Corpus files"):
         "In tables and JSON lines: the columns of source, target and perhaps a score, by numbers from 1, by names in "
         "the first line, or by fields, such as 2,3,1 or en,de,score. By default, columns with the names of the "
         "languages or sides, or the only two of a table.",
+        needs="target_lang languages",
     )
-    least_score: float | None = option(None, "Leave out lines with a lower score in the column of --columns.")
+    least_score: float | None = option(
+        None, "Leave out lines with a lower score in the column of --columns.", needs="target_lang languages"
+    )
     inline: Literal["drop", "keep"] = option(
         "drop",
         "Whether to drop or keep the codes of tags inside sentences of TMX and XLIFF, such as the <b> in "
         "<bpt>&lt;b></bpt>. Keep them only if the model should translate text with such codes.",
+        needs="target_lang languages",
     )
 
     def _check(self) -> None:
@@ -121,6 +125,7 @@ class CleanConfig(Config, panel="Rules"):
         "rules keep, from 0 to 1: by the cross-entropy of both (as Junczys-Dowmunt 2018), by whether they expect the "
         "sentences to end where they do, and by the ratio of the lengths.",
         needs="keep min_score",
+        excludes="shard merge",
     )
     keep: Positive | None = score_option(
         None,

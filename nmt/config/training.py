@@ -9,6 +9,8 @@ from nmt.errors import NmtError
 
 main_option = partial(option, panel="Options")
 hardware_option = partial(option, panel="Hardware")
+# In nmt clean, models are computed for --score-with alone.
+runtime_option = partial(option, needs="score_with")
 run_option = partial(option, panel="Run")
 validation_option = partial(option, panel="Validation")
 checkpoints_option = partial(option, panel="Checkpoints")
@@ -21,14 +23,17 @@ class RuntimeConfig(Config, panel="Hardware"):
     The fields are the options of `nmt generate --help` under Hardware, and `user_module`.
     """
 
-    device: Literal["auto", "cpu", "cuda"] = option("auto", "Device; auto uses a GPU if there is one.")
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
+    device: Literal["auto", "cpu", "cuda"] = runtime_option("auto", "Device; auto uses a GPU if there is one.")
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = runtime_option(
         "auto",
         "Number format of matrix products. auto is bf16 where the hardware computes it, fp16 on GPUs without bf16, "
         "and otherwise fp32. Training always keeps its weights in fp32.",
     )
-    user_module: str | None = run_option(
-        None, "Python file with your own architectures, losses or scorers; see docs/extending.md."
+    user_module: str | None = runtime_option(
+        None,
+        "Python file with your own architectures, losses or scorers; see docs/extending.md.",
+        panel="Run",
+        excludes="cluster",
     )
 
 

@@ -10,7 +10,6 @@ from nmt.errors import NmtError
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 search_option = partial(option, panel="Search")
-metric_option = partial(option, excludes="metric=evalb")
 sampling_option = partial(option, panel="Sampling", needs="sample")
 
 
@@ -131,6 +130,7 @@ class EngineConfig(Config, panel="Hardware"):
         None,
         "File of nmt vocabulary-map, for speed. A sentence is translated only with the target pieces that the file "
         "lists for its source pieces. The softmax is over these alone, so log P differs from that without a map.",
+        excludes="cluster",
     )
     keep: tuple[str, ...] = search_option(
         (), "Regular expression of words that stay as they are, besides those of --protect. May be given several times."
@@ -156,42 +156,26 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricConfig(Config, panel="Metrics"):
-    """The options of the metrics."""
+class ScoreConfig(Config, panel="Metrics"):
+    """How `nmt score` computes scores."""
 
-    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
+    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"], ...] = option(
         ("bleu",),
         "Metric. paper-bleu is BLEU as in the paper's Table 2: punctuation becomes ASCII on both sides, Moses "
-        "tokenises, and German compounds are split at hyphens. evalb scores trees. May be given several times.",
+        "tokenises, and German compounds are split at hyphens. May be given several times.",
     )
-    lowercase: bool = metric_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
-    tokenize: str | None = metric_option(
+    lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    tokenize: str | None = option(
         None,
         "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "
         "one for --target-lang.",
         needs="metric=bleu metric=paper-bleu",
     )
-    target_lang: str | None = metric_option(
+    target_lang: str | None = option(
         None,
         "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
         "Chinese and Japanese. paper-bleu needs it.",
     )
-    bootstrap: int | None = metric_option(
+    bootstrap: int | None = option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreConfig(MetricConfig, panel="Metrics"):
-    """What `nmt score` computes."""
-
-    sentence_level: bool = option(
-        False,
-        "Print the scores of each sentence instead: one line for each, and one column for each --metric.",
-        excludes="metric=evalb metric=paper-bleu bootstrap paired",
-    )
-    paired: Literal["none", "bootstrap", "ar"] = metric_option(
-        "none",
-        "Test whether each further --hypothesis differs from the first by more than chance, by paired "
-        "bootstrap resampling or by approximate randomisation (ar).",
     )

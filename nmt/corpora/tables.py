@@ -165,11 +165,9 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
     are_names = all(kind or _IDENTIFIER.fullmatch(name) for name, kind in zip(names, kinds, strict=True))
     are_names = are_names and len({name.lower() for name in names}) > 1
     if not (asked or texts) and (are_fields or len(names) > 2 or are_names or set(kinds) - {"text", "other", ""}):
-        raise NmtError(
-            f"{where} has the columns {listed}, which do not say what is the source and what the target; call them "
-            f"{' and '.join(corpus.languages[:2])}, or give --columns SOURCE,TARGET of nmt clean or nmt preprocess: "
-            f"names, or numbers if this line is text"
-        )
+        problem = f"{where} has the columns {listed}, which do not say what is the source and what the target"
+        advice = "give --columns SOURCE,TARGET of nmt clean or nmt preprocess: names, or numbers if this line is text"
+        raise NmtError(f"{problem}; call them {' and '.join(corpus.languages[:2])}, or {advice}")
     positions = [int(column) - 1 if by_number else names.index(column) for column in asked] or texts or [0, 1]
     score = positions.pop() if len(asked) > 2 else None
     has_header = bool(texts) or not by_number

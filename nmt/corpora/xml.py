@@ -73,9 +73,7 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.SkippedEntityHandler = lambda *_: tree.data(FORBIDDEN)
-    parser.EntityDeclHandler = lambda entity, *_: fail(
-        f"the entity {entity!r:.40} is declared, which may stand for any text; export the file without it"
-    )
+    parser.EntityDeclHandler = lambda entity, *_: fail(f"the entity {entity!r:.40} is declared; export without it")
     try:
         for text in _decoded(corpus.file):
             parser.Parse(text, not text)

@@ -54,11 +54,7 @@ class MixedOrder:
         return int(self._begins[-1])
 
     def visits(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pair of each visit, and how often that pair was visited before; int64 [visits] each.
-
-        Args:
-            numbers: the numbers of the visits in the epoch, counted from 0; int64 [visits].
-        """
+        """Returns the pairs of visits, and how often each was visited before; all int64 [visits], counted from 0."""
         begins, sizes = self._begins, np.array(self.mixture.pairs)
         corpora = np.searchsorted(begins, numbers, side="right") - 1
         visits = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]  # since the first epoch
@@ -209,6 +205,4 @@ class Lengths:
     @property
     def total(self) -> int:
         """The sum of all lengths."""
-        if self._side.encodings == 1 and not isinstance(self._side, EpochTokens):
-            return int(self._side.offsets[-1] - self._side.offsets[0]) + len(self)
         return int(np.asarray(self).sum(dtype=np.int64))

@@ -83,9 +83,7 @@ class UpdatePlan:
         source, target = (int(lengths[sentences].sum()) for lengths in self.lengths)
         return source, target - self.given * len(sentences)
 
-    def micro_batches(
-        self, index: int, device_tokens: int, ranks: int = 1, *, packs: bool = False
-    ) -> list[list[Array]]:
+    def micro_batches(self, index: int, device_tokens: int, ranks: int = 1, packs: bool = False) -> list[list[Array]]:
         """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
         The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,

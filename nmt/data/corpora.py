@@ -18,7 +18,7 @@ from nmt.config import DataConfig, flag_name, names_in
 from nmt.config.options import Config
 from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
-from nmt.files import digest_of
+from nmt.files import digest_of, loading
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
@@ -75,11 +75,9 @@ def corpora_of(config: DataConfig, text: TextConfig, flag: str, prefixes: Sequen
             names = ", ".join(f"{source}-{target}" for source, target in config.pairs)
             languages = dict.fromkeys(language for pair in config.pairs for language in pair)
             (present, *_) = [f"only {prefix}.{each}, and " for each in languages if has_side(prefix, each)] or [""]
-            raise NmtError(
-                f"{flag} {prefix} has {present}no two files for any of {names:.200}; such files are {prefix}.{source} "
-                f"and {prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}, so check the prefix and the "
-                f"languages"
-            )
+            examples = f"{prefix}.{source} and {prefix}.{target}, or {own[0]}.{source} and {own[0]}.{target}"
+            problem = f"{flag} {prefix} has {present}no two files for any of {names:.200}"
+            raise NmtError(f"{problem}; such files are {examples}, so check the prefix and the languages")
     return corpora
 
 
@@ -109,27 +107,18 @@ class RawPairs(NamedTuple):
 
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
-    """Checks the text of all splits.
-
-    Args:
-        plan: lists the files of the training text.
-        splits: the corpora of the validation set and of the test sets.
-    """
+    """Checks the text of all splits: the files that the plan lists, and the corpora of the other splits."""
     others = [corpus for of_split in splits for corpus in of_split]
     of_others = make_plan([corpus.paths for corpus in others], sys.maxsize).segments
     valid = [[file.digest for file in files] for files in of_others[: len(splits[0])]]
     of_train = zip(train, plan.segments, strict=True)
     same = [each.prefix for each, files in of_train if [file.digest for file in files[:2]] in valid]
     for prefix in dict.fromkeys(same):
-        console.warn(
-            f"--valid {config.valid} has the same text as --train {prefix}; so validation is no measure of quality"
-        )
+        console.warn(f"--valid {config.valid} has the same text as --train {prefix}, so it measures no quality")
     flags, checked = "the files" if config.languages else "--source-lang and --target-lang", set[frozenset[str]]()
     for corpus, (source, target, *_) in zip((*train, *others), (*plan.segments, *of_others), strict=True):
         if not source.lines:
-            raise NmtError(
-                f"{source.path} and {target.path} have no lines; give another corpus or check how it was made"
-            )
+            raise NmtError(f"{source.path} and {target.path} have no lines; check how the corpus was made")
         files = frozenset((source.path, target.path))
         # The other direction has the same files.
         if not corpus.is_copy and (not config.languages or files not in checked):
@@ -145,14 +134,10 @@ def warn_of_text(
     """Warns if two files, which have lines, look swapped or hold the same text."""
     source_lines, target_lines = zip(*next(in_chunks(read_rows(source.path, target.path))), strict=True)
     if look_swapped(source_lines, target_lines, *langs):
-        console.warn(
-            f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
-            f"{flags} are swapped"
-        )
+        looks = f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}"
+        console.warn(f"{looks}; check whether {flags} are swapped")
     if source.digest == target.digest:
-        console.warn(
-            f"{source.path} and {target.path} contain the same text; check whether one is in the wrong language"
-        )
+        console.warn(f"{source.path} and {target.path} have the same text; check whether one is in a wrong language")
 
 
 def _check_alignments(source_path: str, target_path: str, path: str) -> None:
@@ -165,10 +150,9 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
         source_words, target_words = len(RAW_WORD.findall(source)), len(RAW_WORD.findall(target))
         for i, j in alignments:
             if i >= source_words or j >= target_words:
-                raise NmtError(
-                    f"{path}, line {number} links word {i} to word {j}, but the sentences have {source_words} and "
-                    f"{target_words} words, counted from 0 and separated by spaces; align the raw text"
-                )
+                words = f"{source_words} and {target_words} words, counted from 0 and separated by spaces"
+                problem = f"{path}, line {number} links word {i} to word {j}, but the sentences have {words}"
+                raise NmtError(f"{problem}; align the raw text")
 
 
 def in_chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
@@ -284,11 +268,8 @@ def make_codec(config: DataConfig, text: TextConfig, plan: Plan, train: Sequence
 
 def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
     flag = f"--subword-model {path}"
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NmtError(f"{flag} cannot be read ({error.strerror}); check the path") from error
-    model = Subword.from_bytes(data, kind, flag)
+    with loading(flag, "check the path"):
+        model = Subword.from_bytes(Path(path).read_bytes(), kind, flag)
     # The pieces of any model can be segmented greedily, as wordpiece does.
     if kind == "bpe" and model.has_probabilities:
         raise NmtError(f"{flag} is a unigram model; give --subword unigram")
@@ -352,9 +333,7 @@ def _read_symbols(path: str) -> list[str]:
     symbols: dict[str, None] = {}
     for line, symbol in enumerate(read_lines(path), start=1):
         if symbol.split() != [symbol] or symbol in symbols:
-            raise NmtError(
-                f"--symbols {path}, line {line}: {symbol!r} is not a single new word; write one new word on each line"
-            )
+            raise NmtError(f"--symbols {path}, line {line}: {symbol!r} is not a new word; write one on each line")
         symbols[symbol] = None
     return list(symbols)
 

@@ -21,8 +21,8 @@ reads the files trusts their content.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -33,7 +33,7 @@ import numpy as np
 from nmt import __version__, console
 from nmt.data.arrays import EpochTokens, MixedOrder, Mixture, TokenArray
 from nmt.errors import DamagedError, NmtError
-from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
+from nmt.files import Output, digest_of, digest_of_json, loading, remove_partial_files, replaced_file
 from nmt.text.codec import Direction, TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
@@ -141,23 +141,14 @@ def read_meta(folder: Path) -> Meta:
                 splits[name] = SplitMeta(**split, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
             return Meta(splits=splits, files=files, **content)
     except (FileNotFoundError, NotADirectoryError) as error:
-        if not os.path.exists(folder):
-            raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
-        raise NmtError(
-            f"{folder} is not a data folder (it has no {META}); give a folder that nmt preprocess made"
-        ) from error
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+        why = f"is not a data folder (it has no {META})" if os.path.exists(folder) else "does not exist"
+        raise NmtError(f"{folder} {why}; give a folder that nmt preprocess made") from error
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise NmtError(f"{path} is damaged ({error!r:.80}); run nmt preprocess again") from error
     if version != SCHEMA_VERSION:
-        raise NmtError(
-            f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}; "
-            f"run nmt preprocess again, or use the version of nmt that made it"
-        )
-    raise NmtError(
-        f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
-    )
+        problem = f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}"
+        raise NmtError(f"{problem}; run nmt preprocess again, or use the version of nmt that made it")
+    raise NmtError(f"{path} is damaged or was edited: its SHA-256 is not that in it; run nmt preprocess again")
 
 
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"
@@ -229,7 +220,7 @@ class DataFolder:
         path = Path(path)
         meta = read_meta(path)
         for name, recorded in meta.files.items():
-            with _reading(path / name):
+            with loading(path / name, _COPY_AGAIN):
                 size = (path / name).stat().st_size
             if size != recorded.bytes:
                 raise DamagedError(f"{path / name} has {size:,} bytes instead of {recorded.bytes:,}; {_COPY_AGAIN}")
@@ -248,16 +239,14 @@ class DataFolder:
         with console.Progress(f"verifying {self.path}", total, "byte", summary=False) as progress:
             for name, recorded in self.meta.files.items():
                 digest = hashlib.sha256()
-                with _reading(self.path / name), open(self.path / name, "rb") as file:
+                with loading(self.path / name, _COPY_AGAIN), open(self.path / name, "rb") as file:
                     while (block := file.read(1 << 22)) and not stopped():
                         digest.update(block)
                         progress.advance(len(block))
                 if stopped():
                     return
                 if digest.hexdigest() != recorded.sha256:
-                    raise DamagedError(
-                        f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}"
-                    )
+                    raise DamagedError(f"{self.path / name} is damaged: {META} has another SHA-256; {_COPY_AGAIN}")
         self._is_verified = True
 
     def split(self, name: str) -> ParallelSplit:
@@ -296,7 +285,7 @@ class DataFolder:
         for path in map(self.path.joinpath, raw_names(name, direction or config.trained[0], config)):
             if name == TRAIN:
                 raise NmtError(f"{path} does not exist; a data folder keeps the text of valid and test only")
-            with _reading(path):
+            with loading(path, _COPY_AGAIN):
                 # text.corpus.read_lines would drop a "\r" at the end of a line, but here it is part of the text.
                 lines.append(path.read_bytes().decode().split("\n")[:-1])
         return lines[0], lines[1]
@@ -308,7 +297,7 @@ class DataFolder:
     def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
         arrays = []
         for path, dtype in zip((self.path / name for name in names), (kind, OFFSET_TYPE), strict=True):
-            with _reading(path):  # mmap refuses empty files; a split of empty lines has one
+            with loading(path, _COPY_AGAIN):  # mmap refuses empty files; a split of empty lines has one
                 is_empty = path.stat().st_size == 0
                 arrays.append(np.empty(0, dtype) if is_empty else np.asarray(np.memmap(path, dtype, mode="r")))
         tokens, offsets = arrays
@@ -319,21 +308,10 @@ def codec_in(folder: Path, config: TextConfig) -> TextCodec:
     """Returns the codec with the subword models in a data folder."""
     models = []
     for path in (folder / name for name in model_names(config)):
-        with _reading(path):
+        with loading(path, _COPY_AGAIN):
             models.append(load_subword(path.read_bytes(), config.subword, str(path)))
     source, target = models
     return TextCodec.checked(config, source, source if config.one_model else target, str(folder))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turns an error of the operating system in the block into an NmtError."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise NmtError(f"{path} is missing; {_COPY_AGAIN}") from error
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror}); {_COPY_AGAIN}") from error
 
 
 # Writing, chunk by chunk

@@ -77,7 +77,10 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         corpora.show_tokenizers(text)
         write_models(folder, like or corpora.make_codec(config, text, plan, train))
 
-    settings = _settings(config, splits)
+    inputs = [path for split in splits.values() for corpus in split for path in corpus.paths]
+    # What cannot be read is reported where it is used.
+    inputs += filter(os.path.isfile, filter(None, (config.subword_model, config.symbols, config.like)))
+    settings = job_settings(config, ("dest", "workers"), inputs)
     with job_folder(
         config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
     ) as folder:
@@ -110,15 +113,12 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     if like.config.languages and not config.languages:
         raise NmtError(f"--like {config.like} has several languages; give --languages and --directions")
     if config.languages and not like.config.languages:
-        raise NmtError(
-            f"--like {config.like} translates {there[0]} to {there[1]} only; give --source-lang and --target-lang "
-            f"instead of --languages"
-        )
+        problem = f"--like {config.like} translates {there[0]} to {there[1]} only"
+        raise NmtError(f"{problem}; give --source-lang and --target-lang instead of --languages")
     if not config.languages and there != here:
-        raise NmtError(
-            f"--like {config.like} translates {there[0]} to {there[1]}, but --source-lang is {here[0]} and "
-            f"--target-lang is {here[1]}; they must be the same"
-        )
+        given = f"--source-lang is {here[0]} and --target-lang is {here[1]}"
+        problem = f"--like {config.like} translates {there[0]} to {there[1]}, but {given}"
+        raise NmtError(f"{problem}; they must be the same")
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
         raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
@@ -159,14 +159,6 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
     return splits
 
 
-def _settings(config: DataConfig, splits: Mapping[str, Sequence[Corpus]]) -> dict[str, Any]:
-    """Returns what the data folder depends on besides the training text."""
-    tests = [path for split in splits.values() for corpus in split for path in corpus.paths]
-    # What cannot be read is reported where it is used.
-    others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
-    return job_settings(config, ("dest", "workers"), [*tests, *others])
-
-
 def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
@@ -179,10 +171,8 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
     dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
-        raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
-            f"check the text and the filters"
-        )
+        problem = f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)})"
+        raise NmtError(f"{problem}; check the text and the filters")
     if total["unknown"]:
         can_learn = codec.config.subword == "sentencepiece"
         console.warn(

@@ -29,12 +29,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class VocabularyMap:
-    """The target pieces that each sequence of source pieces may be translated with.
-
-    Args:
-        entries: target ids by source ids; those without source ids are always candidates.
-        target_size: pieces of the target vocabulary.
-    """
+    """Target ids by sequences of source ids that they may translate; those of no source ids are always candidates."""
 
     def __init__(self, entries: Mapping[tuple[int, ...], list[int]], target_size: int) -> None:
         self._entries = entries
@@ -53,17 +48,14 @@ class VocabularyMap:
         for number, line in enumerate(lines, start=1):
             columns = line.split("\t")
             if len(columns) != 2:
-                raise NmtError(
-                    f"{path}, line {number} has {len(columns) - 1} tabs instead of one between source and target "
-                    f"pieces; make the file with nmt vocabulary-map"
-                )
+                problem = f"{path}, line {number} has {len(columns) - 1} tabs instead of one between source and target"
+                raise NmtError(f"{problem} pieces; make the file with nmt vocabulary-map")
             pieces = [list(filter(None, column.split(" "))) for column in columns]
             for side, names, subword in (("source", pieces[0], codec.source), ("target", pieces[1], codec.target)):
                 if unknown := [name for name in names if name not in subword]:
-                    raise NmtError(
-                        f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks; make "
-                        f"the map from data with the model's vocabulary (nmt preprocess --like)"
-                    )
+                    problem = f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks"
+                    advice = "make the map from data with the model's vocabulary (nmt preprocess --like)"
+                    raise NmtError(f"{problem}; {advice}")
             entries[tuple(codec.source.ids(pieces[0]))] = codec.target.ids(pieces[1])
         if not entries:
             raise NmtError(f"{path} is empty; make it with nmt vocabulary-map")
@@ -89,10 +81,8 @@ def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Itera
     """
     split = data.split(TRAIN)
     if split.alignments is None:
-        raise NmtError(
-            f"{data.path} has no word alignments; write them with nmt rescore --alignments, and give them to "
-            f"nmt preprocess --alignments"
-        )
+        advice = "write them with nmt rescore --alignments, and give them to nmt preprocess --alignments"
+        raise NmtError(f"{data.path} has no word alignments; {advice}")
     source_pieces, target_pieces = data.codec.source.vocabulary, data.codec.target.vocabulary
     counts_V = np.zeros(len(target_pieces), dtype=np.int64)
     for first in range(0, len(split.target.tokens), _TOKENS_AT_ONCE):

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
-from nmt.text.languages import base_language
+from nmt.text.languages import windows_code_page
 from nmt.text.markup_reading import parse
 from nmt.text.protected import Protected
 from nmt.translate.units import Unit
@@ -86,14 +86,6 @@ def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
     return lines, list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
 
 
-# The encodings that Windows had for languages before Unicode. For all other languages, it was CP1252.
-_CODE_PAGES = {
-    "ar fa ur": "CP1256", "az tr": "CP1254", "be bg mk ru sr uk": "CP1251", "bs cs hr hu pl ro sk sl sq": "CP1250",
-    "el": "CP1253", "et lt lv": "CP1257", "he": "CP1255", "ja": "CP932", "ko": "CP949", "th": "CP874", "vi": "CP1258",
-    "zh": "GB18030",
-}  # fmt: skip
-
-
 def code_page(data: bytes, lang: str) -> str:
     """Returns the encoding that Windows had for a language, or an empty text if the data is not in it.
 
@@ -101,8 +93,7 @@ def code_page(data: bytes, lang: str) -> str:
     """
     text = data.decode(errors="replace")
     is_utf_8 = 3 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore"))
-    pages = (page for languages, page in _CODE_PAGES.items() if base_language(lang) in languages.split())
-    page = next(pages, "CP1252")
+    page = windows_code_page(lang)
     try:
         data.decode(page)
     except UnicodeDecodeError:

@@ -23,10 +23,9 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
 from nmt.documents.document import Document, ReadOptions, has_letters, literal
-from nmt.documents.formats import RIGHT_TO_LEFT
 from nmt.documents.trees import Element, etree, local_name, parsed, written
 from nmt.errors import NmtError
-from nmt.text.languages import base_language
+from nmt.text.languages import FAR_EASTERN, RIGHT_TO_LEFT, base_language, is_among
 from nmt.text.markup_writing import text_only
 from nmt.text.protected import Protected, Span
 
@@ -50,7 +49,6 @@ _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "sm
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
-_FAR_EAST = ("zh", "ja", "ko")
 
 
 class _Run(NamedTuple):
@@ -169,11 +167,11 @@ class _TextPart:
 
     def set_language(self, options: ReadOptions) -> None:
         """Replaces the source language in all properties of characters."""
-        source, target = base_language(options.source_lang), base_language(options.target_lang)
-        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in RIGHT_TO_LEFT.split() else "val"
+        source, target = base_language(options.source_lang), options.target_lang
+        script = "bidi" if is_among(target, RIGHT_TO_LEFT) else "eastAsia" if is_among(target, FAR_EASTERN) else "val"
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
-                element.set(self._word + script, options.target_lang.replace("_", "-"))
+                element.set(self._word + script, target.replace("_", "-"))
 
     def slots(self) -> Iterator[Slot]:
         """Yields the slots with text, in order. Paragraphs in text boxes are inside others.

@@ -23,11 +23,10 @@ from nmt.documents.document import (
 )
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
-from nmt.text.languages import base_language
+from nmt.text.languages import RIGHT_TO_LEFT, is_among
 from nmt.text.markup_reading import with_attributes
 
 # Languages that are written from right to left.
-RIGHT_TO_LEFT = "ar arc arz ckb dv fa he iw ks ps sd syr ug ur yi"
 _CHARSET = re.compile(
     rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE
 )
@@ -58,7 +57,7 @@ def _html(data: bytes, options: ReadOptions) -> Document:
     encoding = _encoding_of_page(data)
     mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
-    is_right_to_left = base_language(options.target_lang) in RIGHT_TO_LEFT.split()
+    is_right_to_left = is_among(options.target_lang, RIGHT_TO_LEFT)
     values: dict[str, None] = {}
 
     def seen(element: str, attributes: Mapping[str, str]) -> list[str]:

@@ -16,8 +16,7 @@ from nmt.documents.document import Document, ReadOptions, marked_encoding, splic
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
-from nmt.text.languages import base_language
-from nmt.text.plurals import plural_forms
+from nmt.text.languages import base_language, plural_forms
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.

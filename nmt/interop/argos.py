@@ -58,10 +58,8 @@ def export_argos(
     text, (before, behind) = codec.config, codec.around(codec.direction)
     _check_text(text, origin)
     if behind:
-        raise NmtError(
-            f"Argos Translate cannot put the token of a language behind a source line, as {origin} needs it "
-            f"({text.placement}); models with both_sides or target_on_source can be exported, so {_SERVE}"
-        )
+        problem = f"Argos Translate cannot put the token of a language behind a source line, as {origin} needs it"
+        raise NmtError(f"{problem} ({text.placement}); {_SERVE}")
     source, target = _codes(text, origin)
     splitter = {}
     if sentence_model is not None:
@@ -82,7 +80,7 @@ def export_argos(
             writing(f"--output {output}", "free some space"),
             TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as saved,
         ):
-            spec = specification(checkpoint, origin, quantization, "--format argos")
+            spec = specification(checkpoint, origin, quantization, "nmt export argos")
             if before:
                 (spec.config.bos_token,), spec.config.add_source_bos = codec.source.pieces(before), True
             spec.save(saved)
@@ -131,8 +129,6 @@ def _codes(text: TextConfig, origin: str) -> list[str]:
         raise NmtError(f"{origin} translates {languages}; {_SERVE}")
     for code in codes:
         if not re.fullmatch("[a-z]{2,3}", code):
-            console.warn(
-                f"{origin} has the language {code}, which is not a code of ISO 639; Argos Translate does not connect "
-                f"it with other packages, and splits its text into sentences as English"
-            )
+            problem = f"{origin} has the language {code}, which is not a code of ISO 639"
+            console.warn(f"{problem}; Argos Translate splits its text into sentences as English")
     return codes

@@ -26,16 +26,9 @@ _OUR_ENGINE = "nmt generate translates with --engine pytorch"
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
-    """Raises an error unless a toolkit supports an architecture.
-
-    Args:
-        more: the options that this toolkit supports beyond `_COMMON`.
-    """
+    """Raises an error unless a toolkit supports an architecture, with options that are in `_COMMON` or `more`."""
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(
-            f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, heads "
-            f"{config.heads}, d_k {config.d_k} and d_v {config.d_v}; {_OUR_ENGINE}"
-        )
+        raise NmtError(f"{toolkit} needs d_k and d_v to be d_model / heads, unlike those of {origin}; {_OUR_ENGINE}")
     unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
         options = " or ".join(unsupported)
@@ -96,10 +89,9 @@ class ForeignVocabulary:
         renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
         vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]
         for piece, count in Counter(vocabulary).items():
-            if piece != without_surrogates(piece):
-                raise NmtError(f"{origin} has the piece {piece!r:.40}, which is not valid text; rename it")
-            if count > 1:
-                raise NmtError(f"{origin} has the piece {piece!r:.40}, a name that nmt uses itself; rename it")
+            if count > 1 or piece != without_surrogates(piece):
+                why = "a name that nmt uses itself" if count > 1 else "which is not valid text"
+                raise NmtError(f"{origin} has the piece {piece!r:.40}, {why}; rename it")
         return vocabulary
 
 
@@ -168,6 +160,10 @@ class Tensors:
             raise NmtError(f"{self.origin} has {unknown}; use a model without changes")
 
 
+# `source_lang` and `target_lang` as they are given; None for what the files of a model say.
+Languages = Mapping[str, str | None]
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of a model by name. They are not trusted and may be any data."""
@@ -201,11 +197,6 @@ class Settings:
             raise self._unsuitable(f"{name} {value!r:.40}, which nmt does not have")
         return value
 
-    def check_unused(self, ignored: Mapping[str, Any]) -> None:
-        """Raises an error if one of these settings has another value than the one that changes nothing."""
-        for name, value in ignored.items():
-            self.choice(name, [value], value)
-
     def _unsuitable(self, setting: str) -> NmtError:
         return NmtError(f"{self.path} has {setting}; use another model")
 
@@ -220,12 +211,8 @@ class Settings:
         biases = {"attention_biases": True, "output_bias": True}
         return ModelConfig.from_dict(values | biases | variants, str(self.path))
 
-    def languages(self, given: Mapping[str, str | None]) -> dict[str, str]:
-        """Returns the languages by name.
-
-        Args:
-            given: `source_lang` and `target_lang`; None if the settings say which.
-        """
+    def languages(self, given: Languages) -> dict[str, str]:
+        """Returns `source_lang` and `target_lang` as given, or where that is None, as in the settings."""
         langs: dict[str, Any] = {name: self.values.get(name) if lang is None else lang for name, lang in given.items()}
         for name, lang in langs.items():
             if not isinstance(lang, str) or not lang:
@@ -239,12 +226,7 @@ class Settings:
 def foreign_vocabulary(
     settings: Settings, path: Path, ids: Mapping[str, Any], size: int, unknown: Any
 ) -> ForeignVocabulary:
-    """Returns a vocabulary for an embedding of so many pieces.
-
-    Args:
-        path, ids: the file of the vocabulary, and the id of each of its pieces.
-        unknown: the piece for unknown text.
-    """
+    """Returns the vocabulary for an embedding of `size` pieces; `ids` are those of the pieces in the file `path`."""
     special: dict[str, Any] = {
         "padding": settings.values.get("pad_token_id"),
         "the beginning of a target": settings.values.get("decoder_start_token_id"),
@@ -255,8 +237,6 @@ def foreign_vocabulary(
         if type(i) is not int or not 0 <= i < size:
             wrong = f"{file} has the id {i!r:.40} for {name}"
             raise NmtError(f"{wrong}, but the model has {size:,} ids; download both again")
-    if len(set(ids.values())) != len(ids):
-        raise NmtError(f"{path} gives the same id to two pieces; download it again")
     if unknown not in list(ids):
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
     pad, start, eos = special.values()
@@ -272,11 +252,7 @@ _SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dr
 def their_settings(
     config: ModelConfig, architecture: str, special: Mapping[str, int], never: Collection[int], **more: Any
 ) -> dict[str, bytes]:
-    """Returns config.json, with `more` fields, and generation_config.json for a class of transformers.
-
-    Args:
-        special, never: the ids of special pieces by their names in these files, and the ids that no output has.
-    """
+    """Returns config.json, with `more` fields, and generation_config.json, where no output has the ids `never`."""
     model = {
         "architectures": [architecture],
         "is_encoder_decoder": True,

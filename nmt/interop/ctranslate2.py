@@ -51,15 +51,11 @@ def export_ctranslate2(
         write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     text = checkpoint.codec.config
     if text.tags:
-        console.warn(
-            f"{origin} has tags, which are not text for the exported subword model; put the pieces "
-            f"{' '.join(text.tags)} before those of a source sentence"
-        )
+        tags = f"{origin} has tags, which are not text for the exported subword model"
+        console.warn(f"{tags}; put the pieces {' '.join(text.tags)} before those of a source sentence")
     if text.languages:
-        console.warn(
-            f"{origin} has tokens of languages, which are not text for the exported subword model; put "
-            f"{text.language_pieces[0]} and the like where config.json says ({text.placement})"
-        )
+        tokens = f"{origin} has tokens of languages, which are not text for the exported subword model"
+        console.warn(f"{tokens}; put {text.language_pieces[0]} and the like where config.json says ({text.placement})")
     if text.subword in _NOT_SENTENCEPIECE:
         console.warn(f"{origin} {_NOT_SENTENCEPIECE[text.subword].format(origin)}")
 
@@ -73,18 +69,13 @@ def write_ctranslate2(
     vocabulary_map: str | None,
     never: Sequence[int] = NEVER,
 ) -> None:
-    """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
-
-    Args:
-        vocabulary_map: the file that becomes vmap.txt.
-        never: see `specification`.
-    """
+    """Writes the model, its text processing, vocabularies and subword models, and `vocabulary_map` as vmap.txt."""
     codec = checkpoint.codec
     if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
         lines = list(read_lines(vocabulary_map))
         VocabularyMap.parsed(lines, vocabulary_map, codec)
         (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    specification(checkpoint, origin, quantization, "--format ctranslate2", never).save(str(folder))
+    specification(checkpoint, origin, quantization, "nmt export ctranslate2", never).save(str(folder))
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
@@ -110,7 +101,7 @@ def specification(
     """Returns CTranslate2's specification of the model, with quantised weights. Its method `save` writes a folder.
 
     Args:
-        user: the flag that needs CTranslate2, for messages.
+        user: what needs CTranslate2, for messages: a flag or a command.
         never: pieces that no translation has. log P is computed among the others.
     """
     with importing("ctranslate2", user):

@@ -13,7 +13,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.conversion import ForeignVocabulary, Settings, Tensors, our_columns
+from nmt.interop.conversion import ForeignVocabulary, Languages, Settings, Tensors, our_columns
 from nmt.interop.foreign_files import Inert, read_torch_file
 from nmt.model.architectures import weight_shapes
 from nmt.model.transformer import sinusoids
@@ -108,10 +108,9 @@ def read_dictionary(path: Path) -> ForeignVocabulary:
     pieces: dict[str, None] = dict.fromkeys(FIRST_PIECES)
     for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not piece or not count.isdecimal():
-            raise NmtError(f"{path}, line {number}: {line!r:.80} is not a piece and a number; give fairseq's dict file")
-        if piece in pieces:
-            raise NmtError(f"{path}, line {number}: the piece {piece!r:.80} is there twice; give fairseq's dict file")
+        if not piece or not count.isdecimal() or piece in pieces:
+            wrong = f"{line!r:.80} is not a new piece and a number"
+            raise NmtError(f"{path}, line {number}: {wrong}; give fairseq's dict file")
         pieces[piece] = None
     return ForeignVocabulary((_PAD, _UNK, _EOS, _EOS), dict(enumerate(pieces)), len(pieces))
 
@@ -126,12 +125,9 @@ def read_codes(path: Path) -> bytes:
             line = f"{path}, line {number}: {' '.join(merge)!r:.80}"
             raise NmtError(f"{line} is not a merge of two pieces; give BPE codes")
     if columns == 2 and all(merge[1].isdecimal() for merge in merges):
-        reason = "looks like a dictionary, because each line ends in a number" if merges else "has no merges"
-        raise NmtError(f"{path} {reason}; give BPE codes")
-    if columns == 3:
-        version, merges = _VERSION, [merge[:2] for merge in merges]
-    lines = [version, *merges] if version else merges
-    return "".join(f"{' '.join(line)}\n" for line in lines).encode()
+        raise NmtError(f"{path} has no merges, but is perhaps a dictionary; give BPE codes")
+    lines = [_VERSION if columns == 3 else version, *(merge[:2] for merge in merges)]
+    return "".join(f"{' '.join(line)}\n" for line in lines if line).encode()
 
 
 # Options that change what the model computes, and that nmt does not have.
@@ -147,13 +143,7 @@ _OLD_NORMS = {
 
 
 def import_fairseq(
-    file: str,
-    dictionaries: Sequence[str],
-    codes: str,
-    tokenizer: str,
-    lowercase: bool,
-    source_lang: str | None,
-    target_lang: str | None,
+    file: str, dictionaries: Sequence[str], codes: str, tokenizer: str, lowercase: bool, languages: Languages
 ) -> Checkpoint:
     """Returns the model in a checkpoint file of fairseq.
 
@@ -161,7 +151,6 @@ def import_fairseq(
         dictionaries: the files of the dictionaries of source and target; one file if they are the same.
         codes: the file of the BPE codes.
         tokenizer: `moses` or `none`.
-        source_lang, target_lang: the languages; None if the file says which.
     """
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
@@ -196,7 +185,7 @@ def import_fairseq(
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
-    langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
+    langs = options.languages(languages)
     # The files of a model do not say how its text was tokenised.
     name = "escaping-moses-{}" if tokenizer == "moses" else "none"
     tokenizers = {f"{side}_tokenizer": name.format(langs[f"{side}_lang"]) for side in ("source", "target")}

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
+from nmt.files import loading
 from nmt.model.device import is_out_of_memory
 
 # The files of a model of transformers.
@@ -25,17 +26,13 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
-def _unreadable(path: Path, error: OSError) -> NmtError:
-    why = "it is a folder" if path.is_dir() else error.strerror or error
-    return NmtError(f"{path} cannot be read ({why}); give the name of a file, or download all files of the model again")
+_ADVICE = "give the name of a file, or download all files of the model again"
 
 
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file of a model."""
-    try:
+    with loading(path, _ADVICE):
         return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -65,27 +62,21 @@ def read_tensors(folder: Path) -> tuple[dict[str, Tensor], Path]:
 def _shards(index: Path) -> list[Path]:
     """Returns the files that an index names, which must be in its folder."""
     shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise NmtError(f"{index} has no weight_map from tensors to files; download it again")
-    names = sorted(set(shards.values()))
+    names = sorted({*map(str, shards.values())}) if isinstance(shards, dict) else [""]
     for name in names:
-        if Path(name).name != name:
-            raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; do not trust it")
-        if not (index.parent / name).is_file():
-            raise NmtError(f"{index} names the file {name!r:.80}, which is missing; download the model again")
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise NmtError(f"{index} names the file {name!r:.80}, which is not in its folder; download the model again")
     return [index.parent / name for name in names]
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a file, mapped into memory. The library checks all sizes first."""
     try:
-        tensors = load_file(path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
+        with loading(path, _ADVICE), path.open("rb"):  # the library would not say that it is a folder
+            return _floats(load_file(path))
     except (SafetensorError, ValueError, TypeError) as error:
         why = f"{path} is not a safetensors file, or is damaged ({error!s:.100})"
         raise NmtError(f"{why}; download it again") from error
-    return _floats(tensors)
 
 
 # The files of an adapter of PEFT, and the beginning of the names in it.
@@ -108,9 +99,6 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
     for name, plain in _PLAIN.items():
         if (given := options.get(name, plain)) != plain:
             raise NmtError(f"{path} has {name} {given!r:.40}, which nmt does not merge; merge it with peft first")
-    alpha = options.get("lora_alpha")
-    if type(alpha) not in (int, float):
-        raise NmtError(f"{path} has lora_alpha {alpha!r:.40}, which is not a number; copy the adapter again")
     stored = [name for name in EMBEDDINGS if name in tensors] or [SHARED]
     copies = [name for name in EMBEDDINGS[1:] if name not in stored[:-1]]
     merged: dict[str, Tensor | Computed] = {**dict.fromkeys(copies, tensors.get(stored[-1], torch.empty(0))), **tensors}
@@ -126,7 +114,7 @@ def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tenso
             misfit = f"{folder / _ADAPTER} has the tensor {name!r:.80}, which does not fit the model of --base"
             raise NmtError(f"{misfit}; give the model that the adapter is for, or merge it with peft first")
         if trained is None:
-            scale = alpha / len(down) ** (0.5 if options.get("use_rslora") else 1)
+            scale = options["lora_alpha"] / len(down) ** (0.5 if options.get("use_rslora") else 1)
             update = partial(_updated, down=down, up=up, scale=scale)
             merged[target] = Computed(weight.dtype, tuple(weight.shape), [weight], update)
         else:
@@ -160,11 +148,7 @@ _INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "i
 
 
 class Inert:
-    """Stands for an object of a class that is not imported, or for the result of a function that is not called.
-
-    Attributes:
-        state: what the pickle gives the object, usually its attributes by name.
-    """
+    """Stands for an object of a class that is not imported. `state` is what the pickle gives it: its attributes."""
 
     state: Any = None
 
@@ -201,17 +185,13 @@ _PICKLE = SimpleNamespace(
 
 
 def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Returns the content of a torch file, and the floating-point tensors in it or under a key.
-
-    Args:
-        key: the key of the tensors; None if the content itself has them.
-    """
+    """Returns the content of a torch file, and the floating-point tensors in it or under a key."""
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
+    with loading(path, _ADVICE):
+        path.open("rb").close()
     try:
         content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
         return content, _floats(content if key is None else content[key])
-    except OSError as error:
-        raise _unreadable(path, error) from error
     except _ForbiddenError as error:
         raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
     except Exception as error:  # for a damaged file, torch may raise any exception

@@ -52,14 +52,16 @@ def checkpoint_file(name: str) -> str:
 
     Args:
         name: NAMESPACE/NAME of a model on Hugging Face's hub, or firefox:SOURCE-TARGET, and @REVISION if it is not to
-            be the newest one. An existing path and any other text are returned as they are.
+            be the newest one. Any other text is a path, and so is NAMESPACE/NAME if a folder NAMESPACE lies here. Paths
+            are returned as they are.
 
     Raises:
         NmtError: the model cannot be downloaded, or nmt cannot represent it.
     """
-    if os.path.exists(name) or name.endswith(SUFFIX) or not _NAME.fullmatch(name):
-        return name
     model, _, revision = name.partition("@")
+    is_path = os.path.exists(name) or name.endswith(SUFFIX) or not _NAME.fullmatch(name)
+    if is_path or (os.path.isdir(os.path.dirname(name)) and not revision):
+        return name
     released = _released_by_firefox if model.startswith("firefox:") else _released_on_hub
     file = re.sub(r"^.*[:/]", "", model) + SUFFIX
 
@@ -81,15 +83,16 @@ def checkpoint_files(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(checkpoint_file, names))
 
 
-def push(folder: str, repository: str) -> str:
-    """Uploads an exported folder to Hugging Face's hub and returns the address of the model.
-
-    The token is that of `hf auth login` or of the environment variable HF_TOKEN.
-    """
+def upload(folder: str, repository: str) -> None:
+    """Uploads an exported folder to Hugging Face's hub, with the token of `hf auth login` or of HF_TOKEN."""
     with _on_hub(repository) as api:
+        from huggingface_hub import get_token
+
+        if get_token() is None:
+            raise NmtError(f"--push {repository} needs a token of Hugging Face's hub; run hf auth login first")
         address = api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f"Export of nmt {__version__}")
-    return str(address)
+    console.info(f"uploaded {folder} to {address}")
 
 
 @contextmanager
@@ -151,7 +154,7 @@ def _import_from_hub(model: Any, path: Path) -> None:
     for file in needed:
         _downloaded(model, file)
     with naming(model.id):
-        checkpoint = import_huggingface(str(folder), None, None, SelectionConfig())
+        checkpoint = import_huggingface(str(folder), dict.fromkeys(("source_lang", "target_lang")), SelectionConfig())
     imported = {"format": "huggingface", "folder": model.id, "revision": model.sha, "license": licence}
     save_checkpoint(replace(checkpoint, provenance=checkpoint.provenance | {"imported": imported}), path)
 

@@ -18,7 +18,15 @@ from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
 from nmt.config import ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
-from nmt.interop.conversion import Settings, Tensors, check_supported, their_embedding, their_settings, write_folder
+from nmt.interop.conversion import (
+    Languages,
+    Settings,
+    Tensors,
+    check_supported,
+    their_embedding,
+    their_settings,
+    write_folder,
+)
 from nmt.interop.fairseq import FIRST_PIECES, from_fairseq, to_fairseq
 from nmt.interop.foreign_files import (
     ADAPTER_CONFIG,
@@ -67,18 +75,16 @@ _RENAMED_BOS, _OFFSET = "<<s>>", 2
 
 
 def import_huggingface(
-    folder: str, source_lang: str | None, target_lang: str | None, selection: SelectionConfig, base: str | None = None
+    folder: str, languages: Languages, selection: SelectionConfig, base: str | None = None
 ) -> Checkpoint:
     """Returns the checkpoint of the model in a folder: of MarianMT, or of many languages.
 
     Args:
-        source_lang, target_lang: the languages of a model of MarianMT; None if the folder has them.
+        languages: for a model of MarianMT.
         selection: for a model of many languages.
         base: the folder of the model, if `folder` has an adapter of PEFT.
     """
     path = Path(folder if base is None else base)
-    if path.is_file():
-        raise NmtError(f"{path} is a file; give the folder of the model")
     if base is None and (path / ADAPTER_CONFIG).exists():
         raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
     settings, kind = read_settings(path)
@@ -86,13 +92,13 @@ def import_huggingface(
     values = stored if base is None else with_adapter(stored, Path(folder))
     tensors = Tensors(values, origin, CONFIG, "download both again")
     if kind == "m2m_100":
-        if source_lang or target_lang:
+        if any(languages.values()):
             raise NmtError(f"{path} is a model of many languages; leave out --source-lang and --target-lang")
         return _import_multilingual(settings, tensors, selection)
     if variants := selection.variants():
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
-    return _import_marian(settings, tensors, {"source_lang": source_lang, "target_lang": target_lang}, folder)
+    return _import_marian(settings, tensors, languages, folder)
 
 
 def read_settings(folder: Path) -> tuple[Settings, str]:
@@ -100,19 +106,15 @@ def read_settings(folder: Path) -> tuple[Settings, str]:
     settings = Settings(read_json(folder / CONFIG), folder / CONFIG)
     kind = settings.values.get("model_type")
     if kind not in _WITHOUT_EFFECT:
-        experts = "a mixture of experts, which nmt does not have" if kind == "nllb-moe" else "of another type"
-        raise NmtError(
-            f"{settings.path} is for a model of type {kind!r:.40}, {experts}; choose one of type marian or m2m_100, "
-            f"such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100"
-        )
-    if settings.values.get("quantization_config") is not None:
-        raise NmtError(f"{settings.path} has a quantization_config; choose the weights in 16 or 32 bits")
-    settings.check_unused(_WITHOUT_EFFECT[kind])
+        problem = f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have"
+        raise NmtError(f"{problem}; choose one such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100")
+    for name, value in {"quantization_config": None, **_WITHOUT_EFFECT[kind]}.items():
+        settings.choice(name, [value], value)
     return settings, kind
 
 
-def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str | None], folder: str) -> Checkpoint:
-    """Returns the checkpoint of a MarianMT model; `langs` are `source_lang` and `target_lang` as they were given."""
+def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, folder: str) -> Checkpoint:
+    """Returns the checkpoint of a MarianMT model."""
     activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
     config = settings.model_config(settings.required("d_model"), settings.both_sides("ffn_dim"), activation=activation)
     size = settings.required("vocab_size")
@@ -121,7 +123,7 @@ def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str
     else:
         sizes = size, settings.values.get("decoder_vocab_size", size)
         embeddings = [tensors.take(name, (n, config.d_model)) for name, n in zip(_SIDES.values(), sizes, strict=True)]
-    codec, (source, target) = read_marian_text(settings, embeddings, langs)
+    codec, (source, target) = read_marian_text(settings, embeddings, languages)
     bias_1V = tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size))
     tensors.drop_copies([SOFTMAX, *_SIDES.values()], embeddings[-1], "use a model with tied embeddings")
     computed = from_fairseq(config, tensors, "model.")
@@ -146,12 +148,10 @@ def _import_marian(settings: Settings, tensors: Tensors, langs: Mapping[str, str
                 changes[option] = False
                 weights = {name: weight for name, weight in weights.items() if name not in biases}
         config = replace(config, **changes)
-    generation = settings.path.with_name(GENERATION)
-    for path, options in {settings.path: settings.values, generation: read_json(generation, {})}.items():
-        if options.get("forced_bos_token_id") is not None:
-            forced = f"{path} has a forced_bos_token_id, with which transformers begins every translation"
-            console.warn(f"{forced}; give its piece to nmt generate with --prefixes")
-            break
+    generation = read_json(settings.path.with_name(GENERATION), {})
+    if any(options.get("forced_bos_token_id") is not None for options in (settings.values, generation)):
+        forced = f"{folder} has a forced_bos_token_id, with which transformers begins every translation"
+        console.warn(f"{forced}; give its piece to nmt generate with --prefixes")
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
     checkpoint = Checkpoint(config, codec, weights, provenance)
     build_model(checkpoint, folder)  # checks that the weights fit
@@ -218,7 +218,7 @@ def _export_multilingual(checkpoint: Checkpoint, origin: str, output: str, facts
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "M2M-100", list(_ARCHITECTURE))
     if config.output_bias or any(getattr(config, name) != value for name, value in _ARCHITECTURE.items()):
-        raise NmtError(f"{origin} does not have the architecture of M2M-100; export it with --format ctranslate2")
+        raise NmtError(f"{origin} does not have the architecture of M2M-100; use nmt export ctranslate2")
     pieces = codec.target.vocabulary
     first = pieces.index(_RENAMED_BOS) if _RENAMED_BOS in pieces else BOS
     order = [first, PAD, EOS, UNK, *(i for i in range(EOS + 1, len(pieces)) if i != first)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.config import SelectionConfig, flag_name, names_in
 from nmt.errors import NmtError
-from nmt.interop.conversion import POSITIONS, ForeignVocabulary, Settings, as_json, foreign_vocabulary
+from nmt.interop.conversion import POSITIONS, ForeignVocabulary, Languages, Settings, as_json, foreign_vocabulary
 from nmt.interop.fairseq import FIRST_PIECES
 from nmt.interop.foreign_files import read_bytes, read_json
 from nmt.interop.sentencepiece_model import (
@@ -30,6 +30,7 @@ from nmt.text.languages import MULTIPLE, english_name, matching
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, processor_of
 
+_Json = Mapping[str, Any]
 # The files of a tokenizer.
 _TOKENIZER, FAST_TOKENIZER, _VOCABULARY = "tokenizer_config.json", "tokenizer.json", "vocab.json"
 _TARGET_VOCABULARY, _MODELS = "target_vocab.json", ("source.spm", "target.spm")
@@ -52,7 +53,7 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
     kind = codec.config.subword
     if codec.config.languages and kind != "marian":
-        advice = "export it with --format ctranslate2, or translate with nmt generate"
+        advice = "use nmt export ctranslate2, or translate with nmt generate"
         raise NmtError(f"{toolkit} has no tokens of languages as {origin} needs them; {advice}")
     if kind not in ("bpe", "unigram", "marian"):
         kinds = f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary"
@@ -77,14 +78,12 @@ def marian_tokenizer(codec: TextCodec) -> dict[str, bytes]:
 
 
 def read_marian_text(
-    settings: Settings, embeddings: Sequence[Tensor], langs: Mapping[str, str | None]
+    settings: Settings, embeddings: Sequence[Tensor], langs: Languages
 ) -> tuple[TextCodec, list[ForeignVocabulary]]:
     """Returns the text processing of a MarianMT folder, and the vocabularies of both sides."""
     folder, shared = settings.path.parent, len(embeddings) == 1
     options = Settings(read_json(folder / _TOKENIZER, {}), folder)
     separate = options.values.get("separate_vocabs", False)
-    if shared and separate:
-        raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
     unknown = options.values.get("unk_token", SPECIAL_PIECES[UNK])
     unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
@@ -111,7 +110,7 @@ def read_marian_text(
     return TextCodec.checked(text, source, target, str(folder)), sides
 
 
-def _targets(options: Settings, langs: Mapping[str, str | None], tokens: Sequence[str]) -> dict[str, Any]:
+def _targets(options: Settings, langs: Languages, tokens: Sequence[str]) -> dict[str, Any]:
     """Returns the languages of a model that translates into several."""
     if langs["target_lang"] is not None:
         advice = "leave out --target-lang here, and name one when you translate"
@@ -197,14 +196,10 @@ def read_multilingual_text(
     return TextCodec(text, subword, subword), vocabulary
 
 
-def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[dict[str, int], Path]:
+def _vocabulary(folder: Path, fast: _Json, model: bytes) -> tuple[dict[str, int], Path]:
     """Returns the id of each piece of a tokenizer without its added tokens, and the file that has them."""
     if (path := folder / _VOCABULARY).exists():
-        ids = read_json(path)
-        if sorted(ids.values()) != list(range(len(ids))):
-            wrong = f"{path} does not give the ids from 0 to {len(ids) - 1:,} to one piece each"
-            raise NmtError(f"{wrong}; download it again")
-        return ids, path
+        return read_json(path), path
     if fast:
         return dict(fast["model"]["vocab"]), folder / FAST_TOKENIZER
     processor = processor_of(model)
@@ -212,9 +207,7 @@ def _vocabulary(folder: Path, fast: Mapping[str, Any], model: bytes) -> tuple[di
     return {piece: i for i, piece in enumerate(pieces)}, folder / SENTENCEPIECE_MODEL
 
 
-def _added_tokens(
-    folder: Path, options: Mapping[str, Any], fast: Mapping[str, Any], ids: Mapping[str, int]
-) -> dict[str, int]:
+def _added_tokens(folder: Path, options: _Json, fast: _Json, ids: Mapping[str, int]) -> dict[str, int]:
     """Returns the ids of the tokens that a tokenizer has besides its vocabulary, such as those of languages."""
     added: dict[str, int] = {token["content"]: token["id"] for token in fast.get("added_tokens", [])}
     added |= {token["content"]: int(i) for i, token in options.get("added_tokens_decoder", {}).items()}
@@ -229,7 +222,7 @@ def _added_tokens(
     return added | {token: i for i, token in enumerate(new, start=len(ids) + len(added.keys() - ids.keys()))}
 
 
-def _placement(folder: Path, options: Mapping[str, Any]) -> Placement:
+def _placement(folder: Path, options: _Json) -> Placement:
     if options.get("legacy_behaviour"):
         return "behind_source"
     is_small100 = "small100" in str(options.get("tokenizer_class")).lower()

@@ -32,7 +32,7 @@ from nmt.interop.sentencepiece_model import tokenizer_json
 from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD
 
-with importing("onnx", "--format onnx or web", extra="onnx"):
+with importing("onnx", "nmt export onnx or web", extra="onnx"):
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import TensorProto, helper, numpy_helper
@@ -58,7 +58,7 @@ _MOST_BYTES = 2_000_000_000
 
 def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
     """Writes the folder `output`: all graphs in fp32 and in int8, the settings, and the tokenizer."""
-    check_exportable(checkpoint, origin, "--format onnx")
+    check_exportable(checkpoint, origin, "nmt export onnx")
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         write_model(checkpoint, origin, folder, _DECODERS)
         files = [file for name in (ENCODER, MERGED) for file in (folder / GRAPHS).glob(f"{name}.onnx*")]
@@ -67,7 +67,7 @@ def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) 
 
 
 def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
-    """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the flag, for messages."""
+    """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the command, for messages."""
     check_text(checkpoint.codec, origin, form)
     check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
     if not checkpoint.codec.config.joint_vocab:
@@ -88,7 +88,7 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     for name, content in (files | {FAST_TOKENIZER: tokenizer_json(checkpoint.codec)}).items():
         (folder / name).write_bytes(content)
     # Imported here, because onnxruntime starts threads when it is imported.
-    with importing("onnxruntime", "--format onnx or web", extra="onnx"):
+    with importing("onnxruntime", "nmt export onnx or web", extra="onnx"):
         from onnxruntime import InferenceSession
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -139,7 +139,7 @@ def _check(checkpoint: Checkpoint, origin: str, decoders: Collection[str], load:
             divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()  # Kullback-Leibler, in nats
             if not divergence < _MOST_DIVERGENCE:
                 why = f"its probabilities would diverge by {divergence:.2g} nats a piece"
-                advice = f"and at most {_MOST_DIVERGENCE} are allowed; use --format ctranslate2 or huggingface"
+                advice = f"and at most {_MOST_DIVERGENCE} are allowed; use nmt export ctranslate2 or huggingface"
                 raise NmtError(f"{origin} would translate badly in int8: {why}, {advice}")
 
 
@@ -162,10 +162,9 @@ def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: n
 
 
 class _Graph:
-    """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute.
+    """The nodes of an ONNX graph; a decoder that is called `later` takes the keys and values of earlier calls.
 
-    Args:
-        later: whether it is a decoder that takes keys and values of earlier calls.
+    Methods return the names of the values that their nodes compute.
     """
 
     def __init__(self, checkpoint: Checkpoint, later: bool = False) -> None:

@@ -105,9 +105,7 @@ def from_tokenizer_json(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     splits = ((piece[:i], piece[i:]) for piece in pieces for i in range(1, len(piece)))
     possible = sum(left in vocabulary and right in vocabulary for left, right in splits)
     if model.get("type") != "BPE" or len(set(merged)) < len(merged) or possible != len(set(merges)):
-        raise NmtError(
-            f"{origin} does not merge pieces as sentencepiece does; add the {SENTENCEPIECE_MODEL} of the model"
-        )
+        raise NmtError(f"{origin} does not merge pieces as sentencepiece does; add the model's {SENTENCEPIECE_MODEL}")
     steps = tokenizer["normalizer"] or {}
     steps = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
     rules = [base64.b64decode(step["precompiled_charsmap"], validate=True) for step in steps]
@@ -156,11 +154,7 @@ def tokenizer_json(codec: TextCodec) -> bytes:
 
 
 def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> bytes:
-    """Returns the file for a sentencepiece model of the kind bpe, in the form that transformers has for NLLB-200.
-
-    Args:
-        added: the ids of special tokens.
-    """
+    """Returns the file of a BPE model as transformers has it for NLLB-200; `added` are ids of special tokens."""
     space = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}

@@ -34,10 +34,8 @@ def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:
     if not text.languages:
         raise NmtError(f"{path} translates {text.in_words} only; train a model of several (nmt preprocess --languages)")
     if not isinstance(before, Subword) or before.kind != "bpe" or checkpoint.codec.source is not before:
-        raise NmtError(
-            f"{path} has a vocabulary of the kind {text.subword}, which cannot be extended; take a model of the kind "
-            f"bpe, or give these options to nmt import huggingface"
-        )
+        problem = f"{path} has a vocabulary of the kind {text.subword}, which cannot be extended"
+        raise NmtError(f"{problem}; take a model of the kind bpe, or give these options to nmt import huggingface")
     if not selection.add_language and not selection.add_pieces:
         raise NmtError("there is nothing to add; give --add-language or --add-pieces")
     tokens = dict(zip(text.languages, text.language_pieces, strict=True))
@@ -76,10 +74,10 @@ def new_languages(
     copied: dict[str, str] = {}
     for pair in pairs:
         code, _, related = pair.partition("=")
-        if not code.isprintable() or code.split() != [code] or code in tokens or code in new or "," in pair:
-            raise NmtError(f"--add-language {pair} does not name a new language; give one such as tyv_Cyrl=kaz_Cyrl")
-        if not related:
-            raise NmtError(f"--add-language {pair} names no related language; give one such as tyv_Cyrl=kaz_Cyrl")
+        is_code = code.isprintable() and code.split() == [code] and "," not in pair
+        if not is_code or not related or code in tokens or code in new:
+            problem = f"--add-language {pair} does not name a new language and a related one"
+            raise NmtError(f"{problem}; give one such as tyv_Cyrl=kaz_Cyrl")
         related = matching(related, list(tokens))
         new[code] = token = tokens[related].replace(related, code)
         if token in names:

@@ -116,10 +116,8 @@ class Worker:
         import ray
 
         if self._version != __version__:
-            raise NmtError(
-                f"{socket.gethostname()} has version {__version__} of nmt, but the machine of the command has "
-                f"{self._version}; install the same version on all machines"
-            )
+            problem = f"{socket.gethostname()} has version {__version__} of nmt, but the machine of the command has"
+            raise NmtError(f"{problem} {self._version}; install the same version on all machines")
         resources.limit_spinning()
         console.printing().__enter__()  # until the process ends
         (job,), models = map(ray.get, self._references)

@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -39,16 +39,13 @@ _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
 
 
-@contextmanager
-def executing(options: JobConfig, workers: int | None = None) -> Iterator[Execution]:
-    """Yields how jobs are computed: on the cluster of --cluster, or without it on this machine."""
+def executing(options: JobConfig, workers: int | None = None) -> AbstractContextManager[Execution]:
+    """Returns how jobs are computed: on the cluster of --cluster, or without it on this machine."""
     if options.cluster is None:
-        yield Execution(options, workers)
-        return
+        return nullcontext(Execution(options, workers))
     from nmt.jobs.ray import connected
 
-    with connected(options.cluster, options, workers) as execution:
-        yield execution
+    return connected(options.cluster, options, workers)
 
 
 class JobFolder:
@@ -84,17 +81,16 @@ class JobFolder:
         """Yields the results of all shards in order."""
         self.check_input()
         if missing := self.todo():
-            named = console.listed(list(map(self.plan.named, missing)))
-            raise NmtError(
-                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}); "
-                f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
-            )
+            count, named = len(self.plan.shards), console.listed(list(map(self.plan.named, missing)))
+            problem = f"{len(missing):,} of the {count:,} shards of {self.path} are missing ({named})"
+            advice = "run the --shard that failed again, or run the command without --shard and --merge to do the rest"
+            raise NmtError(f"{problem}; {advice}")
         for shard in self.plan.shards:
             yield shard, self._result(self._result_path(shard))
 
     def _result(self, path: Path) -> Result:
         try:
-            with path.open("rb") as file:
+            with files.loading(path, "check it and its permissions"), path.open("rb") as file:
                 header, content = json.loads(file.readline()), file.read()
             if sha256(content).hexdigest() != header["sha256"]:
                 raise ValueError("checksum mismatch")
@@ -103,13 +99,10 @@ class JobFolder:
             rest = BytesIO(content)
             saved = json.loads(rest.readline())
             return Result(saved["values"], {name: np.load(rest) for name in saved["arrays"]})
-        except OSError as error:
-            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
-            raise NmtError(
-                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
-            ) from error
+            problem = f"{path} is damaged ({error}) and was removed"
+            raise NmtError(f"{problem}; the same command, without --merge, makes it anew") from error
 
     def _result_path(self, shard: Shard) -> Path:
         return self.path / _SHARDS / f"{shard.number:08}"
@@ -117,10 +110,8 @@ class JobFolder:
     def check_input(self) -> None:
         """Raises NmtError if the input has changed since the plan was made."""
         if changed := self.plan.changed:
-            raise NmtError(
-                f"{changed} has changed since the job began; restore it and start the same command again, or delete "
-                f"{self.path} and start anew"
-            )
+            advice = f"restore it and start the same command again, or delete {self.path} and start anew"
+            raise NmtError(f"{changed} has changed since the job began; {advice}")
 
     def finish_shards(self, job: Job, execution: Execution, progress: console.Progress) -> None:
         """Does all shards of the job that are not finished, or those of the part that --shard names."""
@@ -149,11 +140,10 @@ class JobFolder:
         self.check_input()
         if failures:
             named = console.listed([self.plan.named(shards[failed.chunk.first]) for failed in failures], 3)
-            raise NmtError(
-                f"{len(failures):,} of {console.counted(len(self.plan.shards), 'shard')} failed ({named}: "
-                f"{failures[0].failure}); the others are kept in {self.path}, and the same command does only these "
-                f"again"
-            )
+            shard_count = console.counted(len(self.plan.shards), "shard")
+            problem = f"{len(failures):,} of {shard_count} failed ({named}: {failures[0].failure})"
+            advice = f"the others are kept in {self.path}, and the same command does only these again"
+            raise NmtError(f"{problem}; {advice}")
 
     def finish(self) -> None:
         """Removes the folder, because the output of the job is complete."""
@@ -257,10 +247,8 @@ def _opened(
         difference = f"{name} was {'not ' if name in now else ''}given"
         if name in then and name in now:
             difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-        raise NmtError(
-            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
-            f"or delete the folder"
-        )
+        problem = f"{path} belongs to an unfinished job of another command, in which {difference}"
+        raise NmtError(f"{problem}; start that command again, or delete the folder")
     if not saved:
         prepare(path / _DATA, plan)
         manifest = {"settings": now, "plan": plan.to_dict()}

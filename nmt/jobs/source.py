@@ -148,11 +148,7 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: cons
 
 
 def thinned(lines: Sequence[int], shard_rows: int) -> int:
-    """Returns the factor, a power of 2, by which shards must grow so that there are not too many.
-
-    Args:
-        lines: of each segment.
-    """
+    """Returns the power of 2 by which shards of segments of so many lines must grow, so that they are not too many."""
     factor = 1
     while sum(math.ceil(n / (shard_rows * factor)) for n in lines) > max(MOST_SHARDS, len(lines)):
         factor *= 2
@@ -198,10 +194,6 @@ def _state(path: str) -> list[int]:
 UnitOfRow = Callable[[Row, Place], Any]
 
 
-def _row(row: Row, _: Place) -> Row:
-    return row
-
-
 class Files:
     """Files. Those of a segment are read side by side, and stay open until a shard of another segment is read.
 
@@ -211,7 +203,9 @@ class Files:
         unit: makes the units; by default, these are the rows.
     """
 
-    def __init__(self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = _row) -> None:
+    def __init__(
+        self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = lambda row, _: row
+    ) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
         self.unit = unit
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()

@@ -232,11 +232,7 @@ class Execution:
 
 
 def compute(job: Job, processor: Processor, chunk: Chunk, advance: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Returns the outcome of a chunk that this process computes.
-
-    Args:
-        advance: called after each batch with the number of new units in it.
-    """
+    """Returns the outcome of a chunk that this process computes; `advance` gets the new units of each batch."""
     unfinished = _Unfinished(chunk, advance)
     for batch in job.batches(processor.codec, chunk):
         unfinished.add(batch, job.compute(processor, batch.work))

@@ -10,13 +10,16 @@ from typing import Any, Literal, NamedTuple
 
 import regex as re
 
-from nmt.text.languages import UNSPACED_SCRIPT, base_language
-from nmt.text.plurals import plural_form, plural_forms
+from nmt.text.languages import (
+    UNSPACED_SCRIPT,
+    WITH_DECIMAL_POINT,
+    WITH_SPACED_THOUSANDS,
+    is_among,
+    plural_form,
+    plural_forms,
+)
 from nmt.text.protected import Protected
 
-# Languages that write 1,234.5, and those that write 1 234,5. Most others write 1.234,5.
-_WITH_POINT = "am bn en fil gu ha he hi ig ja km kn ko lg ml mr ms mt my ne pa si sw ta te th tl tn ur yo zh"
-_WITH_SPACE = "af be bg cs eo et fi fr hu hy ka kk ky lt lv nb nn no oc pl ru sk sq sv uk uz xh zu"
 _SPACES = " \u00a0\u202f"
 # Placeholders that take the next value, so that their order is that of the values.
 _IN_ORDER = re.compile(r"%[^$()\[{%]*|\{(?::.*)?\}")
@@ -60,7 +63,8 @@ def normalised(text: str) -> str:
 
 def split(text: str, language: str) -> list[str]:
     """Returns a text cut into numbers and placeholders, which have odd indices, and the text between them."""
-    groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if _is_in(_WITH_SPACE, language) else ""
+    has_spaces = is_among(language, WITH_SPACED_THOUSANDS)
+    groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if has_spaces else ""
     parts, end = list[str](), 0
     spans = [] if _PLAIN.fullmatch(text) else [(span.start, span.stop) for span in Protected().spans(text)]
     for start, stop in [*spans, (len(text), len(text))]:
@@ -74,16 +78,12 @@ def rest(parts: Sequence[str]) -> str:
     return "".join(f"\0{part[0].isdigit():d}" if i % 2 else part for i, part in enumerate(parts))
 
 
-def _is_in(languages: str, language: str) -> bool:
-    return base_language(language) in languages.split()
-
-
 def _number(text: str, language: str) -> tuple[str, str, str] | None:
     """Returns the digits of a number before and behind the decimal mark, and what separates its thousands.
 
     A date, a version and the like is None.
     """
-    mark, separators = (r"\.", ",") if _is_in(_WITH_POINT, language) else (",", f".{_SPACES}")
+    mark, separators = (r"\.", ",") if is_among(language, WITH_DECIMAL_POINT) else (",", f".{_SPACES}")
     match = re.fullmatch(rf"(\d+|\d{{1,3}}([{separators}])\d{{3}}(?:\2\d{{3}})*)(?:{mark}(\d+))?", text)
     return match and (re.sub(r"\D", "", match[1]), match[3] or "", match[2] or "")
 
@@ -91,8 +91,8 @@ def _number(text: str, language: str) -> tuple[str, str, str] | None:
 def _written(number: tuple[str, str, str], language: str, like: tuple[str, str, str]) -> str:
     """Returns a number as a language writes it; its thousands are separated as in another one, if that has any."""
     whole, fraction, separator = number
-    is_point = _is_in(_WITH_POINT, language)
-    usual = separator and ("," if is_point else "\u202f" if _is_in(_WITH_SPACE, language) else ".")
+    is_point = is_among(language, WITH_DECIMAL_POINT)
+    usual = separator and ("," if is_point else "\u202f" if is_among(language, WITH_SPACED_THOUSANDS) else ".")
     separator = like[2] if len(like[0]) > 3 else usual
     grouped = separator.join(re.findall(r"\d{1,3}", whole[::-1]))[::-1] if separator else whole
     return grouped + (("." if is_point else ",") + fraction if fraction else "")
@@ -116,8 +116,8 @@ def _is_clear(before: str, after: str, language: str) -> bool:
     value, new_value = _number(before, language), _number(after, language)
     if not (value and new_value):
         return not (value or new_value)
-    is_section = _is_in(_WITH_POINT, language) and new_value[1] and not (new_value[2] or value[1] or value[2])
-    return not is_section
+    has_point = is_among(language, WITH_DECIMAL_POINT)
+    return not (has_point and new_value[1] and not (new_value[2] or value[1] or value[2]))
 
 
 def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: tuple[str, str]) -> str | None:

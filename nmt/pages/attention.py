@@ -100,13 +100,8 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
     return torch.cat([recorded[getattr(layer, name)] for layer in layers]).float().cpu()  # of one sentence
 
 
-def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = None, head: int = 1) -> dict[str, Any]:
+def page_data(attentions: Attentions) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
-    layers, heads, _, _ = attentions[kind].weights_LHQS.shape
-    layer = layers if layer is None else layer
-    for flag, value, most in (("--layer", layer, layers), ("--head", head, heads)):
-        if not 1 <= value <= most:
-            raise NmtError(f"{flag} must be 1 to {most}, but is {value}")
     kinds = {}
     for name, names in _KINDS.items():
         attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
@@ -114,4 +109,4 @@ def page_data(attentions: Attentions, kind: Kind = "cross", layer: int | None = 
         pieces = {"queries": attention.queries, "keys": attention.keys}
         fields = dict(zip(_FIELDS, names, strict=True))
         kinds[name] = {**fields, **pieces, "layers": layers, "heads": heads, "weights": weights}
-    return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
+    return {"kinds": kinds, "shown": {"kind": "cross", "layer": kinds["cross"]["layers"], "head": 1}}

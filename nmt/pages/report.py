@@ -96,25 +96,15 @@ class Run:
 
 
 def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
-    """Reads runs from their run folders or their metrics.jsonl.
-
-    Args:
-        names: a name for each run; if empty, the names are `short_names` of the paths.
-    """
+    """Reads runs from their run folders or their metrics.jsonl; by default, their names are `short_names`."""
     if names and len(names) != len(paths):
-        raise NmtError(
-            f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
-            f"{counted(len(names), 'time')}; give as many names as runs"
-        )
-    if "" in names:
-        raise NmtError("--name is empty; give a name for the run")
+        given = f"but was given {counted(len(names), 'time')}"
+        raise NmtError(f"--name must be given once for each of the {counted(len(paths), 'run')}, {given}; give as many")
+    names = names or short_names(paths)
     for name, count in Counter(names).items():
-        if count > 1:
-            raise NmtError(f"--name {name:.80} was given more than once; give each run its own name")
-    for path, count in Counter(os.path.realpath(_metrics_file(path)) for path in paths).items():
-        if count > 1:
-            raise NmtError(f"the run of {path} was given more than once; give each run once")
-    return [_read_run(_metrics_file(path), name) for path, name in zip(paths, names or short_names(paths), strict=True)]
+        if count > 1 or not name:
+            raise NmtError(f"the name {name!r:.80} is empty or of several runs; give each run its own --name")
+    return [_read_run(_metrics_file(path), name) for path, name in zip(paths, names, strict=True)]
 
 
 def version_of(paths: Sequence[str]) -> str:
@@ -176,10 +166,8 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
             shown.append(_shown(run))
             costs.append(_cost(run, sustained_tflops))
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise NmtError(
-                f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r}); run nmt "
-                f"report with the version of nmt that wrote it"
-            ) from error
+            problem = f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r})"
+            raise NmtError(f"{problem}; run nmt report with the version of nmt that wrote it") from error
     rows = [list(costs[0]), *(list(cost.values()) for cost in costs), *_TABLE_2]
     return {"runs": shown, "cost": {"note": note, "rows": rows}}
 
@@ -318,22 +306,19 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in ("/", "/data"):
             self.send_error(HTTPStatus.NOT_FOUND)
         elif path == "/data" and query == version:
-            self._send(HTTPStatus.NO_CONTENT)
+            self._send("", HTTPStatus.NO_CONTENT)
         else:
             try:
                 data = report_data(read_runs(self._paths, self._names), self._tflops) | {"version": version}
+                self._send(report_page(data) if path == "/" else data_as_text(data))
             except NmtError as error:  # a log cannot be read at the moment
                 console.warn_once(str(error))
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-                return
-            if path == "/":
-                self._send(HTTPStatus.OK, "text/html", report_page(data))
-            else:
-                self._send(HTTPStatus.OK, "application/json", data_as_text(data))
 
-    def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
+    def _send(self, content: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         body = content.encode(errors="replace")
         self.send_response(status)
+        kind = "application/json" if self.path.startswith("/data") else "text/html"
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")

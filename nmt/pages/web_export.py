@@ -34,25 +34,20 @@ The engine is [transformers.js](https://github.com/huggingface/transformers.js) 
 
 def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
     """Writes the folder `output`, which any web server can serve after `npm run engine` in it."""
-    check_exportable(checkpoint, origin, "--format web")
+    check_exportable(checkpoint, origin, "nmt export web")
     text = checkpoint.codec.config
     if (text.source_tokenizer, text.target_tokenizer, text.lowercase) != ("none", "none", False):
-        raise NmtError(
-            f"--format web translates raw text, but {origin} was trained with Moses or --lowercase; train with "
-            f"nmt preprocess --tokenizer none"
-        )
+        problem = f"nmt export web translates raw text, but {origin} was trained with Moses or --lowercase"
+        raise NmtError(f"{problem}; train with nmt preprocess --tokenizer none")
     if tags := text.tags + text.language_pieces:
-        raise NmtError(
-            f"{origin} has the tags {' '.join(tags):.80}, which a page cannot put before a sentence; translate with "
-            f"nmt serve"
-        )
+        problem = f"{origin} has the tags {' '.join(tags):.80}, which a page cannot put before a sentence"
+        raise NmtError(f"{problem}; translate with nmt serve")
     weights = checkpoint.weights  # encoder and decoder each have a copy of the embedding
     size = sum(weight.numel() for weight in [*weights.values(), weights["target_embedding.weight"]])
     if size > _MOST_BYTES:
-        raise NmtError(
-            f"{origin} has {size / 1e9:,.1f} GB of weights in 8 bits, but a page in a browser can hold "
-            f"{_MOST_BYTES / 1e9:,.1f} GB; train a smaller model, or translate with nmt serve"
-        )
+        limit = f"a page in a browser can hold {_MOST_BYTES / 1e9:,.1f} GB"
+        problem = f"{origin} has {size / 1e9:,.1f} GB of weights in 8 bits, but {limit}"
+        raise NmtError(f"{problem}; train a smaller model, or translate with nmt serve")
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         for file in (*(_FOLDER / "web").iterdir(), STYLE, _FOLDER / "service" / "page.css"):
             shutil.copyfile(file, folder / file.name)

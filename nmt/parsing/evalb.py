@@ -84,10 +84,7 @@ class Counts(NamedTuple):
 
 
 def evalb(pairs: Iterable[tuple[Node, Node | None]]) -> tuple[Counts, Counts]:
-    """Returns the counts for pairs of a gold tree and a test tree: over all, and those of at most `SHORT` words.
-
-    None is a test tree with unbalanced brackets.
-    """
+    """Returns counts over all pairs, and over those of at most SHORT words; None is an unbalanced test tree."""
     of_all, of_short = list[Counts](), list[Counts]()
     for gold, test in pairs:
         of_all.append(sentence_counts(gold, test))

@@ -16,10 +16,7 @@ from nmt.parsing.trees import TOP, WORD, Node, Word, walk
 
 
 def linearized(tree: Node, numbered: bool = False) -> list[str]:
-    """Returns the symbols of a normalised tree, such as `(S`, `XX` and `)S`, without its TOP bracket.
-
-    If `numbered` is true, words become `#1`, `#2`, … instead of `XX`.
-    """
+    """Returns symbols such as `(S`, `XX` and `)S` without the TOP bracket; `numbered` words are `#1`, `#2`, …"""
     numbers = count(1)
 
     def symbol(item: Node | Word, opens: bool) -> str:

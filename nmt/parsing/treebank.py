@@ -134,10 +134,8 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
             hypotheses = json.loads(line)["hypotheses"]
             yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise NmtError(
-                f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r}); give the "
-                f"output of that command"
-            ) from error
+            problem = f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r})"
+            raise NmtError(f"{problem}; give the output of that command") from error
 
 
 def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node | None]], Counter[str] | None]:
@@ -156,9 +154,7 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node 
     gold, lines = list(_raw_trees(reference)), list(read_lines(hypothesis))
     reference, hypothesis = name_of(reference), name_of(hypothesis)
     if len(lines) != len(gold):
-        raise NmtError(
-            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each tree"
-        )
+        raise NmtError(f"{hypothesis} has {len(lines):,} lines, but {reference} {len(gold):,} trees; give one each")
     pairs = list[tuple[Node, Node | None]]()
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]

@@ -35,11 +35,7 @@ class Node:
 def read_trees(
     lines: Iterable[str], origin: str, first: int = 1, *, keeps_empty: bool = False
 ) -> Iterator[tuple[int, Node]]:
-    """Yields the trees of a file without any change, each with the line where it begins.
-
-    Args:
-        keeps_empty: whether brackets may have nothing but a label.
-    """
+    """Yields the trees of a file without any change, with the line of each; `keeps_empty` allows empty brackets."""
     # The open brackets: the line of each, and what it holds so far, a label or a tag, then a word or children.
     stack: list[tuple[int, list[str], list[Node | Word]]] = []
     number = first
@@ -57,19 +53,15 @@ def read_trees(
                 if len(texts) == 2 and not children and stack:
                     stack[-1][2].append(Word(*texts))
                 elif len(texts) > 1 or not (children or keeps_empty):
-                    raise NmtError(
-                        f"{origin}, line {number}: a bracket that begins in line {begin} holds neither a tag and a "
-                        f"word nor a label and brackets; correct or remove it"
-                    )
+                    wrong = f"a bracket that begins in line {begin} holds neither a tag and a word nor a label and"
+                    raise NmtError(f"{origin}, line {number}: {wrong} brackets; correct or remove it")
                 elif stack:
                     stack[-1][2].append(Node("".join(texts), tuple(children)))
                 else:
                     yield begin, Node("".join(texts), tuple(children))
     if stack:
-        raise NmtError(
-            f"{origin}: a bracket that begins in line {stack[0][0]:,} is not closed at the end of line {number:,}; "
-            f"add the missing bracket"
-        )
+        opening = f"a bracket that begins in line {stack[0][0]:,}"
+        raise NmtError(f"{origin}: {opening} is not closed at the end of line {number:,}; add the missing bracket")
 
 
 def walk(tree: Node) -> Iterator[tuple[Node | Word, bool]]:

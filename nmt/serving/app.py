@@ -3,9 +3,10 @@
 import asyncio
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,21 +14,24 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from nmt import __version__
+from nmt import __version__, console
 from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import FAILURES, answered, constant, failed
-from nmt.serving.correction_routes import correction_routes
-from nmt.serving.deepl import deepl_routes
-from nmt.serving.deepl_glossaries import glossary_routes
+from nmt.serving.corrections import Corrections, tmx
+from nmt.serving.deepl import deepl_routes, glossary_routes
 from nmt.serving.documents import DOWNLOAD, DocumentStore
+from nmt.serving.errors import OverloadedError, UnknownNameError
 from nmt.serving.libretranslate import libretranslate_routes
 from nmt.serving.service import Service
-from nmt.text.languages import WITHOUT_SPACES, base_language, english_name
+from nmt.text.languages import english_name, has_spaces
+from nmt.text.markup_writing import text_only
 
+_Result = TypeVar("_Result")
+_TMX = "application/x-tmx+xml"
 _FOLDER = STYLE.parent / "service"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
@@ -43,7 +47,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(deepl_routes(service, documents))
         app.include_router(glossary_routes(service.catalog))
     if service.catalog.corrections is not None:
-        app.include_router(correction_routes(service, service.catalog.corrections))
+        app.include_router(_correction_routes(service, service.catalog.corrections))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     for error in (NmtError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
@@ -88,12 +92,12 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     @router.post("/documents", openapi_extra={"requestBody": file})
     async def add(fields: Annotated[schema.DocumentFields, Query()], request: Request) -> schema.DocumentAnswer:
         """Begins to translate a document. The body is the file."""
-        return schema.DocumentAnswer(id=documents.add(content=await request.body(), **fields.model_dump()))
+        return schema.DocumentAnswer(id=documents.add(await request.body(), fields))
 
     @router.get("/documents/{id}", response_model_exclude_defaults=True)
     async def state(id: str) -> schema.DocumentStateAnswer:
         """Says how far the translation of a document is."""
-        return schema.DocumentStateAnswer.model_validate(documents.get(id), from_attributes=True)
+        return documents.get(id)
 
     @router.get("/documents/{id}/result", **DOWNLOAD)
     async def result(id: str) -> Response:
@@ -104,6 +108,59 @@ def _work_routes(service: Service, documents: DocumentStore | None) -> APIRouter
     async def delete(id: str) -> None:
         """Deletes a document, and stops its translation."""
         documents.delete(id)
+
+    return router
+
+
+def _correction_routes(service: Service, corrections: Corrections) -> APIRouter:
+    """Returns the routes of corrections."""
+    router = APIRouter(responses=FAILURES)
+
+    async def stored(change: Callable[[], _Result]) -> _Result:
+        try:
+            return await asyncio.to_thread(change)
+        except NmtError as error:
+            console.warn(str(error))
+            raise OverloadedError("the server cannot write its file of corrections; its log says why") from error
+
+    async def kept(body: schema.CorrectionBody) -> dict[str, Any]:
+        schema.check_text([body.source, body.target, body.machine_translation], service.config)
+        for name, text in (("source", body.source), ("target", body.target)):
+            if not text.strip() or "\n" in text or "\r" in text:
+                raise NmtError(f"{name} must be a sentence on one line; send the sentences of a text one by one")
+            if unknown := set(text) - set(text_only(text)):
+                raise NmtError(f"{name} has U+{ord(min(unknown)):04X}, which is no character of a text; leave it out")
+        path = service.catalog.path(None, body.source_lang, body.target_lang)
+        if not path:
+            raise NmtError(f"source_lang and target_lang are both {body.source_lang!r:.60}; they must differ")
+        known = {name: service.catalog.language(getattr(body, name)) for name in ("source_lang", "target_lang")}
+        known["source"] = path[0].codec.config.split_tags(body.source)[1]
+        correction = await stored(lambda: corrections.keep(body.model_copy(update=known)))
+        return correction.model_dump(mode="json", exclude_defaults=True)
+
+    @router.post("/corrections", response_model=schema.Correction)
+    async def keep(body: schema.CorrectionBody, request: Request) -> Response:
+        """Stores a correction: it translates this sentence from now on."""
+        return await answered(request, service.config, kept(body))
+
+    @router.get("/corrections", response_model_exclude_defaults=True)
+    def latest(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> schema.CorrectionsAnswer:
+        """Lists the latest corrections."""
+        entries = corrections.all()
+        shown = entries[: -limit - 1 : -1]
+        return schema.CorrectionsAnswer(corrections=shown, total=len(entries), skipped=corrections.skipped)
+
+    @router.delete("/corrections/{id}", status_code=204)
+    async def take_back(id: str) -> None:
+        """Takes a correction back."""
+        if not await stored(lambda: corrections.take_back(id)):
+            raise UnknownNameError(f"there is no correction {id!r:.60}; it was taken back or never stored")
+
+    @router.get("/corrections.tmx", response_class=Response, responses={200: {"content": {_TMX: {}}}})
+    def download() -> Response:
+        """Returns all corrections as a translation memory, TMX 1.4."""
+        headers = {"Content-Disposition": "attachment; filename=corrections.tmx"}
+        return Response(tmx(corrections.all()), media_type=_TMX, headers=headers)
 
     return router
 
@@ -131,10 +188,7 @@ def _status_routes(service: Service) -> APIRouter:
             ],
             languages=[
                 schema.LanguageEntry(
-                    code=code,
-                    name=english_name(code),
-                    identified=code in identified,
-                    spaces=base_language(code) not in WITHOUT_SPACES,
+                    code=code, name=english_name(code), identified=code in identified, spaces=has_spaces(code)
                 )
                 for code in catalog.languages
             ],

@@ -31,11 +31,7 @@ _Entry = TypeVar("_Entry")
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served.
-
-    Attributes:
-        last_trained: for a model of several languages, the directions of its last training.
-    """
+    """A model that is served; `last_trained` has directions of a model of several languages."""
 
     name: str
     path: str
@@ -159,9 +155,7 @@ class Catalog:
         meant = direct & {tuple(map(self.language, languages))} if languages else direct
         if len(meant) != 1:
             pairs = listed(map(":".join, sorted(direct)), "GET /models")
-            raise NmtError(
-                f"the languages of --memory {file} are not clear; give NAME:SOURCE:TARGET={file} with {pairs}"
-            )
+            raise NmtError(f"--memory {file} has unclear languages; give NAME:SOURCE:TARGET={file} with {pairs}")
         config = self.path(None, *meant.pop())[0].codec.config
         return config.source_lang, config.target_lang
 

@@ -44,7 +44,7 @@ class Corrections:
 
     def __init__(self, path: str, patience: float) -> None:
         self._path, self._patience = Path(path), patience
-        self._reading, self._writing, self._is_unreadable = Lock(), Lock(), False
+        self._reading, self._writing = Lock(), Lock()
         self._forget()
         with importing("rapidfuzz", "--corrections", extra="memory"):
             import rapidfuzz  # noqa: F401
@@ -97,11 +97,8 @@ class Corrections:
                 self._forget("was removed, so there are no corrections")
                 return
             except OSError as error:
-                if not self._is_unreadable:
-                    console.warn(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
-                self._is_unreadable = True
+                console.warn_once(f"{self._path} cannot be read ({error.strerror}); what was read before is still used")
                 return
-            self._is_unreadable = False
             with file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._end:
@@ -119,10 +116,8 @@ class Corrections:
             correction = Correction.model_validate_json(line)
         except ValueError:
             self.skipped += 1
-            console.warn(
-                f"{self._path}, line {self._lines} is no correction and is skipped; nothing else is lost if a process "
-                f"was killed while it wrote the line"
-            )
+            skipped = f"{self._path}, line {self._lines} is no correction and is skipped"
+            console.warn(f"{skipped}; nothing else is lost if a process was killed while it wrote the line")
             return
         alike = self._alike.setdefault(_key(correction.source, correction.source_lang, correction.target_lang), {})
         for corrections in (self._by_id, alike):
@@ -131,11 +126,7 @@ class Corrections:
                 corrections[correction.id] = correction
 
     def pairs(self, languages: tuple[str, str], like: str | None = None) -> list[tuple[str, str]]:
-        """Returns the normalised sources of a direction and their latest translations.
-
-        Args:
-            like: only sources that are like this one, but perhaps with other numbers and placeholders.
-        """
+        """Returns normalised sources of a direction, all or those `like` one but for numbers, with translations."""
         with self._reading:
             if like is not None:
                 groups = [self._alike.get(_key(like, *languages), {})]
@@ -167,12 +158,7 @@ def _key(source: str, source_lang: str, target_lang: str) -> tuple[str, str, str
 
 @dataclass(frozen=True)
 class CorrectionMemory:
-    """The corrections of one direction as a memory.
-
-    Attributes:
-        pair: the languages as the server calls them.
-        languages: as the models call them.
-    """
+    """Corrections of one direction as a memory; `pair` is what the server calls the languages of the models."""
 
     corrections: Corrections
     pair: tuple[str, str]

@@ -1,20 +1,23 @@
 """The protocol of DeepL, so that its clients can use this server."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from uuid import NAMESPACE_URL, uuid5
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from starlette.exceptions import HTTPException
 
 from nmt.documents.formats import suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import DEEPL_FAILURES, answered
 from nmt.serving.catalog import AUTO, Catalog
-from nmt.serving.deepl_glossaries import names_by_id
 from nmt.serving.documents import DOWNLOAD, DocumentStore
+from nmt.serving.errors import UnknownNameError
 from nmt.serving.forms import FileField, described, form_fields, validated
-from nmt.serving.schema import TranslateBody
+from nmt.serving.schema import DocumentFields, TranslateBody
 from nmt.serving.service import Service
 from nmt.text.languages import english_name
 from nmt.text.markup_reading import NO_RULES, ElementRules
@@ -27,6 +30,7 @@ _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
 }
+_TSV = "text/tab-separated-values"  # of the terms of a glossary
 _TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
 
 
@@ -39,6 +43,8 @@ def _names(value: Any) -> Any:
 
 
 _Names = Annotated[list[Annotated[str, Field(pattern=r"^[^\s<>/]+$")]], BeforeValidator(_names)]
+_Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+_ModelType = Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"]
 _Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
 
 
@@ -47,31 +53,22 @@ class DeepLOptions(BaseModel):
 
     target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
     source_lang: str | None = Field(None, description="Language of the text; it is identified if it is missing.")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
-        "default", description="`more` and `less` are not supported."
-    )
+    formality: _Formality = Field("default", description="`more` and `less` are not supported.")
     glossary_id: str | None = Field(None, description="The id of a glossary, which /v3/glossaries lists.")
-    translation_memory_id: str | None = Field(
-        None, description="The id of a memory, which /v3/translation_memories lists. Equal sentences come from it."
-    )
+    translation_memory_id: str | None = Field(None, description="The id of a memory of /v3/translation_memories.")
 
 
 class DeepLBody(DeepLOptions):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
     text: _Texts = Field(min_length=1)
-    split_sentences: Literal["0", "1", "nonewlines"] = Field(
-        "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
-    )
+    split_sentences: Literal["0", "1", "nonewlines"] = Field("1", description="`0` takes each line for a sentence.")
     tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
     ignore_tags: _Names = Field([], description="Elements that stay as they are, as a list or with commas.")
     splitting_tags: _Names = Field([], description="Elements that end a text.")
     non_splitting_tags: _Names = Field([], description="Elements that end no text.")
     outline_detection: bool = Field(True, description="Whether elements with none of these names may end a text.")
-    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = Field(
-        None, description="Changes nothing; the answer has it as `model_type_used`."
-    )
-    preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
+    model_type: _ModelType | None = Field(None, description="Changes nothing; the answer has `model_type_used`.")
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 
@@ -131,7 +128,7 @@ def deepl_routes(service: Service, documents: DocumentStore | None) -> APIRouter
         name = body.filename or body.file.name
         if body.output_format and body.output_format.lower() != suffix_of(name):
             raise _unsupported("output_format")
-        whole_id = documents.add(name, body.file.content, **options)
+        whole_id = documents.add(body.file.content, DocumentFields.model_construct(name=name, **options))
         return {"document_id": whole_id[:_ID_LENGTH], "document_key": whole_id[_ID_LENGTH:]}
 
     @router.post("/document/{name}", openapi_extra=described(DeepLKeyBody))
@@ -197,7 +194,7 @@ def _options(catalog: Catalog, body: DeepLOptions, fields: Mapping[str, Any]) ->
         ("memory", "translation_memory_id", catalog.memories),
     ):
         if id := getattr(body, field):
-            if id not in (by_id := names_by_id(names)):
+            if id not in (by_id := _names_by_id(names)):
                 raise _unsupported(field)
             options[option] = by_id[id]
     return options
@@ -205,3 +202,91 @@ def _options(catalog: Catalog, body: DeepLOptions, fields: Mapping[str, Any]) ->
 
 def _unsupported(field: str) -> NmtError:
     return NmtError(_SENTENCES["other"].format(field))
+
+
+def _names_by_id(names: Iterable[str]) -> dict[str, str]:
+    """Returns the names of glossaries or memories by their ids, which stay the same when the server starts again."""
+    return {str(uuid5(NAMESPACE_URL, name)): name for name in names}
+
+
+def glossary_routes(catalog: Catalog) -> APIRouter:
+    """Returns the routes of glossaries and memories.
+
+    A file of terms names no languages, so a glossary has a dictionary for each pair of languages that a single model
+    translates. Version 2 of the protocol has glossaries of one pair only.
+    """
+    router, names = APIRouter(tags=["deepl"], responses=DEEPL_FAILURES), _names_by_id(catalog.glossaries)
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    direct = [pair for pair, path in catalog.paths.items() if len(path) == 1] if names else []
+    pairs = [{"source_lang": source, "target_lang": target} for source, target in direct]
+
+    def tsv(id: str) -> str:
+        return "\n".join(f"{term}\t{forms[0]}" for term, forms in catalog.glossaries[names[id]].terms.items())
+
+    @router.get("/v3/glossaries/{id}")
+    def multilingual(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
+        if id not in names:
+            raise UnknownNameError(f"there is no glossary {id!r:.60}; GET /v3/glossaries lists the glossaries")
+        dictionaries = [pair | {"entry_count": len(catalog.glossaries[names[id]].terms)} for pair in pairs]
+        return {"glossary_id": id, "name": names[id], "creation_time": started, "dictionaries": dictionaries}
+
+    @router.get("/v2/glossaries/{id}")
+    def monolingual(id: str) -> dict[str, Any]:
+        """Describes a glossary."""
+        glossary = multilingual(id)
+        if len(pairs) > 1:
+            raise UnknownNameError(f"the glossary {id!r:.60} has several pairs of languages; use /v3/glossaries")
+        (dictionary,) = glossary.pop("dictionaries")
+        return glossary | {"ready": True} | dictionary
+
+    @router.get("/v2/glossary-language-pairs")
+    async def language_pairs() -> dict[str, Any]:
+        """Lists the pairs of languages of the glossaries."""
+        return {"supported_languages": pairs}
+
+    @router.get("/v2/glossaries")
+    async def monolingual_glossaries() -> dict[str, Any]:
+        """Lists the glossaries. It lists none if they have several pairs of languages."""
+        return {"glossaries": [monolingual(id) for id in names if len(pairs) == 1]}
+
+    terms: dict[int | str, dict[str, Any]] = {200: {"content": {_TSV: {"schema": {"type": "string"}}}}}
+
+    @router.get("/v2/glossaries/{id}/entries", response_class=Response, responses=terms)
+    async def monolingual_entries(id: str) -> Response:
+        """Lists the terms of a glossary and the first form of each translation."""
+        monolingual(id)
+        return Response(tsv(id), media_type=_TSV)
+
+    @router.get("/v3/glossaries")
+    async def glossaries() -> dict[str, Any]:
+        """Lists the glossaries."""
+        return {"glossaries": list(map(multilingual, names))}
+
+    @router.get("/v3/glossaries/{id}/entries")
+    async def entries(id: str, source_lang: str, target_lang: str) -> dict[str, Any]:
+        """Lists the terms of a glossary and the first form of each translation."""
+        multilingual(id)
+        pair = {"source_lang": catalog.language(source_lang), "target_lang": catalog.language(target_lang)}
+        if pair not in pairs:
+            raise UnknownNameError(f"the glossary {id!r:.60} has no dictionary for these languages")
+        return {"dictionaries": [pair | {"entries": tsv(id), "entries_format": "tsv"}]}
+
+    @router.get("/v3/translation_memories")
+    async def memories() -> dict[str, Any]:
+        """Lists the memories."""
+        entries = []
+        for id, name in _names_by_id(catalog.memories).items():
+            languages = [tuple(map(catalog.language, memory.languages)) for memory in catalog.memories[name]]
+            entry: dict[str, Any] = {"translation_memory_id": id, "name": name, "source_language": languages[0][0]}
+            entry["target_languages"] = list(dict.fromkeys(target for _, target in languages))
+            entries.append(entry | {"segment_count": sum(map(len, catalog.memories[name]))})
+        return {"translation_memories": entries, "total_count": len(entries)}
+
+    @router.api_route("/v2/glossaries{path:path}", methods=["POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    @router.api_route("/v3/glossaries{path:path}", methods=["POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    async def change() -> None:
+        """Refuses to create, change or delete a glossary."""
+        raise HTTPException(403, "requests cannot change glossaries; start the server with --glossary NAME=FILE")
+
+    return router

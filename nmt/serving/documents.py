@@ -5,12 +5,13 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from pydantic import Field
 from starlette.responses import Response
 
 from nmt.documents.document import Document, ReadOptions
@@ -21,7 +22,7 @@ from nmt.memories.memory import Memory
 from nmt.serving.answers import explained
 from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
-from nmt.serving.schema import check_text, search_config
+from nmt.serving.schema import DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
 from nmt.text.glossary import Glossary
 from nmt.translate.units import Unit
@@ -40,28 +41,17 @@ DOWNLOAD: dict[str, Any] = {"response_class": Response, "responses": {200: _FILE
 _PACE = 0.1
 
 
-@dataclass
-class UploadedDocument:
+class UploadedDocument(DocumentStateAnswer):
     """A document, and how far its translation is.
 
     Attributes:
-        name: of the file; when the document is done, of its translation.
-        content: of the file, or of its translation.
-        sentences: the number of different sentences.
-        done: how many of them are translated.
-        error: why the document cannot be translated.
-        left: what of it stays as it is, and why.
+        name, content: of the file; when the document is done, of its translation.
         characters: of all different sentences.
         started: when its translation began, on a clock without a date.
     """
 
     name: str
-    content: bytes = field(repr=False)
-    state: Literal["waiting", "translating", "done", "failed"] = "waiting"
-    sentences: int = 0
-    done: int = 0
-    error: str | None = None
-    left: str = ""
+    content: bytes = Field(repr=False)
     characters: int = 0
     started: float = 0.0
 
@@ -90,29 +80,22 @@ class DocumentStore:
         self._thread = asyncio.Lock()
         self._at_once = max(1, min(_MOST_SENTENCES, service.config.max_waiting // (2 * UPLOADS)))
 
-    def add(
-        self,
-        name: str,
-        content: bytes,
-        model: str | None = None,
-        source_lang: str | None = None,
-        target_lang: str | None = None,
-        glossary: str | None = None,
-        memory: str | None = None,
-    ) -> str:
+    def add(self, content: bytes, fields: DocumentFields) -> str:
         """Begins to translate a document. Returns its id."""
-        name = PurePath(name.replace("\\", "/")).name
+        name = PurePath(fields.name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
             raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
-        is_detected = self._catalog.identifies(model, source_lang)
-        path = None if is_detected else self._catalog.path(model, source_lang, target_lang)
-        terms, _ = self._catalog.glossary(glossary), self._catalog.memory(memory, path or ())
+        path, catalog = None, self._catalog
+        if not catalog.identifies(fields.model, fields.source_lang):
+            path = catalog.path(fields.model, fields.source_lang, fields.target_lang)
+        catalog.glossary(fields.glossary), catalog.memory(fields.memory, path or ())  # raise errors
         if len(self._tasks) >= UPLOADS:
             raise OverloadedError(f"{UPLOADS} documents are being translated; try again later")
-        document_id, document = secrets.token_hex(32), UploadedDocument(name, content)
+        document_id = secrets.token_hex(32)
+        progress: dict[str, Any] = {"state": "waiting", "sentences": 0, "done": 0}
+        document = UploadedDocument(name=name, content=content, **progress)
         self._documents[document_id] = document
-        translated = self._translate(document, path, model, target_lang, terms, memory)
-        self._tasks[document_id] = asyncio.create_task(translated)
+        self._tasks[document_id] = asyncio.create_task(self._translate(document, path, fields))
         self._tasks[document_id].add_done_callback(lambda _: self._ended(document_id))
         return document_id
 
@@ -156,15 +139,7 @@ class DocumentStore:
         for oldest in ended[:-_MOST_KEPT]:
             del self._documents[oldest]
 
-    async def _translate(
-        self,
-        document: UploadedDocument,
-        path: ModelPath | None,
-        model: str | None,
-        target_lang: str | None,
-        glossary: Glossary | None,
-        memory: str | None,
-    ) -> None:
+    async def _translate(self, document: UploadedDocument, path: ModelPath | None, fields: DocumentFields) -> None:
         """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
 
         def plain_text() -> str:
@@ -175,13 +150,16 @@ class DocumentStore:
             return text
 
         try:
+            catalog = self._catalog
             if path is None:
                 text = await self._in_thread(plain_text)
-                _, path = await asyncio.to_thread(self._catalog.detected_path, text, model, target_lang)
+                _, path = await asyncio.to_thread(catalog.detected_path, text, fields.model, fields.target_lang)
+            language = catalog.language(fields.target_lang or "")
             if path:  # otherwise, the document is in the target language already
-                document.content = await self._translated(document, path, glossary, self._catalog.memory(memory, path))
+                glossary, memories = catalog.glossary(fields.glossary), catalog.memory(fields.memory, path)
+                document.content = await self._translated(document, path, glossary, memories)
+                language = path[-1].codec.config.target_lang
             name = PurePath(document.name)
-            language = path[-1].codec.config.target_lang if path else self._catalog.language(target_lang or "")
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
             document.state, document.content, document.error = "failed", b"", explained(error).detail
@@ -207,9 +185,8 @@ class DocumentStore:
         parsed, passages = await self._in_thread(read)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
             what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
-            raise NmtError(
-                f"{document.name} has {what}, which needs a single model, but {model_names(path)} translate in turn"
-            )
+            needs = f"{document.name} has {what}, which needs a single model"
+            raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         # Similar lengths are translated together.
         keys = sorted(sentences.keys, key=lambda key: len(key.text), reverse=True)
         document.state, document.sentences = "translating", len(keys)

@@ -38,12 +38,8 @@ _HEADERS = {
 _CLOSE = {"Connection": "close"}
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-_UPLOAD_PATHS = {
-    "/documents",
-    "/v2/document",
-    libretranslate.TRANSLATE_FILE,
-    f"{libretranslate.PREFIX}{libretranslate.TRANSLATE_FILE}",
-}
+_LIBRETRANSLATE_UPLOADS = {f"{prefix}{libretranslate.TRANSLATE_FILE}" for prefix in ("", libretranslate.PREFIX)}
+_UPLOAD_PATHS = {"/documents", "/v2/document", *_LIBRETRANSLATE_UPLOADS}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -62,11 +58,7 @@ def token_in(path: str | None) -> str | None:
 
 
 class Guard:
-    """Wraps an ASGI application: it refuses requests, limits their bodies, sets headers, and counts answers.
-
-    Args:
-        token: the secret that requests must have; None if they need no secret.
-    """
+    """Wraps an ASGI application: refuses requests without the token, limits bodies, sets headers, counts answers."""
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
         self._app, self._token, self._config, self._uploads = app, token, config, 0

@@ -14,7 +14,7 @@ from nmt.serving.answers import FAILURES, answered
 from nmt.serving.catalog import AUTO, Catalog
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.forms import FileField, described, form_fields, validated
-from nmt.serving.schema import Detection, TranslateBody
+from nmt.serving.schema import Detection, DocumentFields, TranslateBody
 from nmt.serving.service import Service
 from nmt.text.languages import english_name
 
@@ -152,7 +152,8 @@ async def _translate_file(service: Service, documents: DocumentStore, request: R
     if suffix_of(body.file.name) not in FORMATS:
         raise NmtError("Invalid request: file format not supported")
     _check_languages(service.catalog, body.source, body.target)
-    document_id = documents.add(body.file.name, body.file.content, None, body.source, body.target)
+    fields = DocumentFields.model_construct(name=body.file.name, source_lang=body.source, target_lang=body.target)
+    document_id = documents.add(body.file.content, fields)
     document = await documents.ended(document_id)
     if document.error:
         raise NmtError(document.error)

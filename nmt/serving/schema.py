@@ -24,6 +24,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 _JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
 OneLine = Annotated[str, AfterValidator(str.strip)]
+_Phrase = str | Annotated[list[str], Field(max_length=16, description="Alternatives.")]
+_Sign = Literal["=", "-", "+"]
 ModelName = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
 
 
@@ -81,26 +83,15 @@ class TranslateBody(BaseModel):
 
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
-    source_lang: str | None = Field(
-        None,
-        description="With target_lang, chooses a model by language if no model is named, and the direction of a "
-        "model of several languages. `auto` identifies it.",
-    )
+    source_lang: str | None = Field(None, description="Chooses model and direction, with target_lang; or `auto`.")
     target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
-    constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
-        [],
-        max_length=16,
-        description="Phrases, or lists of alternatives, that the translation must contain. The text must be a single "
-        "sentence.",
+    constraints: list[_Phrase] = Field(
+        [], max_length=16, description="What the translation must contain. The text must be a single sentence."
     )
     glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
-    memory: str | None = Field(
-        None, description="Name of a memory of earlier translations, from which its sentences come; others get matches."
-    )
-    markup: Literal["html", "xml"] | None = Field(
-        None, description="The texts are HTML or XML. Their tags are put around the aligned words of the translation."
-    )
+    memory: str | None = Field(None, description="Name of a memory: its sentences come from it, others get matches.")
+    markup: Literal["html", "xml"] | None = Field(None, description="The texts are HTML or XML; so are translations.")
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 
@@ -118,23 +109,20 @@ class TextPair(_Body):
     target: str
 
 
-class DocumentFields(_Body):
-    """The file name of a document, whose end is the format, and the languages."""
-
-    name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
-    model: ModelName = None
-    source_lang: str | None = Field(None, description="As for /translate.")
-    target_lang: str | None = Field(None, description="As for /translate.")
-    glossary: str | None = Field(None, description="As for /translate.")
-    memory: str | None = Field(None, description="As for /translate.")
-
-
 class ModelBody(_Body):
     """What chooses a model and its direction."""
 
     model: ModelName = None
-    source_lang: str | None = Field(None, description="As for /translate, without `auto`.")
+    source_lang: str | None = Field(None, description="As for /translate; `auto` is for texts and documents only.")
     target_lang: str | None = Field(None, description="As for /translate.")
+
+
+class DocumentFields(ModelBody):
+    """The file name of a document, whose end is the format, and the languages."""
+
+    name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
+    glossary: str | None = Field(None, description="As for /translate.")
+    memory: str | None = Field(None, description="As for /translate.")
 
 
 class ScoreBody(ModelBody):
@@ -181,20 +169,10 @@ class HypothesisEntry(BaseModel):
     score: float | None = Field(None, description="log P over the length penalty.")
     log_prob: float | None = Field(None, description="Natural log P; with pieces.")
     pieces: list[str] | None = None
-    log_probs: list[float] | None = Field(
-        None,
-        description="log P of each piece; the last one is that of the end. "
-        "A sentence that is translated in parts has one for the end of each part.",
-    )
+    log_probs: list[float] | None = Field(None, description="log P of each piece, and of the end of each part.")
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
-    segments: list[str] | None = Field(
-        None,
-        description="`text` cut into words, with the spaces before them; with alignments. In languages without spaces, "
-        "a word is a group of pieces.",
-    )
-    words: list[int] | None = Field(
-        None, description="The number of the segment that each piece belongs to, or -1; with alignments."
-    )
+    segments: list[str] | None = Field(None, description="`text` cut into words, with spaces; with alignments.")
+    words: list[int] | None = Field(None, description="The number of each piece's segment, or -1; with alignments.")
     unmet: bool = Field(False, description="Whether a constraint is missing.")
 
 
@@ -204,9 +182,7 @@ class MatchEntry(BaseModel):
     source: str
     target: str = Field(description="With the numbers and placeholders of the sentence if only these differ.")
     score: float = Field(description="The similarity of the sources; 1 if the target translates the sentence.")
-    difference: list[tuple[Literal["=", "-", "+"], str]] = Field(
-        description="Parts of both sources: `=` is in both, `-` only in that of the memory, `+` only in the sentence."
-    )
+    difference: list[tuple[_Sign, str]] = Field(description="`=` in both, `-` in the memory, `+` in the sentence.")
 
 
 class SentenceEntry(BaseModel):
@@ -230,10 +206,7 @@ class TranslateAnswer(BaseModel):
     """The translation of each text."""
 
     model: str | None = Field(None, description="The model, if only one was used.")
-    models: list[str] = Field(
-        description="The models that were used; with a pivot language, the second one translates what the first one "
-        "has translated. A text that is already in the target language needs none."
-    )
+    models: list[str] = Field(description="The models that were used. A text in the target language needs none.")
     translations: list[TextEntry]
 
 

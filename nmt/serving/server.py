@@ -39,9 +39,8 @@ def serve(
     try:
         listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
-        raise NmtError(
-            f"--host {config.host} --port {config.port} cannot be used ({error.strerror or error}); choose others"
-        ) from error
+        address = f"--host {config.host} --port {config.port}"
+        raise NmtError(f"{address} cannot be used ({error.strerror or error}); choose others") from error
     with listener, started(files, engine, runtime, config.workers) as submits:
         scheduler = Scheduler(submits, config)
         WAITING.set_function(lambda: scheduler.waiting)

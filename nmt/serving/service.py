@@ -15,7 +15,7 @@ from nmt.serving import schema, workers
 from nmt.serving.catalog import AUTO, Catalog, ModelPath, ServedModel, fitted, model_names
 from nmt.serving.corrections import CorrectionMemory
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.schema import check_text, search_config
+from nmt.serving.schema import TranslateBody, check_text, search_config
 from nmt.serving.workers import Operation
 from nmt.text.casing import upper
 from nmt.text.codec import Direction, TextCodec
@@ -29,6 +29,7 @@ from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
 from nmt.translate.units import Translation, Unit, UnitMaker
 
+Cut = Literal["sentence", "line", "unit"]
 _GREEDY = SearchConfig(beam=1)
 # Characters of text that take less time than a thread needs to begin.
 _SHORT = 1000
@@ -105,7 +106,7 @@ class Service:
         check_text(texts, self.config)
         return await asyncio.to_thread(lambda: list(map(self.catalog.detections, texts)))
 
-    async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
+    async def translate(self, body: TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
         texts = await self.translated(body, offers=True)
         models = list(dict.fromkeys(model.name for text in texts for model in text.path))
@@ -113,7 +114,7 @@ class Service:
         return model | {"models": models, "translations": [text.answer(pieces=body.pieces) for text in texts]}
 
     async def translated(
-        self, body: schema.TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
+        self, body: TranslateBody, rules: ElementRules = NO_RULES, *, offers: bool = False
     ) -> list[RequestedText]:
         """Returns the texts of a request with their translations.
 
@@ -140,7 +141,7 @@ class Service:
                 text.unit, text.translations = unit, ranked
         return texts
 
-    def _texts(self, sources: Sequence[str], body: schema.TranslateBody, rules: ElementRules) -> list[RequestedText]:
+    def _texts(self, sources: Sequence[str], body: TranslateBody, rules: ElementRules) -> list[RequestedText]:
         """Returns the texts of a request with the models for each. Raises NmtError if their markup is damaged."""
         lang = "" if body.source_lang == AUTO else body.source_lang or ""
         is_plain = not (body.markup or body.prefix or body.constraints)
@@ -160,39 +161,22 @@ class Service:
         return [RequestedText(unit, path) for unit in units]
 
     def _units(
-        self,
-        path: ModelPath,
-        texts: Sequence[RequestedText],
-        body: schema.TranslateBody,
-        search: SearchConfig,
-        *,
-        offers: bool,
+        self, path: ModelPath, texts: list[RequestedText], body: TranslateBody, search: SearchConfig, offers: bool
     ) -> list[Unit]:
         """Returns texts for the same models with their sentences."""
         if len(path) > 1 and (body.prefix or body.constraints or body.glossary or body.memory or search.alignments):
-            raise NmtError(
-                "prefix, constraints, glossaries, memories, markup and alignments need a single model, but "
-                f"{model_names(path)} translate in turn"
-            )
+            needs = "prefix, constraints, glossaries, memories, markup and alignments need a single model"
+            raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         memories = self.catalog.memory(body.memory, path)
         maker = self.maker(path, "sentence" if body.split else "line", memories, offers=offers)
         units = [maker.complete(text.unit) for text in texts]
         count = sum(len(unit.sentences) for unit in units)
         if (body.prefix or body.constraints) and count != 1:
             way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
-            raise NmtError(
-                f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}"
-            )
+            raise NmtError(f"prefix and constraints need a source of one sentence, not {count or 'none'}; {way_out}")
         return units
 
-    def maker(
-        self,
-        path: ModelPath,
-        cut: Literal["sentence", "line", "unit"],
-        memories: Sequence[Memory] = (),
-        *,
-        offers: bool = False,
-    ) -> UnitMaker:
+    def maker(self, path: ModelPath, cut: Cut, memories: Sequence[Memory] = (), *, offers: bool = False) -> UnitMaker:
         """Returns what makes units for models. Corrections are the first memory."""
         text, target_lang = path[0].codec.config, path[-1].codec.config.target_lang
         used: list[AnyMemory] = [*memories]

@@ -110,9 +110,7 @@ class _ModelWorker:
     It uses the GPU with the number of its process, or shares one if there are fewer.
     """
 
-    def __init__(
-        self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int = 0
-    ) -> None:
+    def __init__(self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int) -> None:
         self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()
         for name, (path, digest) in models.items():
             if digest_of(path) != digest:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import regex as re
 
-from nmt.text.languages import base_language
+from nmt.text.languages import plural_categories
 from nmt.text.markup_writing import MarkedText, Token
 from nmt.text.words import AlignedWords
 
@@ -24,18 +24,6 @@ _BRACES = re.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
 _PART = re.compile(rf"{_QUOTED}|(?P<text>(?:''|'(?![{{}}#<>|])|[^'{{}}#])++)|[{{}}#]")
 _TWICE = "&#39;"
 _DEEPEST = 5  # branches in branches; those of plurals are copied at each level
-# The plural categories of languages beside `other`, from CLDR 48; most of the others have `one`.
-_CATEGORIES = {
-    "bo id ig ja jv km ko lo ms my su th to vi wo yo yue zh": "",
-    "lv": "zero one",
-    "he se": "one two",
-    "bs hr ro sr": "one few",
-    "ca es fr it pt": "one many",
-    "be cs lt pl ru sk uk": "one few many",
-    "dsb gd hsb sl": "one two few",
-    "br ga gv mt": "one two few many",
-    "ar cy": "zero one two few many",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,8 @@ def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> list[s
     """
     if not is_icu(text):
         return None
-    added = [category for category in _categories(target_lang) if category not in _categories(source_lang)]
+    known = plural_categories(source_lang)
+    added = [category for category in plural_categories(target_lang) if category not in known]
     pieces, _ = _message(text, 0, added, 0)
     texts = [piece.text for piece in pieces if isinstance(piece, Token) and piece.kind == "text"]
     apostrophes = [mark for text in texts for mark in re.findall("''?", text)]
@@ -89,11 +78,6 @@ def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> list[s
         else:
             parts.append("".join(piece.text if isinstance(piece, Token) else piece for piece in run))
     return parts
-
-
-def _categories(lang: str) -> list[str]:
-    base = base_language(lang) if lang else "en"
-    return next((names for langs, names in _CATEGORIES.items() if base in langs.split()), "one").split()
 
 
 def as_html(raw: str) -> str:

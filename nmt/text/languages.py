@@ -1,17 +1,70 @@
-"""Languages: their codes, scripts, common words and names, and the identification of the language of a text."""
+"""Facts about languages: codes, names, scripts, plurals and numbers. Identifies the language of a text."""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
+from gettext import c2py
+from typing import TypeVar
 
 from nmt.errors import NmtError, importing
 
+_Value = TypeVar("_Value")
 # Codes of ISO 639-2 for several languages, and for a language that is not known.
 MULTIPLE, UNKNOWN = "mul", "und"
 CHINESE = {"zh", "yue", "wuu", "lzh"}
 WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
+FAR_EASTERN = "zh ja ko"
+RIGHT_TO_LEFT = "ar arc arz ckb dv fa he ks ps sd syr ug ur yi"
+# Languages that write 1,234.5, and those that write 1 234,5. Most others write 1.234,5.
+WITH_DECIMAL_POINT = "am bn en gu ha he hi ig ja km kn ko lg ml mr ms mt my ne pa si sw ta te th tl tn ur yo zh"
+WITH_SPACED_THOUSANDS = "af be bg cs eo et fi fr hu hy ka kk ky lt lv nb nn no oc pl ru sk sq sv uk uz xh zu"
+# Languages in which a doubled word is grammar: `Yavaş yavaş sür.`
+DOUBLING = (
+    "af am ar as az bn ceb el eu fa gu he hi ht hy id it jv ka kk kn ky mg mi ml mr ms my ne or pa sd si so su sw ta "
+    "te tg tk tl tr tt ug ur uz vi yo"
+)
+# The languages of each script. Unicode's names of letters begin with the name of the script.
+LANGUAGES_OF_SCRIPT = {
+    "LATIN": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it la lb lt lv mg ms mt nb nl nn no oc "
+    "pl pt ro sk sl so sq sr sv sw tl tr uz vi xh yo zu",
+    "CYRILLIC": "az be bg bs kk ky mk mn ru sr tg tt uk uz",
+    "GREEK": "el", "ARABIC": "ar fa ps sd ug ur", "HEBREW": "he yi", "DEVANAGARI": "hi mr ne sa", "BENGALI": "as bn",
+    "GURMUKHI": "pa", "GUJARATI": "gu", "ORIYA": "or", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn",
+    "MALAYALAM": "ml", "SINHALA": "si", "THAI": "th", "LAO": "lo", "TIBETAN": "bo", "MYANMAR": "my", "GEORGIAN": "ka",
+    "ETHIOPIC": "am ti", "KHMER": "km", "ARMENIAN": "hy", "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja",
+    "CJK": "ja ko yue zh",
+}  # fmt: skip
+# The encodings that Windows had for languages before Unicode. For all other languages, it was CP1252.
+_CODE_PAGES = {
+    "ar fa ur": "CP1256", "az tr": "CP1254", "be bg mk ru sr uk": "CP1251", "bs cs hr hu pl ro sk sl sq": "CP1250",
+    "el": "CP1253", "et lt lv": "CP1257", "he": "CP1255", "ja": "CP932", "ko": "CP949", "th": "CP874", "vi": "CP1258",
+    "zh": "GB18030",
+}  # fmt: skip
+_SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
+# The number of plural forms of a language and the rule for them, from the manual of gettext.
+_PLURALS = {
+    "id ja km ko lo ms my th vi zh": (1, "0"),
+    "fa fr hi oc pt_br": (2, "n > 1"),
+    "is": (2, "n%10!=1 || n%100==11"),
+    "be bs hr ru sr uk": (3, f"n%10==1 && n%100!=11 ? 0 : {_SLAVIC}"),
+    "pl": (3, f"n==1 ? 0 : {_SLAVIC}"),
+    "cs sk": (3, "n==1 ? 0 : n>=2 && n<=4 ? 1 : 2"),
+    "lt": (3, "n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2"),
+    "lv": (3, "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2"),
+    "ro": (3, "n==1 ? 0 : n==0 || (n%100 > 0 && n%100 < 20) ? 1 : 2"),
+    "ga": (3, "n==1 ? 0 : n==2 ? 1 : 2"),
+    "sl": (4, "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3"),
+    "ar": (6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5"),
+}
+# The plural categories of languages beside `other`, from CLDR 48; most of the others have `one`.
+_CATEGORIES = {
+    "bo id ig ja jv km ko lo ms my su th to vi wo yo yue zh": "",
+    "lv": "zero one", "he se": "one two", "bs hr ro sr": "one few", "ca es fr it pt": "one many",
+    "be cs lt pl ru sk uk": "one few many", "dsb gd hsb sl": "one two few", "br ga gv mt": "one two few many",
+    "ar cy": "zero one two few many",
+}  # fmt: skip
 # Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
 UNSPACED_SCRIPT = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 # Codes of three letters (ISO 639-2 and 639-3, as in zho_Hans, deu_Latn or ger) of the languages of ISO 639-1, and
@@ -57,6 +110,39 @@ def base_language(code: str) -> str:
     """Returns the language of a code that may have a region or a script: `zh` for zh-CN, zh_TW and zho_Hans."""
     base = re.split("[-_]", code.lower())[0]
     return _TWO_LETTERS.get(base, base)
+
+
+def is_among(code: str, languages: str) -> bool:
+    """Returns whether the language of a code is one of several, which spaces separate."""
+    return base_language(code) in languages.split()
+
+
+def _value_for(language: str, values: Mapping[str, _Value], default: _Value) -> _Value:
+    """Returns the value of a language without region or script, where a key names several languages."""
+    return next((value for languages, value in values.items() if language in languages.split()), default)
+
+
+def windows_code_page(code: str) -> str:
+    """Returns the encoding that Windows had for a language before Unicode."""
+    return _value_for(base_language(code), _CODE_PAGES, "CP1252")
+
+
+def plural_categories(code: str) -> list[str]:
+    """Returns the plural categories of CLDR that a language has beside `other`."""
+    return _value_for(base_language(code), _CATEGORIES, "one").split()
+
+
+def plural_forms(code: str) -> str:
+    """Returns the number of plural forms of a language and the rule for them, as the header of a PO file has them."""
+    others = _value_for(base_language(code), _PLURALS, (2, "n != 1"))
+    count, rule = _value_for(code.replace("-", "_").lower(), _PLURALS, others)  # Brazil counts unlike Portugal
+    return f"nplurals={count}; plural=({rule});"
+
+
+@cache
+def plural_form(code: str) -> Callable[[int], int]:
+    """Returns a function from a number to that of its plural form in a language."""
+    return c2py(plural_forms(code).partition(" plural=")[2].removesuffix(";"))
 
 
 def has_spaces(code: str) -> bool:

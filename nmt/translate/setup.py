@@ -80,13 +80,7 @@ class Setup:
         return [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary]), *memories]
 
     def settings(self, forms: Mapping[str, Any] = {}) -> dict[str, Any]:
-        """Returns what the output depends on besides models and input, by flag.
-
-        Raises:
-            NmtError: the machines of a cluster lack a file.
-        """
-        if self.engine.vocabulary_map is not None and self.options.cluster:
-            raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
+        """Returns what the output depends on besides models and input, by flag."""
         paths = {"--vocabulary-map": self.engine.vocabulary_map, "--glossary": self.glossary}
         files = {flag: path for flag, path in paths.items() if path is not None}
         memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memory else {}
@@ -100,10 +94,6 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
         return _placed_here(runtime, engine)
     from nmt.jobs.ray import has_gpus
 
-    if runtime.user_module:
-        raise NmtError(
-            "--user-module does not work with --cluster, because other machines lack the file; leave out one"
-        )
     if runtime.device != "cpu" and has_gpus():
         bf16 = runtime.precision == "auto" and engine == "pytorch"
         return RuntimeConfig(device="cuda", precision="bf16" if bf16 else runtime.precision)

@@ -123,7 +123,8 @@ def main() -> None:
                 exported = Path(folder) / "exported"
                 text = (options.run / "data" / "test.en.txt").read_text(encoding="utf-8")
                 (Path(folder) / "text").write_text("".join(text.splitlines(keepends=True)[:lines]), encoding="utf-8")
-                command = [sys.executable, "-m", "nmt", "export", str(checkpoint), "--output", str(exported)]
+                export = ["-m", "nmt", "export", "ctranslate2", "--output"]
+                command = [sys.executable, *export, str(exported), str(checkpoint)]
                 subprocess.run(command, check=True)
                 contenders = decoding(Path(folder) / "text", checkpoint, exported)
                 title = f"Translating {lines:,} lines of test.en.txt with {checkpoint}, beam 4"

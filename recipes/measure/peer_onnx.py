@@ -1,4 +1,4 @@
-"""Measures the speed of greedy search in ONNX Runtime with a model that `nmt export --format onnx` wrote.
+"""Measures the speed of greedy search in ONNX Runtime with a model that `nmt export onnx` wrote.
 
     python recipes/measure/peer_onnx.py EXPORTED INPUT --type int8 --threads 2 --batch 32
 

@@ -262,14 +262,14 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     corpus = write_pairs(tmp_path / "corpus", GOOD)
     unscored = ["clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new"]
     for command, said in (
-        ([*unscored, "--device=cpu"], "--device is for the models of --score-with; add that or leave it out"),
+        ([*unscored, "--device=cpu"], "--device cpu needs --score-with; add it, or leave out --device"),
         (scored(corpus, tmp_path / "new", models[::-1], "--keep=0.5"), f"{models[1]} translates de to en, but must"),
         (scored(corpus, tmp_path / "new", models), f"--score-with {models[0]} needs --keep or --min-score"),
         (
             ["clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new", "--keep=0.5", "--min-score=0.5"],
             "--keep 0.5 needs --score-with; add it",
         ),
-        (scored(corpus, tmp_path / "new", models, "--keep=0.5", "--merge"), "does not work with --shard and --merge"),
+        (scored(corpus, tmp_path / "new", models, "--keep=0.5", "--merge"), "does not work with --merge; leave"),
         (scored(corpus, tmp_path / "new", ["x", "y"], "--keep=0.5"), "x does not exist"),
         (scored(corpus, tmp_path / "new", models, "--keep=0.5", "--min-letters=1"), "all 128 pairs were dropped"),
     ):

@@ -103,7 +103,7 @@ def test_a_checkpoint_that_the_running_training_removes_is_not_verified(
 @pytest.mark.parametrize("form", ["ctranslate2", "huggingface", "onnx", "web"])
 def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     checkpoint = saved(small_checkpoint(1), tmp_path / "small.safetensors")
-    run("export", checkpoint, f"--format={form}", f"--output={tmp_path}/model")
+    run("export", form, checkpoint, f"--output={tmp_path}/model")
     found = info(tmp_path / "model")
     assert found["kind"].casefold() == f"exported model ({form})".replace("huggingface", "hugging face")
     assert found["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())

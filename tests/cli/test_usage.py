@@ -41,7 +41,7 @@ READERS = [
     "preprocess --source-lang=en --target-lang=de --train={} --valid=v --dest=d",
     "report {}",
     "attention {} --source=a --output=o.html",
-    "export {} --output=o",
+    "export onnx {} --output=o",
     "serve {} --port=0",
     "serve model --port=0 --token-file={}",
     "trees words --like={}",

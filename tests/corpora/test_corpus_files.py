@@ -16,8 +16,7 @@ import pytest
 from commands import run, write
 
 from nmt.config import CorpusConfig
-from nmt.corpora.conversion import corpus_prefix
-from nmt.corpora.reading import read_pairs
+from nmt.corpora.reading import corpus_prefix, read_pairs
 from nmt.errors import NmtError
 
 Pairs = list[tuple[str, str]]
@@ -551,7 +550,7 @@ def test_what_is_no_corpus_file_gets_advice(
 def test_options_of_corpus_files_need_two_languages(tmp_path: Path) -> None:
     write(tmp_path / "c.en", b"x\n")
     options = ["--source-lang=en", f"--train={tmp_path / 'c'}", f"--dest={tmp_path / 'out'}", "--columns=1,2"]
-    assert "--columns is for files of pairs, but there is no --target-lang" in run("clean", *options, code=1).stderr
+    assert "--columns 1,2 needs --target-lang; add it" in run("clean", *options, code=1).stderr
 
 
 def test_reading_streams(tmp_path: Path) -> None:

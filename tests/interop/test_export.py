@@ -43,7 +43,7 @@ from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, with_eos
 def trained_and_exported(data: Path, folder: Path, *options: str) -> Path:
     """Trains a small model, exports it to model/ in the folder `folder`, and returns the checkpoint."""
     train(data, folder / "run", "--valid-metric=nll", *options)
-    run("export", folder / "run" / "best.safetensors", "--output", folder / "model")
+    run("export", "ctranslate2", folder / "run" / "best.safetensors", "--output", folder / "model")
     return folder / "run" / "best.safetensors"
 
 
@@ -69,13 +69,13 @@ def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targ
 
 def test_probabilities_and_text_processing_are_the_same(trained: Path, tmp_path: Path) -> None:
     average, exported = trained / "run" / "average.safetensors", tmp_path / "model"
-    run("export", average, "--format", "ctranslate2", "--output", exported)
+    run("export", "ctranslate2", average, "--output", exported)
     sources, targets = ((trained / f"test.{lang}").read_text().splitlines() for lang in ("en", "de"))
     check_probabilities(average, exported, sources, targets)
     config = json.loads((exported / "config.json").read_text())
     assert config["text"]["target_tokenizer"] == "none"
     assert (exported / "subword.model").read_bytes() == (trained / "data" / "subword.model").read_bytes()
-    assert "already exists" in failed("export", average, "--output", exported)
+    assert "already exists" in failed("export", "ctranslate2", average, "--output", exported)
 
 
 def largest_sum(weight_KN: np.ndarray) -> int:
@@ -108,7 +108,7 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
     checkpoint = trained_and_exported(tmp_path / "data", tmp_path, "--max-updates=2")
     assert {path.name for path in (tmp_path / "model").glob("subword*")} == {"subword.en.model", "subword.de.model"}
     check_probabilities(checkpoint, tmp_path / "model", ["Ba de."], ["ed ab !"])
-    run("export", checkpoint, "--output", tmp_path / "int8", "--quantization", "int8")
+    run("export", "ctranslate2", checkpoint, "--output", tmp_path / "int8", "--quantization", "int8")
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "model")]
     assert sizes[0] < sizes[1]
     assert ctranslate2.Translator(str(tmp_path / "int8")).compute_type.startswith("int8")
@@ -128,7 +128,7 @@ def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_pa
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    assert "pip install ctranslate2" in failed("export", checkpoint, "--output", tmp_path / "model")
+    assert "pip install ctranslate2" in failed("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
@@ -144,7 +144,7 @@ def test_a_format_needs_no_packages_of_others(
     checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     for name in needless:
         monkeypatch.setitem(sys.modules, name, None)
-    run("export", checkpoint, "--output", tmp_path / "model", "--format", format)
+    run("export", format, checkpoint, "--output", tmp_path / "model")
     assert (tmp_path / "model" / "README.md").exists()
 
 
@@ -154,7 +154,7 @@ def test_the_code_in_the_card_does_not_cut_translations_at_256_pieces(
 ) -> None:
     config = replace(ELOQUENT, learned_positions=positions or None)
     checkpoint = saved(eloquent_checkpoint(3, ending=0, config=config), tmp_path / "model.safetensors")
-    run("export", checkpoint, "--output", tmp_path / "model")
+    run("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     monkeypatch.chdir(tmp_path / "model")
     names: dict[str, Any] = {}
     exec(code_of_card(tmp_path / "model").replace("…", "some words"), names)
@@ -184,7 +184,7 @@ def test_the_code_in_the_card_puts_tokens_of_languages(
     expected = translations_in(checkpoint, lines, Direction(*direction))
     (other,) = {"en", "de", "fr"} - {*direction}
     assert expected != translations_in(checkpoint, lines, Direction(direction[0], other))
-    run("export", checkpoint, "--output", tmp_path / "model")
+    run("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     code = code_of_card(tmp_path / "model")
     assert f"# sentences in {direction[0]}" in code
     monkeypatch.chdir(tmp_path / "model")
@@ -205,7 +205,7 @@ def translations_in(checkpoint: Path, lines: list[str], direction: Direction) ->
 
 def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
-    run("export", checkpoint, "--data=a\udcff", "--license=é", "--output", tmp_path / "model")
+    run("export", "ctranslate2", checkpoint, "--data=a\udcff", "--license=é", "--output", tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "## Data\n\na\\udcff\n" in card
     assert "## Licence\n\né\n" in card
@@ -214,7 +214,7 @@ def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
 def test_a_model_card_has_only_the_names_of_files(tmp_path: Path) -> None:
     provenance = {"options": {"save_dir": "/a/run", "init_from": None, "user_module": "/a/mine.py"}}
     checkpoint = saved(replace(small_checkpoint(0), provenance=provenance), tmp_path / "model.safetensors")
-    run("export", checkpoint, "--output", tmp_path / "model")
+    run("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert '"user_module": "mine.py"' in card
     assert "/a/" not in card
@@ -225,7 +225,7 @@ def test_a_model_card_names_the_base_and_the_directions_of_the_last_training(tmp
     codec = multilingual_codec("both_sides", languages=("eng_Latn", "nld_Latn", "deu_Latn"))
     averaged = replace(small_checkpoint(0, codec=codec), provenance={"averaged": ["a.safetensors"], "last": last})
     checkpoint = saved(averaged, tmp_path / "model.safetensors")
-    run("export", checkpoint, "--output", tmp_path / "model")
+    run("export", "ctranslate2", checkpoint, "--output", tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "trained with nmt, derived from the model `nllb`." in card
     assert "directions eng_Latn-deu_Latn, deu_Latn-eng_Latn." in card
@@ -233,7 +233,7 @@ def test_a_model_card_names_the_base_and_the_directions_of_the_last_training(tmp
 
 
 def test_the_help_names_the_extra() -> None:
-    assert "'.[onnx]' -c constraints.txt" in " ".join(run("export", "--help").stdout.decode().split())
+    assert "'.[onnx]' -c constraints.txt" in " ".join(run("export", "onnx", "--help").stdout.decode().split())
 
 
 # Packages for Argos Translate
@@ -242,7 +242,7 @@ def test_the_help_names_the_extra() -> None:
 def exported(checkpoint: Path, *options: str | Path) -> Path:
     """Exports a checkpoint and returns the package."""
     package = checkpoint.with_suffix(".argosmodel")
-    run("export", checkpoint, "--format=argos", "--output", package, *options)
+    run("export", "argos", checkpoint, "--output", package, *options)
     return package
 
 
@@ -348,7 +348,7 @@ def test_what_argos_translate_does_otherwise_is_a_warning(tmp_path: Path) -> Non
     codec = replace_text(tagged_codec(), source_lang="english")
     checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors")
     package = tmp_path / "model.argosmodel"
-    done = run("export", checkpoint, "--format=argos", "--output", package)
+    done = run("export", "argos", checkpoint, "--output", package)
     assert "has the tags <bt>, which Argos Translate cannot put before a sentence" in done.stderr
     assert "has the language english, which is not a code of ISO 639" in done.stderr
     card = (Argos(package).folder / "README.md").read_text()
@@ -368,9 +368,8 @@ def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (["--output", tmp_path / "model.zip"], "model.zip is the name of another format; give a name that ends in ."),
         (["--sentence-model", tmp_path / "en.bin"], "en.bin does not end in .onnx; give a model of MiniSBD"),
         (["--sentence-model", tmp_path / "no.onnx"], "no.onnx cannot be read (No such file or directory)"),
-        (["--format=ctranslate2", "--sentence-model=en.onnx"], "--sentence-model is only for --format argos"),
     ):
-        command = ["export", checkpoint, "--format=argos", "--output", tmp_path / "model.argosmodel", *options]
+        command = ["export", "argos", checkpoint, "--output", tmp_path / "model.argosmodel", *options]
         assert message in failed(*command)
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "en.bin"}
 

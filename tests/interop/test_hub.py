@@ -242,8 +242,9 @@ def test_names_that_lead_nowhere(served: Hub, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("Some-Org/opus-mt-en-fr").mkdir(parents=True)
     assert f"{NAME} is a folder" in failed("generate", NAME)  # a path of this machine goes first
+    assert "Some-Org/typo.pt does not exist; check the name" in failed("generate", "Some-Org/typo.pt")
     assert "no/file.safetensors does not exist" in failed("generate", "no/file.safetensors")
-    served.asked.clear()
+    assert served.asked == [f"GET /api/models/{NAME}/revision/v2"]
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
     message = failed("generate", "Other/model")
     assert "Other/model cannot be reached" in message
@@ -252,12 +253,16 @@ def test_names_that_lead_nowhere(served: Hub, tmp_path: Path, monkeypatch: pytes
     assert "needs the package huggingface_hub" in failed("generate", "Other/model")
 
 
-def test_an_exported_folder_is_uploaded(served: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hub.push(str(folder), NAME) == f"{served.address}/{NAME}"
-    assert served.pushed == {path.name: path.read_bytes() for path in folder.iterdir()}
+def test_an_exported_folder_is_uploaded(served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = "export", "huggingface", NAME, f"--push={NAME}"
+    assert f"to {served.address}/{NAME}" in run(*export, f"--output={tmp_path}/out").stderr
+    assert served.pushed == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert "README.md" in served.pushed
     monkeypatch.setenv("HF_TOKEN", "wrong")
-    with pytest.raises(nmt.NmtError, match="run hf auth login"):
-        hub.push(str(folder), NAME)
+    assert "run hf auth login" in failed(*export, f"--output={tmp_path}/wrong")
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    assert f"--push {NAME} needs a token" in failed(*export, f"--output={tmp_path}/none")
 
 
 @pytest.mark.nightly

@@ -196,7 +196,7 @@ def test_other_commands_take_an_imported_model(opus: Path, tmp_path: Path) -> No
             itemgetter("pieces"), json.loads(line)["hypotheses"]
         ):  # some lines need no translation
             assert hypothesis["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-4)
-    run("export", tmp_path / "average.safetensors", "--output", tmp_path / "ct2")
+    run("export", "ctranslate2", tmp_path / "average.safetensors", "--output", tmp_path / "ct2")
     assert "MB, converted with nmt from another format." in (tmp_path / "ct2" / "README.md").read_text()
     check_probabilities(opus, tmp_path / "ct2", lines[:4], lines[4:8])
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, An
     new = small_checkpoint(0, replace(CONFIG, **options))
     random = {name: torch.randn_like(weight) for name, weight in new.weights.items()}
     save_checkpoint(replace(new, weights=random) if trained else new, first)
-    run("export", first, "--format=huggingface", "--output", marian)
+    run("export", "huggingface", first, "--output", marian)
     command = ["import", "huggingface", marian, "--output", back]
     run(*command, "--source-lang=en")
     assert_same(first, back)
@@ -229,7 +229,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, An
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_model_goes_out_and_comes_back(imported: Callable[[str], Imported], shape: str, tmp_path: Path) -> None:
     first = imported(shape)
-    run("export", first.folder / "model.safetensors", "--format=huggingface", "--output", tmp_path / "second")
+    run("export", "huggingface", first.folder / "model.safetensors", "--output", tmp_path / "second")
     second = transformers.MarianMTModel.from_pretrained(tmp_path / "second").eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "second")
     for part in (second, tokenizer):
@@ -259,7 +259,7 @@ def test_the_code_in_the_model_card_translates_without_nmt(
     train(tmp_path / "data", tmp_path / "run", *fast, "--valid-metric=nll", "--valid-updates=40", "--save-updates=40")
     checkpoint = tmp_path / "run" / "best.safetensors"
     (tmp_path / "scores").write_text("BLEU 12.34 nrefs:1|case:mixed|tok:13a\n")
-    command = ["export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian"]
+    command = ["export", "huggingface", checkpoint, "--output", tmp_path / "marian"]
     run(*command, "--scores", tmp_path / "scores")
     card = (tmp_path / "marian" / "README.md").read_text()
     assert "nrefs:1|case:mixed|tok:13a" in card
@@ -282,7 +282,7 @@ def test_the_code_in_the_model_card_translates_without_nmt(
 def test_the_model_card_has_no_paths_and_any_file_name(opus: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / os.fsdecode(b"m\xff.safetensors")
     run("average-checkpoints", opus, opus, "--output", checkpoint)
-    done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
+    done = run("export", "huggingface", checkpoint, "--output", tmp_path / "marian")
     assert "warning" not in done.stderr  # MarianTokenizer knows the language codes of the model
     card = (tmp_path / "marian" / "README.md").read_text()
     assert "from `m\\udcff.safetensors`" in card
@@ -297,7 +297,7 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
     subword = Subword.train([line], "bpe", 290, tags=["<bt>"])
     codec = TextCodec(replace(TEXT_CONFIG, tags=("<bt>",)), subword, subword)
     checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "tagged.safetensors")
-    done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
+    done = run("export", "huggingface", checkpoint, "--output", tmp_path / "marian")
     assert "has the tags <bt>, which MarianTokenizer turns into other pieces" in done.stderr
     card = (tmp_path / "marian" / "README.md").read_text()
     assert str(tmp_path) not in card
@@ -310,10 +310,8 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path) -> None:
-    command = ["--format=huggingface", "--output", tmp_path / "model"]
-    message = failed("export", opus, *command, "--quantization=int8")
-    assert "--quantization is only for --format ctranslate2" in message
-    assert "does not exist" in failed("export", opus, *command, "--scores", tmp_path / "missing")
+    command = ["export", "huggingface", opus, "--output", tmp_path / "model"]
+    assert "does not exist" in failed(*command, "--scores", tmp_path / "missing")
     assert not (tmp_path / "model").exists()
 
 
@@ -350,14 +348,14 @@ def test_language_codes_become_languages(several: Imported, tmp_path: Path) -> N
     text_config = several.ours.codec.config
     assert text_config.trained == [("en", "fra"), ("en", "ron"), ("en", "cmn_Hant")]
 
-    run("export", path, "--format=huggingface", "--output", tmp_path / "out")
+    run("export", "huggingface", path, "--output", tmp_path / "out")
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "out")
     codec = several.ours.codec.towards(text_config.direction(target="ro"))
     assert "Each sentence begins with the token of its target language: `>>fra<< …`." in (
         (tmp_path / "out" / "README.md").read_text()
     )
     assert 'lines = [">>fra<< …"]  # sentences in en\n' in (tmp_path / "out" / "README.md").read_text()
-    run("export", path, "--output", tmp_path / "ctranslate2")
+    run("export", "ctranslate2", path, "--output", tmp_path / "ctranslate2")
     pieces = "[['>>fra<<'] + line + [] for line in source.encode(lines, out_type=str)]"
     assert pieces in (tmp_path / "ctranslate2" / "README.md").read_text()
     for line in LINES[:50]:

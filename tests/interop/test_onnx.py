@@ -43,7 +43,7 @@ from nmt.text.subword import BOS, EOS, PAD, Subword
 
 def exported(checkpoint: Path, form: str = "onnx", *options: str | Path) -> Path:
     """Exports a checkpoint and returns the folder."""
-    run("export", checkpoint, f"--format={form}", "--output", checkpoint.parent / form, *options)
+    run("export", form, checkpoint, "--output", checkpoint.parent / form, *options)
     return checkpoint.parent / form
 
 
@@ -152,7 +152,7 @@ def test_weights_of_large_graphs_are_in_files_beside_them(
 def test_a_page_that_no_browser_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     monkeypatch.setattr(web_export, "_MOST_BYTES", 1000)
-    said = failed("export", model, "--format=web", "--output", tmp_path / "large")
+    said = failed("export", "web", model, "--output", tmp_path / "large")
     assert "model.safetensors has 0.0 GB of weights in 8 bits, but a page in a browser can hold 0.0 GB; train" in said
     assert not (tmp_path / "large").exists()
 
@@ -178,7 +178,7 @@ def test_a_model_that_8_bits_cannot_hold_is_not_exported(tmp_path: Path) -> None
         elif name.endswith("feed_forward.outer.weight"):
             weight[:, 0] = 1000
     model = saved(checkpoint, tmp_path / "model.safetensors")
-    message = failed("export", model, "--format=onnx", "--output", tmp_path / "onnx")
+    message = failed("export", "onnx", model, "--output", tmp_path / "onnx")
     assert "would translate badly in int8: its probabilities would diverge by" in message
     assert not (tmp_path / "onnx").exists()
 
@@ -279,13 +279,13 @@ def text(**changes: Any) -> Callable[[], TextCodec]:
 
 
 @pytest.mark.parametrize(("form", "codec", "config", "message"), [
-    ("onnx", separate_codec, {}, "--format onnx has one vocabulary for both languages, but"),
-    ("web", separate_codec, {}, "--format web has one vocabulary for both languages, but"),
-    ("onnx", small_codec, {"attention_window": 3}, "--format onnx does not support --attention-window, which"),
-    ("web", small_codec, {"d_k": 2}, "--format web needs d_k and d_v to be d_model / heads, but"),
-    ("web", text(source_tokenizer="moses-en"), {}, "--format web translates raw text, but"),
+    ("onnx", separate_codec, {}, "nmt export onnx has one vocabulary for both languages, but"),
+    ("web", separate_codec, {}, "nmt export web has one vocabulary for both languages, but"),
+    ("onnx", small_codec, {"attention_window": 3}, "nmt export onnx does not support --attention-window, which"),
+    ("web", small_codec, {"d_k": 2}, "nmt export web needs d_k and d_v to be d_model / heads, but"),
+    ("web", text(source_tokenizer="moses-en"), {}, "nmt export web translates raw text, but"),
     ("web", tagged_codec, {}, "has the tags <bt>, which a page cannot put before a sentence"),
-    ("onnx", wordpiece_codec, {}, "--format onnx segments text with sentencepiece, but"),
+    ("onnx", wordpiece_codec, {}, "nmt export onnx segments text with sentencepiece, but"),
     ("argos", text(target_tokenizer="moses-de"), {}, "cannot prepare text with Moses tokenisation as"),
     ("argos", text(source_tokenizer="escaping-moses-en"), {}, "cannot prepare text with Moses tokenisation as"),
     ("argos", text(lowercase=True, target_tokenizer="moses-de"), {}, "with Moses tokenisation and lowercasing as"),
@@ -304,7 +304,7 @@ def test_what_a_format_cannot_hold_is_refused(
     tmp_path: Path, form: str, codec: Callable[[], TextCodec], config: dict[str, Any], message: str
 ) -> None:
     model = saved(small_checkpoint(0, replace(CONFIG, **config), codec()), tmp_path / "model.safetensors")
-    assert message in failed("export", model, f"--format={form}", "--output", tmp_path / f"{form}.argosmodel")
+    assert message in failed("export", form, model, "--output", tmp_path / f"{form}.argosmodel")
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
@@ -331,7 +331,7 @@ def test_imported_models_leave_by_the_doors_of_the_documentation(tmp_path: Path,
     path = saved(small_checkpoint(0, replace(CONFIG, **variants), IMPORTED[model]()), tmp_path / "model.safetensors")
     for form, said in zip(head[1:], row[1:], strict=True):
         output = tmp_path / f"{form.strip('`')}.argosmodel"
-        command = ["export", path, f"--format={form.strip('`')}", "--output", output]
+        command = ["export", form.strip("`"), path, "--output", output]
         if said == "yes":
             run(*command)
         else:
@@ -357,6 +357,6 @@ def test_a_disk_that_is_full_when_graphs_are_quantised_is_an_error(
         Path(output).write_bytes(Path(graph).read_bytes()[:-100])
 
     monkeypatch.setattr(shape_inference, "infer_shapes_path", write_a_part)
-    message = failed("export", model, "--format=web", "--output", tmp_path / "page")
+    message = failed("export", "web", model, "--output", tmp_path / "page")
     assert "page cannot be written (No space left on device); free some space" in message
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]

@@ -117,7 +117,7 @@ def test_translations_are_those_of_transformers(trained: Trained, direction: tup
 
 @pytest.mark.parametrize("direction", DIRECTIONS, ids="-".join)
 def test_ctranslate2_converts_an_exported_folder(trained: Trained, direction: tuple[str, str], tmp_path: Path) -> None:
-    run("export", trained.path, "--format=huggingface", "--output", tmp_path / "out")
+    run("export", "huggingface", trained.path, "--output", tmp_path / "out")
     TransformersConverter(str(tmp_path / "out")).convert(str(tmp_path / "ct2"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     pieces = [

@@ -99,7 +99,7 @@ def test_what_cannot_be_extended_is_refused(old: Path, tmp_path: Path) -> None:
         (bilingual, ["--add-language=fr=en"], "only; train a model of several"),
         (unigram, ["--add-language=fr=en"], "of the kind unigram, which cannot be extended"),
         (old, ["--add-language=fr=it"], "the model has no language 'it'"),
-        (old, ["--add-language=fr"], "names no related language; give one such as"),
+        (old, ["--add-language=fr"], "does not name a new language and a related one"),
         (old, ["--add-language=fr=en", "--add-language=fr=de"], "does not name a new language"),
         (tagged, ["--add-language=fr=en"], "needs the token <2fr>, but a piece of the model has this name"),
     ]

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import forks
 import pytest
 from commands import run
 from rich.console import Console
@@ -347,7 +348,7 @@ def running_cluster(nodes: int) -> Iterator[Any]:
     """Yields a cluster of this machine. Each node has room for one worker, which can import test modules."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
         # Ray reads these when it is imported, in this process and in those of the cluster.
-        paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join([str(forks.ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH", "")])
         variables = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", **PATIENT}
         for name, value in {**variables, "RAY_TMPDIR": folder, "PYTHONPATH": paths}.items():
             patch.setenv(name, value)

@@ -162,7 +162,7 @@ def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_fil
         (here / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
     for name in ("program", "__main__"):
         (tmp_path / f"{name}.py").write_text(WORKS)
-    path = f"{forks.ROOT}:{forks.ROOT}/tests:{tmp_path}"
+    path = f"{forks.ROOT}:{forks.ROOT}/tests/helpers:{tmp_path}"
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": path}
     program = [sys.executable, *(each.format(folder=tmp_path) if each != WORKS else each for each in arguments)]
     done = subprocess.run(program, cwd=here, env=environment, capture_output=True, text=True)

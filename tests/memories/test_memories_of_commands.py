@@ -299,8 +299,8 @@ def test_uploaded_documents_use_a_memory(server: Server) -> None:
 def test_a_server_with_several_directions_is_told_one(memory: Path, tmp_path: Path) -> None:
     models = two_models(tmp_path)
     said = failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a={memory}")
-    assert f"the languages of --memory {memory} are not clear; give NAME:SOURCE:TARGET={memory} with " in said
-    assert "are not clear" in failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a:fr:en={memory}")
+    assert f"--memory {memory} has unclear languages; give NAME:SOURCE:TARGET={memory} with " in said
+    assert "has unclear languages" in failed("serve", *models, "--port=0", "--device=cpu", f"--memory=a:fr:en={memory}")
     with serving(*models, "--device=cpu", f"--memory=a:en:de={memory}") as server:
         of_pair = {"source_lang": "en", "target_lang": "de", "memory": "a"}
         assert server.translate("some words", **of_pair)["translations"][0]["text"] == "einige Wörter"

@@ -105,7 +105,7 @@ def test_every_architecture_translates_and_exports(name: str, tmp_path: Path) ->
     model = saved(small_checkpoint(0, config), tmp_path / "model.safetensors")
     options = ["--max-length-offset=2", "--device=cpu", "--precision=fp32"]
     assert run("generate", model, *options, stdin=b"some words\nlearn\n").stdout.count(b"\n") == 2
-    export = ["export", model, "--output", tmp_path / "exported"]
+    export = ["export", "ctranslate2", model, "--output", tmp_path / "exported"]
     if name.startswith("table3_b_"):  # d_k and d_v differ
         assert "CTranslate2 needs d_k and d_v to be d_model / heads" in failed(*export)
     else:

@@ -194,13 +194,13 @@ def test_a_hundred_thousand_updates_are_shown(browser: Any, tmp_path: Path) -> N
         assert tips(shown)["nll"] == [("run", "training", 77_777, pytest.approx(1 + 1e5 / 87_777, rel=1e-3))]
 
 
-def attention_page(folder: Path, source: list[str], target: list[str], **shown: Any) -> str:
+def attention_page(folder: Path, source: list[str], target: list[str]) -> str:
     """Writes a page with random weights; returns its address."""
     found = {
         kind: Attention(queries, keys, random_weights(len(queries), len(keys)))
         for kind, queries, keys in (("encoder", source, source), ("decoder", target, target), ("cross", target, source))
     }
-    content = page("attention", f"Attention {HOSTILE}", page_data(found, **shown))  # type: ignore[arg-type]
+    content = page("attention", f"Attention {HOSTILE}", page_data(found))  # type: ignore[arg-type]
     (folder / "attention.html").write_text(content, encoding="utf-8")
     return (folder / "attention.html").as_uri()
 
@@ -238,8 +238,12 @@ def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path
 
 
 def test_attention_shows_the_weights_of_the_chosen_head(browser: Any, tmp_path: Path) -> None:
-    address = attention_page(tmp_path, ["▁a", "b", "▁c"], ["▁x", "▁y"], kind="decoder", layer=1, head=3)
+    address = attention_page(tmp_path, ["▁a", "b", "▁c"], ["▁x", "▁y"])
     with opened(browser, address) as shown:
+        assert shown.locator("#shown").inner_text() == "Cross-attention, layer 2, head 1"
+        shown.locator("#kind").select_option("decoder")
+        shown.locator("#layer").select_option("1")
+        shown.get_by_label("layer 1, head 3").press("Enter")
         assert shown.locator("#shown").inner_text() == "Decoder self-attention, layer 1, head 3"
         assert shown.locator("#query-name").inner_text() == "translation, as read"
         kinds = ["Cross-attention", "Encoder self-attention", "Decoder self-attention"]
@@ -570,7 +574,7 @@ def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_co
     text = replace(TEXT_CONFIG, source_lang="en_GB", target_lang="ger man")
     codec = TextCodec(text, small_codec().source, small_codec().target)
     folder = tmp_path / "page"
-    run("export", saved(small_checkpoint(0, codec=codec), tmp_path / "m"), "--format=web", "--output", folder)
+    run("export", "web", saved(small_checkpoint(0, codec=codec), tmp_path / "m"), "--output", folder)
     (folder / "engine").mkdir()
     (folder / "engine" / "transformers.web.min.js").write_text(ENGINE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder))

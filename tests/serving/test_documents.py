@@ -25,7 +25,7 @@ from nmt.serving.documents import UPLOADS, DocumentStore
 from nmt.serving.errors import OverloadedError, UnknownNameError
 from nmt.serving.guard import Guard
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.schema import TranslateBody
+from nmt.serving.schema import DocumentFields, TranslateBody
 from nmt.serving.service import Service
 from nmt.translate.units import Translation
 
@@ -420,7 +420,7 @@ class Workers:
         await settled()
 
     def add(self, *lines: str) -> str:
-        return self.documents.add("a.txt", "\n".join(lines).encode(), None, None, None)
+        return self.documents.add("\n".join(lines).encode(), DocumentFields(name="a.txt"))
 
     def state(self, number: str) -> str:
         return self.documents.get(number).state
@@ -433,7 +433,7 @@ async def settled() -> None:
 @in_virtual_time
 async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]) -> None:
     workers = Workers(models[0])
-    kept, failed = workers.add("some words"), workers.documents.add("a.html", b"\xff", None, None, None)
+    kept, failed = workers.add("some words"), workers.documents.add(b"\xff", DocumentFields(name="a.html"))
     await asyncio.sleep(1799)
     assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
     assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
@@ -450,7 +450,7 @@ async def test_a_document_that_ends_after_many_others_is_kept(models: list[Path]
     slow = workers.add("some words")
     await settled()
     for _ in range(33):
-        workers.documents.add("a.html", b"\xff", None, None, None)
+        workers.documents.add(b"\xff", DocumentFields(name="a.html"))
         await settled()
     await workers.finish(0)
     assert workers.state(slow) == "done"
@@ -459,7 +459,7 @@ async def test_a_document_that_ends_after_many_others_is_kept(models: list[Path]
 @in_virtual_time
 async def test_what_markup_must_keep_is_inserted_if_the_engine_cannot_require_it(models: list[Path]) -> None:
     workers = Workers(models[0])
-    number = workers.documents.add("a.html", b"<p>some %d words", None, None, None)
+    number = workers.documents.add(b"<p>some %d words", DocumentFields(name="a.html"))
     await settled()
     assert workers.required == {Required()}
     assert b"%d" in workers.documents.take(number).content

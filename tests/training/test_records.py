@@ -111,7 +111,7 @@ def test_damaged_data_ends_training_before_the_first_update(data: Path, tmp_path
     (data / "train.de.tokens").write_bytes(content)
     for extra in ([], ["--dry-run"]):
         message = failed("train", data, "--save-dir", tmp_path / "run", *OPTIONS, *extra)
-        assert "train.de.tokens is damaged: its SHA-256 is not that in meta.json; copy the data folder again" in message
+        assert "train.de.tokens is damaged: meta.json has another SHA-256; copy the data folder again" in message
     assert not (tmp_path / "run").exists()
 
 

@@ -51,7 +51,7 @@ def test_no_translation_has_bos_or_padding(tmp_path: Path, monkeypatch: pytest.M
     found = [[h["pieces"] for (h,) in hypotheses(model, lines, "--beam=1", *engine)] for engine in (PYTORCH, CT2)]
     sources = [checkpoint.codec.source.pieces(ids) for ids in checkpoint.codec.encode_source(lines)]
     for quantization in ("float32", "int8"):
-        run("export", model, "--quantization", quantization, "--output", tmp_path / quantization)
+        run("export", "ctranslate2", model, "--quantization", quantization, "--output", tmp_path / quantization)
         exported = ctranslate2.Translator(str(tmp_path / quantization))
         results = exported.translate_batch(sources, beam_size=1, max_decoding_length=20)
         found.append([result.hypotheses[0] for result in results])

@@ -28,7 +28,7 @@ _ARGUMENTS = {
     "score": ("score", "--reference=corpus/test.de", "--hypothesis=corpus/test.out"),
     "report": ("report", "run", "--output=new.html"),
     "attention": ("attention", "average.safetensors", "--source=Bade.", "--output=new.html"),
-    "export": ("export", "average.safetensors", "--output=new"),
+    "export": ("export", "ctranslate2", "average.safetensors", "--output=new"),
     "architectures": ("architectures",),
     "trees linearize": ("trees", "linearize", "--train=corpus/trees.mrg", "--dest=new"),
     "trees words": ("trees", "words", "--like=trees", "--input=trees/train.words", "--output=new.out"),

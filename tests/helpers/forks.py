@@ -36,7 +36,7 @@ from nmt.cli.app import app
 from nmt.errors import NmtError
 from nmt.signals import held
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _LIMIT_SECONDS = 600  # a command that takes longer hangs
 
 

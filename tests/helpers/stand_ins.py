@@ -17,7 +17,7 @@ import forks
 import pytest
 from conftest import invented_pairs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "measure")]  # where their programs import from
 BIN = Path(sys.executable).parent
 TINY = [
