@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from nmt import __version__, console
@@ -188,7 +188,7 @@ def _check_space(name: str, bytes_of: dict[Path, int]) -> None:
 
 def _released_by_firefox(name: str, version: str) -> _Release:
     """Returns the newest model that all users of Firefox get for a direction, or the one of a version."""
-    records = _json(name, f"{_FIREFOX}{_RECORDS}/records")["data"]
+    records = _index(name, f"{_RECORDS}/records", "data")
     public = [record for record in records if not record.get("filter_expression")]
     directions = {f"{record['fromLang']}-{record['toLang']}" for record in public}
     own = [each for each in public if name == f"firefox:{each['fromLang']}-{each['toLang']}"]
@@ -205,7 +205,7 @@ def _released_by_firefox(name: str, version: str) -> _Release:
 def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Path) -> None:
     from nmt.interop.marian import import_marian
 
-    address = _json(name, _FIREFOX)["capabilities"]["attachments"]["base_url"]
+    address = _index(name, "", "capabilities")["attachments"]["base_url"]
     size = sum(file["size"] for file in files)
     console.info(f"downloading {name}, version {version}, {size / 1e6:,.1f} MB; licence: {_FIREFOX_LICENCE}")
     with TemporaryDirectory(dir=path.parent) as folder:
@@ -218,14 +218,19 @@ def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Pa
             import_marian(folder, *name.removeprefix("firefox:").split("-", 1))(output)
 
 
-def _json(name: str, address: str) -> Any:
-    return json.loads(_fetched(name, address))
+def _index(name: str, path: str, key: str) -> Any:
+    """Returns what is under a key of a JSON object on Mozilla's server."""
+    try:
+        return json.loads(_fetched(name, _FIREFOX + path))[key]
+    except (ValueError, LookupError, TypeError) as error:
+        problem = f"{_FIREFOX}{path} has no {key} in JSON, so it is no longer the index that nmt knows"
+        raise NmtError(f"{problem}; download the files of {name} as docs/models.md says") from error
 
 
 def _fetched(name: str, address: str) -> bytes:
     try:
         with urlopen(address, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read()
-    except (OSError, URLError) as error:
+    except (OSError, HTTPException) as error:
         raise NmtError(_unreachable(name, error)) from error
     return content

@@ -94,7 +94,10 @@ def handler(server: Hub) -> type[BaseHTTPRequestHandler]:
             if status != 200:
                 self.answer(status, b"{}", X_Error_Code=code)
             elif path in server.others:
-                self.answer(200, server.others[path])
+                content, cut = server.others[path], server.cut.pop(path, None)
+                self.answer(200, content[:cut], **{"Content-Length": len(content)})
+                if cut:
+                    self.connection.shutdown(socket.SHUT_RDWR)
             elif path in (f"/api/models/{NAME}", f"/api/models/{NAME}/revision/v1"):
                 self.answer(200, json.dumps(server.repository()).encode())
             elif path.startswith(f"/{NAME}/resolve/{server.commit}/"):
@@ -337,6 +340,10 @@ def test_a_model_of_firefox_is_downloaded_from_mozillas_index(served: Hub, monke
             records.append(record | {"filter_expression": hidden})
     index = "/v1/buckets/main/collections/translations-models/records"
     served.others |= {"/v1/": json.dumps(base).encode(), index: json.dumps({"data": records}).encode()}
+    served.cut[index] = 10
+    assert "firefox:en-pt cannot be reached (IncompleteRead" in failed("generate", "firefox:en-pt")
+    served.cut["/cdn/1.10/model"] = 10
+    assert "firefox:en-pt cannot be reached (IncompleteRead" in failed("generate", "firefox:en-pt")
     first = run("generate", "firefox:en-pt", stdin=LINES)
     assert "firefox:en-pt, version 1.10" in first.stderr
     assert "GET /cdn/1.10/lex" not in served.asked
@@ -346,5 +353,7 @@ def test_a_model_of_firefox_is_downloaded_from_mozillas_index(served: Hub, monke
     assert "model.enpt.npz arrived damaged; run" in failed("generate", "firefox:en-pt@1.9")
     assert "Mozilla's index has no firefox:pt-en; it has en-pt" in failed("generate", "firefox:pt-en")
     assert "no firefox:en-pt@3.0; it has 1.10, 1.10a1, 1.9" in failed("generate", "firefox:en-pt@3.0")
+    served.others[index] = b"<html>"
+    assert "has no data in JSON" in failed("generate", "firefox:pt-es")
     monkeypatch.setattr(hub, "_FIREFOX", f"{served.address}/v2/")
     assert "firefox:pt-es cannot be reached (HTTP Error 404" in failed("generate", "firefox:pt-es")
