@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from nmt import extensions
 from nmt.config import CorpusConfig, DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
 from nmt.config.options import Config, with_tuples
+from nmt.config.translation import MetricConfig
 from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
 
@@ -156,7 +157,7 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
     return folder / (AVERAGE if time.seconds or config.average_last else BEST)
 
 
-@_Takes(ScoreConfig)
+@_Takes(MetricConfig)
 def score(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], options: dict[str, Any]
 ) -> dict[str, MetricScore]:

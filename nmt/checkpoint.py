@@ -1,4 +1,4 @@
-"""Writes, reads and averages checkpoints, and builds the models in them.
+"""Writes and reads checkpoints, and builds the models in them.
 
 A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights and
 the provenance. `nmt.checkpoint_format` defines the format of the file. A run folder has
@@ -37,8 +37,8 @@ from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
 WEIGHT_BYTES = 4  # of a parameter
-# The largest numbers of tensors, and of differences between two checkpoints, that a message lists.
-_NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
+# The largest number of tensors that a message lists.
+_NAMED_TENSORS = 100
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: float) -> No
 
 
 def _check_fit(expected: Mapping[str, Tensor], checkpoint: Checkpoint, origin: str | Path) -> None:
-    differences = list(_differences(expected, checkpoint.weights))
+    differences = list(differences_of(expected, checkpoint.weights))
     if differences:
         listed = differences[:_NAMED_TENSORS]
         if len(differences) > len(listed):
@@ -208,7 +208,8 @@ def _check_fit(expected: Mapping[str, Tensor], checkpoint: Checkpoint, origin: s
         raise NmtError(f"{origin} does not fit the architecture: {'; '.join(listed)}; {TAKE_ANOTHER}")
 
 
-def _differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[str]:
+def differences_of(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yields, in words, how weights differ from the expected ones in names, shapes and types."""
     for name, tensor in expected.items():
         weight = weights.get(name)
         if weight is None:
@@ -228,31 +229,3 @@ def joint_codec(codec: TextCodec, other: TextCodec) -> TextCodec | None:
     first, second = codec.config.directions, other.config.directions
     directions = dict.fromkeys((*first, *second)) if first and second else ()  # () if those of a model are unknown
     return TextCodec(replace(codec.config, directions=tuple(directions)), codec.source, codec.target)
-
-
-def average_checkpoints(paths: list[Path]) -> Checkpoint:
-    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1).
-
-    Raises:
-        NmtError: the checkpoints are not of one model.
-    """
-    first = last = load_checkpoint(paths[0], verify=True)
-    codec, sums = first.codec, {name: tensor.double() for name, tensor in first.weights.items()}
-    for path in paths[1:]:
-        last = load_checkpoint(path, verify=True)
-        changed = last.model_config.other_weights(first.model_config.to_dict())
-        differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
-        if (joint := joint_codec(codec, last.codec)) is None:
-            differences.append("the vocabulary or text processing differs")
-        differences += _differences(first.weights, last.weights)
-        if differences:
-            raise NmtError(
-                f"{path} cannot be averaged with {paths[0]}: {'; '.join(differences[:_NAMED_DIFFERENCES])}; "
-                f"average checkpoints of one run"
-            )
-        codec = joint or codec
-        for name, tensor in last.weights.items():
-            sums[name] += tensor.double()
-    means = {name: (total / len(paths)).to(first.weights[name].dtype) for name, total in sums.items()}
-    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
-    return Checkpoint(last.model_config, codec, means, provenance)

@@ -21,10 +21,8 @@ def is_locked(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no lock, or the file system has no locks
-        return False
+    except OSError as error:  # also if there is no lock, or the file system has no locks
+        return isinstance(error, BlockingIOError)
     return False
 
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, OptionError
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 from nmt.text.moses import with_ascii_punctuation
 from nmt.text.words import is_blank
@@ -136,6 +136,23 @@ def corpus_scores(
     return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers]
 
 
+def sentence_scores(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str, config: ScoreConfig
+) -> list[MetricScore]:
+    """Returns the score of each of `hypotheses` under a metric, a name in METRICS.
+
+    BLEU of a sentence leaves out the orders of n-grams that the sentence is too short for, as sacreBLEU recommends.
+    """
+    (scorer,) = _scorers([hypotheses], references, [metric], replace(config, sentence_level=True))
+    sacre: Any = scorer.metric
+    counts = sacre._extract_corpus_statistics(
+        list(map(scorer.prepare, hypotheses)), scorer.prepared_references(references)
+    )
+    scores = [sacre._aggregate_and_compute([sentence]) for sentence in counts]
+    signature = str(sacre.get_signature())
+    return [MetricScore(score.name, score.score, signature, scorer.details(score)) for score in scores]
+
+
 def _scorers(
     systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> list[SacreScorer]:
@@ -151,6 +168,8 @@ def _scorers(
             if len(reference) != len(hypotheses):
                 sizes = f"{len(hypotheses):,} and {len(reference):,}"
                 raise NmtError(f"translations and references must be equally many, but are {sizes}; give both in full")
+    if "evalb" in metrics:
+        raise OptionError("--metric evalb scores trees, which only the command nmt score reads; leave it out")
     return [METRICS[name](config) for name in metrics]
 
 
@@ -165,22 +184,18 @@ def _score(
 
 
 def compared_scores(
-    systems: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str],
-    config: ScoreConfig,
-    method: Literal["bootstrap", "ar"],
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> list[list[MetricScore]]:
     """Returns the scores of each system under each metric, with p-values and confidence intervals.
 
-    The p-values belong to differences from the first system, which has none. `method` is paired bootstrap
-    resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws 1,000
-    resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests come
-    from.
+    The p-values belong to differences from the first system, which has none. `config.paired` chooses the test: paired
+    bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws
+    1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
+    come from.
     """
     from sacrebleu.significance import PairedTest
 
-    by_bootstrap = method == "bootstrap"
+    by_bootstrap = config.paired == "bootstrap"
     resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
     by_system: list[list[MetricScore]] = [[] for _ in systems]
     for scorer in _scorers(systems, references, metrics, config):
@@ -225,7 +240,7 @@ def _bleu(config: ScoreConfig) -> SacreScorer:
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
+        metric = BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True, effective_order=config.sentence_level)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error

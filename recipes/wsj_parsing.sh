@@ -76,7 +76,7 @@ evaluate() {
     local split
     for split in valid ${test:+test}; do
         parse "$1/model/average.safetensors" "$run_dir/trees/$split.words" "$1/$split.out"
-        run nmt trees score --reference "$run_dir/trees/$split.mrg" --hypothesis "$1/$split.out"
+        run nmt score --metric evalb --reference "$run_dir/trees/$split.mrg" --hypothesis "$1/$split.out"
     done
 }
 

@@ -28,11 +28,12 @@ from checkpoints import (
 from commands import SMALL, TRAIN, failed, run
 from safetensors.torch import load_file, save_file
 
-from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, write_checkpoint
+from nmt.checkpoint import build_model, load_checkpoint, write_checkpoint
 from nmt.checkpoint_format import read_codec, read_digest, read_header, read_model_config
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.model.device import is_out_of_memory
+from nmt.training.averaging import average_checkpoints
 from nmt.training.run_folder import RunFolder
 from nmt.translate.translator import Translator
 

@@ -30,6 +30,7 @@ from nmt.text.corpus import COMPRESSED, parallel_paths, read_rows
 
 _SHARD_PAIRS = 50_000
 Outputs = Sequence[tuple[str, str]]  # flags and paths of files
+Report = Callable[["Summary"], None]
 # Examples of each reason on the page.
 _EXAMPLES = 10
 
@@ -116,7 +117,7 @@ def clean(
     config: CleanConfig,
     execution: Execution | None = None,
     runtime: RuntimeConfig | None = None,
-    report: Callable[[Summary], None] = lambda _: None,
+    report: Report = lambda _: None,
 ) -> Summary | None:
     """Writes the pairs of the corpora that the rules and the scores keep.
 
@@ -143,9 +144,7 @@ def clean(
             if len(files) == 2 and files[0].lines:
                 warn_of_text(*files, config.languages)
 
-    with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
-    ) as folder:
+    with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         if job:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -221,10 +220,7 @@ def _excluded(config: CleanConfig) -> np.ndarray:
 
 
 def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Result, list[Row], np.ndarray]]:
-    """Yields each shard in order with its result, its rows with their text changed, and their final reasons.
-
-    `reasons` has those of all pairs; int8, [pairs].
-    """
+    """Yields each shard with its result, its rows as they are written, and its part of the final `reasons`."""
     files, first = Files(folder.plan.paths), 0
     for shard, result in folder.results():
         rows = files.read(shard)
@@ -240,9 +236,7 @@ def _score(
     """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
 
-    config = summary.config
-    assert config.score_with
-    kept = np.flatnonzero(reasons < 0)
+    config, kept = summary.config, np.flatnonzero(reasons < 0)
     if not len(kept):
         return
     sides = [folder.data / f"kept.{lang}" for lang in config.languages]
@@ -252,7 +246,7 @@ def _score(
             for _, _, rows, of_shard in _judged(folder, reasons):
                 _write_rows(rows, of_shard, opened, [], config)
     files = list(map(str, sides))
-    scores = dual_scores(config.score_with, files, config.languages, folder.data, runtime, execution)
+    scores = dual_scores(config, files, folder.data, runtime, execution)
     limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
     summary.limits[SCORE] = limit
     console.info(f"pairs with a score below {limit:.4g} are dropped")
@@ -260,9 +254,7 @@ def _score(
     reasons[kept[scores < limit]] = REASONS.index(SCORE)
 
 
-def _write(
-    folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Summary, report: Callable[[Summary], None]
-) -> None:
+def _write(folder: JobFolder, reasons: np.ndarray, outputs: Outputs, summary: Summary, report: Report) -> None:
     """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
     config, sides = summary.config, len(summary.config.languages)
     # The first output is renamed last: if it is there, all of them are.

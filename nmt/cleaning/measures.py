@@ -31,10 +31,7 @@ _CLASSES, _KEYS = np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.ui
 
 
 def _class_and_key(code: int) -> tuple[int, int]:
-    """Returns the class of a code point, and a number that lower and upper case share.
-
-    The number is 0 for what is neither a letter nor a number.
-    """
+    """Returns the class of a code point, and a number that both cases share; 0 if it is no letter or number."""
     character = chr(code)
     category = unicodedata.category(character)
     if category[0] in "LM":

@@ -126,11 +126,7 @@ def _repeats(line: str, lang: str) -> bool:
 
 
 def _coded(line: str, long: float) -> str:
-    """Returns a character for each word, the same for equal words; nothing if the line surely repeats nothing.
-
-    Args:
-        long: the number of letters from which on a word is long.
-    """
+    """Returns a character for each word; nothing if surely nothing is repeated. Words of `long` letters are long."""
     words = _WORD.findall(line)
     # Whatever is repeated directly has two words that follow each other twice, or is a word beside itself.
     neighbours = list(pairwise(words))

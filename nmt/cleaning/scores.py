@@ -12,7 +12,7 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_format import read_text_config
 from nmt.cleaning.measures import length_ratio, measure
-from nmt.config import RuntimeConfig
+from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks
 from nmt.errors import NmtError, naming
 from nmt.files import digest_of_json, replaced_file
@@ -56,12 +56,7 @@ def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
 
 
 def dual_scores(
-    models: Sequence[str],
-    sides: Sequence[str],
-    languages: Sequence[str],
-    folder: Path,
-    runtime: RuntimeConfig,
-    execution: Execution,
+    config: CleanConfig, sides: Sequence[str], folder: Path, runtime: RuntimeConfig, execution: Execution
 ) -> np.ndarray:
     """Returns a score between 0 and 1 for each line of two files, float64.
 
@@ -71,13 +66,14 @@ def dual_scores(
     arXiv:1809.00197), the difference of the two cross-entropies counts twice as much, and E and R do not count.
 
     Args:
-        models: checkpoints of the forward and the backward direction.
+        config: has the models of both directions.
         folder: the numbers of each model are kept here, so that interrupted work resumes.
     """
     execution = replace(execution, options=replace(execution.options, shard_lines=None))
     directions, here = [], placed(runtime, execution.options)
     # Numbers that were computed with another precision, for example, are not used.
     digest = digest_of_json(settings_of(here))
+    languages, models = config.languages, config.score_with or ()
     both_ways = zip(("forward", "backward"), models, (sides, sides[::-1]), (languages, languages[::-1]), strict=True)
     for name, model, files, (source_lang, target_lang) in both_ways:
         output = folder / f"{name}-{digest[:16]}"

@@ -45,10 +45,8 @@ class _Command(TyperCommand):
     def format_help(self, *arguments: Any) -> None:
         from typer import rich_utils
 
-        for name in ("highlighter", "negative_highlighter"):  # what names are shown with
-            highlight = getattr(rich_utils, name, None)
-            if highlight and not isinstance(highlight, partial):
-                setattr(rich_utils, name, partial(_folded, highlight))
+        rich_utils.highlighter = partial(_folded, rich_utils.OptionHighlighter())  # type: ignore[assignment]
+        rich_utils.negative_highlighter = partial(_folded, rich_utils.NegativeOptionHighlighter())  # type: ignore[assignment]
         super().format_help(*arguments)
 
 
@@ -124,12 +122,6 @@ def main() -> None:
     sys.exit(code)
 
 
-# Options of other toolkits, and what takes their places here.
-_OTHER_NAMES = {"--beam-size": ("--beam", ""), "--lenpen": ("--alpha", ""), "--max-tokens": ("--batch-tokens", "")}
-_OTHER_NAMES |= dict.fromkeys(("--epochs", "--max-epochs"), ("--max-updates", ", a number of updates"))
-_OTHER_NAMES["--batch-size"] = ("--batch-tokens", ", a number of tokens")
-
-
 def usage_line(error: Any) -> str | None:
     """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
@@ -148,10 +140,6 @@ def usage_line(error: Any) -> str | None:
         return f"{param.opts[0]} must be {accepted}, but is {shortened(value)}"
     text = error.format_message()
     context = getattr(error, "ctx", None)  # absent where the parser found the error
-    flag = getattr(error, "option_name", "")
-    name, unit = _OTHER_NAMES.get(flag, ("", ""))
-    if context and name in {name for param in context.command.params for name in param.opts}:
-        text = f"there is no {flag}; give {name}{unit}"
     help_page = f"{context.command_path if context else _command_in(sys.argv[1:])} --help"
     # A shell pattern that matches thousands of files must not fill the screen.
     return f"{shorten(text, 500, placeholder=' …').rstrip('.')}; see {help_page}" if text else None

@@ -36,16 +36,15 @@ def average_checkpoints(
     from nmt import checkpoint, console
     from nmt.checkpoint_format import SUFFIX, read_header
     from nmt.files import output_file
-    from nmt.training.lora import average
-    from nmt.training.run_folder import chosen_checkpoints
+    from nmt.training import averaging
 
     if last and best:
         raise NmtError("--last and --best were both given; leave out one of them")
     if (last or best) and all(Path(path).is_file() for path in checkpoints):
         flag = "--last" if last else "--best"
         raise NmtError(f"{flag} takes checkpoints from run folders, but {checkpoints[0]} is a file; leave out {flag}")
-    paths = chosen_checkpoints(checkpoints, last or 5, best)
+    paths = averaging.chosen_checkpoints(checkpoints, last or 5, best)
     learned = [read_header(path)[0]["provenance"].get("learned_from") for path in paths]  # of --lora and the like
     with output_file(output, [*paths, *(each["path"] for each in learned if each)], suffix=SUFFIX) as file:
-        checkpoint.write_checkpoint(average(paths), file)
+        checkpoint.write_checkpoint(averaging.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -58,9 +58,8 @@ def generate(
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
-        setup = Setup(
-            checkpoint_files(checkpoints), search, runtime, engine, languages, options, files.glossary, files.memory
-        )
+        models = checkpoint_files(checkpoints)
+        setup = Setup(models, search, runtime, engine, languages, files.glossary, files.memory)
         refuse_inputs(files.output, setup.files, f"--output {files.output}")
         if files.memory:
             from nmt.memories.files import open_memories
@@ -76,7 +75,7 @@ def generate(
         columns = [[path, *files.by_flag.values()] for path in files.input]
         source = Files(columns, ("--input", *files.by_flag), units)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
-        settings = setup.settings({flag_name(name): getattr(files, name) for name in _FORMS})
+        settings = setup.settings | {flag_name(name): getattr(files, name) for name in _FORMS}
 
         def text(record: Any) -> str:
             is_from_memory = any(translation.is_from_memory for translation in record.translations)

@@ -8,7 +8,7 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
 
-_PORT = 6007  # TensorBoard has 6006
+_PORT = 6007
 
 
 def report(

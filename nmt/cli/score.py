@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, product
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -32,26 +32,31 @@ def score(
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
-    paired: Annotated[
-        Literal["none", "bootstrap", "ar"],
-        Option(
-            help="Test whether each further --hypothesis differs from the first by more than chance, by paired "
-            "bootstrap resampling or by approximate randomisation (ar)."
-        ),
-    ] = "none",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
+
+    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with its
+    usual parameters for English, the file COLLINS.prm.
     """
-    from nmt.scoring import compared_scores, corpus_scores
+    from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.corpus import name_of
 
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
-    if paired != "none" and len(hypothesis) == 1:
-        raise NmtError(f"--paired {paired} compares systems, but there is one --hypothesis; give several")
+    if "evalb" in config.metric:
+        from nmt.cli.trees import score_trees
+
+        if len(reference) > 1 or len(hypothesis) > 1 or len(config.metric) > 1:
+            raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
+        score_trees(reference[0], hypothesis[0], as_json)
+        return
+    if config.paired != "none" and len(hypothesis) == 1:
+        raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
+    if config.sentence_level and len(hypothesis) > 1:
+        raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
     texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
     names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
     for name, other in product(names, reference_names):
@@ -62,11 +67,14 @@ def score(
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *config.metric] if "paper-bleu" in config.metric else config.metric))
     _warn_about_text(texts, references, metrics, config)
-    if paired == "none":
+    if config.sentence_level:
+        _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
+        return
+    if config.paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
         _warn_if_similar(names, systems)
-        scores = compared_scores(systems, references, metrics, config, paired)
+        scores = compared_scores(systems, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
             "compare paper-bleu only with scores from 2017 and before, because it changes punctuation, tokenises and "
@@ -136,6 +144,20 @@ def _warn_if_similar(names: list[str], systems: Sequence[list[str]]) -> None:
             console.warn(
                 f"{name} differs from {names[0]} in only {changed} of {len(system):,} lines; its p-values are too small"
             )
+
+
+def _print_sentences(scores: Mapping[str, list["MetricScore"]], as_json: bool) -> None:
+    """Prints the scores of each sentence under each metric."""
+    if as_json:
+        print(json.dumps({
+            metric: {"name": each[0].name, "signature": each[0].signature, "scores": [score.score for score in each]}
+            for metric, each in scores.items()
+        }))  # fmt: skip
+        return
+    for first, *_ in scores.values():
+        console.info(f"{first.name} {first.signature}")
+    for of_sentence in zip(*scores.values(), strict=True):
+        print("\t".join(f"{score.score:.2f}" for score in of_sentence))
 
 
 def _print_table(names: list[str], scores: list[list["MetricScore"]]) -> None:

@@ -43,7 +43,7 @@ def translate_file(
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         models = checkpoint_files(files.model)
-        setup = Setup(models, search, runtime, engine, languages, options, files.glossary, files.memory)
+        setup = Setup(models, search, runtime, engine, languages, files.glossary, files.memory)
         if files.memory:
             from nmt.memories.files import open_memories
 

@@ -1,4 +1,4 @@
-"""`nmt trees` turns treebanks into text for the parsing model, and its output into trees and scores."""
+"""`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ from nmt.files import STDIO, output_file
 
 trees = typer.Typer(
     name="trees",
-    help="Turn treebank files into parallel text for the parsing model, its output into trees, and score these.",
+    help="Turn treebank files into parallel text for the parsing model, and its output into trees.",
     no_args_is_help=True,
 )
 
@@ -49,7 +49,7 @@ def linearize(
     A tree becomes the sequence of its brackets. Closing brackets carry labels too, and XX stands for every word.
     Function tags and indices (NP-SBJ-1), empty elements, and nodes that contain nothing else are removed.
 
-    DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt trees score needs.
+    DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt score needs.
     DEST/symbols.txt is for nmt preprocess --symbols.
     """
     from nmt.parsing.treebank import SourceText, treebank_files, write_treebank
@@ -129,29 +129,17 @@ def restore(
     console.info(_repair_summary(repairs, done))
 
 
-@trees.command(no_args_is_help=True)
-def score(
-    reference: Annotated[str, Option(help="Treebank file with the trees that the parser should find.")],
-    hypothesis: Annotated[
-        str, Option(help="Output of a parser, trees or sequences of brackets, one for each tree; - is stdin.")
-    ] = STDIO,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
-) -> None:
-    """Score trees or sequences of brackets against a treebank file.
-
-    The scores are those of the program EVALB with its usual parameters for English, the file COLLINS.prm.
-    """
+def score_trees(reference: str, hypothesis: str, as_json: bool) -> None:
+    """Prints the scores of trees or sequences of brackets against a treebank file, for nmt score --metric evalb."""
     from nmt.parsing.evalb import SHORT, evalb
     from nmt.parsing.treebank import read_parses
 
-    if reference == hypothesis == STDIO:
-        raise NmtError("--reference and --hypothesis are both standard input; give one of them as a file")
     pairs, repairs = read_parses(reference, hypothesis)
     if repairs is not None:
         console.info(_repair_summary(repairs, len(pairs)))
     everything, short = evalb(pairs)
     if as_json:
-        print(json.dumps({"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}))
+        print(json.dumps({"evalb": {"all": everything.summary(), f"up_to_{SHORT}_words": short.summary()}}))
         return
     for name, counts in (("all lengths", everything), (f"at most {SHORT} words", short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]

@@ -249,7 +249,6 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         "Print and record the metrics every N updates. loss contains label smoothing, and ppl does not; norm is the "
         "norm of the gradient; docs/runs.md explains the others.",
     )
-    tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 
     def _check(self) -> None:
         object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from nmt.config.options import Config, Count, Natural, Positive, option
 from nmt.errors import NmtError
@@ -10,6 +10,7 @@ from nmt.errors import NmtError
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 search_option = partial(option, panel="Search")
+metric_option = partial(option, excludes="metric=evalb")
 sampling_option = partial(option, panel="Sampling", needs="sample")
 
 
@@ -69,13 +70,6 @@ class SearchConfig(Config, panel="Search"):
         A GPU needs larger batches, because launching the kernels of a step takes the same time for any number of rows.
         """
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
-
-    def length_penalty(self, length: Any) -> Any:
-        """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α, of a length or a tensor of lengths.
-
-        |Y| counts EOS, whose probability is part of P(Y|X).
-        """
-        return ((5 + length) / 6) ** self.alpha
 
     @property
     def hypotheses(self) -> int:
@@ -156,26 +150,42 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config, panel="Metrics"):
-    """How `nmt score` computes scores."""
+class MetricConfig(Config, panel="Metrics"):
+    """The options of the metrics."""
 
-    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"], ...] = option(
+    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
         ("bleu",),
         "Metric. paper-bleu is BLEU as in the paper's Table 2: punctuation becomes ASCII on both sides, Moses "
-        "tokenises, and German compounds are split at hyphens. May be given several times.",
+        "tokenises, and German compounds are split at hyphens. evalb scores trees. May be given several times.",
     )
-    lowercase: bool = option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
-    tokenize: str | None = option(
+    lowercase: bool = metric_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    tokenize: str | None = metric_option(
         None,
         "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "
         "one for --target-lang.",
         needs="metric=bleu metric=paper-bleu",
     )
-    target_lang: str | None = option(
+    target_lang: str | None = metric_option(
         None,
         "Language of the translations, such as ja. BLEU then uses the tokeniser for it, and TER counts characters of "
         "Chinese and Japanese. paper-bleu needs it.",
     )
-    bootstrap: int | None = option(
+    bootstrap: int | None = metric_option(
         None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(MetricConfig, panel="Metrics"):
+    """What `nmt score` computes."""
+
+    sentence_level: bool = option(
+        False,
+        "Print the scores of each sentence instead: one line for each, and one column for each --metric.",
+        excludes="metric=evalb metric=paper-bleu bootstrap paired",
+    )
+    paired: Literal["none", "bootstrap", "ar"] = metric_option(
+        "none",
+        "Test whether each further --hypothesis differs from the first by more than chance, by paired "
+        "bootstrap resampling or by approximate randomisation (ar).",
     )

@@ -42,10 +42,7 @@ class _Columns(NamedTuple):
 
 
 def read_table(corpus: CorpusFile, separators: str = ",;\t") -> Iterator[Unit]:
-    """Yields the units of a table whose cells have one of these characters between them.
-
-    Quotes enclose cells. Between tabs, they are text, except in UTF-16.
-    """
+    """Yields the units of a table with one of these separators. Quotes between tabs are text, except in UTF-16."""
     table, is_utf_16 = table_lines(corpus.file, corpus.name)
     if separators == "\t" and not is_utf_16:
         yield from _units(enumerate((line.split("\t") for line in table), start=1), corpus)

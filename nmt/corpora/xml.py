@@ -85,10 +85,8 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
         fail(f"this is not well-formed XML ({expat.ErrorString(error.code)}); export the file again")
     except UnicodeDecodeError as error:
         line = parser.CurrentLineNumber + bytes(error.object).count(b"\n", 0, error.start)
-        byte = error.object[error.start]
-        raise NmtError(
-            f"{corpus.name}, line {line:,}: the byte {byte:#04x} is not {error.encoding}; convert it"
-        ) from error
+        problem = f"the byte {error.object[error.start]:#04x} is not {error.encoding}"
+        raise NmtError(f"{corpus.name}, line {line:,}: {problem}; convert it") from error
     except (LookupError, UnicodeError) as error:
         fail(f"{error}; convert the file to UTF-8")
 

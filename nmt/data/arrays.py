@@ -65,10 +65,7 @@ class MixedOrder:
 
     @cached_property
     def _shuffles(self) -> np.ndarray:
-        """The numbers a and b of the order p ↦ (a p + b) mod n of each corpus with n pairs: int64 [2, corpora].
-
-        a and n have no common factor.
-        """
+        """The numbers a and b, a prime to n, of the order p ↦ (a p + b) mod n of n pairs: int64 [2, corpora]."""
         shuffles = []
         for corpus, size in enumerate(self.mixture.pairs):
             step = hash_of(self.seed, corpus) % min(size, 1 << 31)

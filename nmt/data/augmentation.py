@@ -28,10 +28,7 @@ def in_title_case(line: str, lang: str = "") -> str:
 
 
 def without_final_punctuation(line: str) -> str:
-    """Returns the line without the punctuation at its end, the space before it, and the ¿ and ¡ that belong to it.
-
-    A line whose last word has another full stop, such as p.m., stays as it is.
-    """
+    """Returns a line without final punctuation, and without its ¿ and ¡; one that ends as in p.m. stays as it is."""
     kept = line.rstrip(_FINAL + _SPACES)
     if "." in kept.rpartition(" ")[2]:
         return line

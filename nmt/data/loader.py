@@ -93,11 +93,7 @@ class Update:
 
 
 def _piece_alignment(links: Sequence[Arrays], source: Sequence[Block], target: Sequence[Block]) -> PieceAlignment:
-    """Returns the alignment of a padded micro-batch.
-
-    Args:
-        links: for each sentence, block by block, the numbers of a source and a target piece, in turn.
-    """
+    """Returns the alignment of a padded micro-batch; links are numbers of a source and a target piece, in turn."""
     indices, shares, start = [], [], 0
     for of_block, source_block, target_block in zip(links, source, target, strict=True):
         for of_sentence in of_block:

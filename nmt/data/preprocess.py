@@ -81,9 +81,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     # What cannot be read is reported where it is used.
     inputs += filter(os.path.isfile, filter(None, (config.subword_model, config.symbols, config.like)))
     settings = job_settings(config, ("dest", "workers"), inputs)
-    with job_folder(
-        config.dest, "--dest", source, options, shard_rows=_SHARD_PAIRS, settings=settings, prepare=prepare
-    ) as folder:
+    with job_folder(config.dest, source, options, _SHARD_PAIRS, settings, prepare) as folder:
         try:
             codec = like or codec_in(folder.data, text)
         except NmtError as error:
@@ -256,10 +254,7 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
 def filter_pairs(
     source: Sequence[Ids], target: Sequence[Ids], tag: Ids, max_length: float, max_ratio: float
 ) -> tuple[list[int], dict[str, int]]:
-    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies.
-
-    The tag counts in the lengths of the source sentences, but not in the ratio of the lengths.
-    """
+    """Returns the pairs to keep, and counts of others by reason. A tag counts in lengths, but not in the ratio."""
     lengths = np.array([list(map(len, source)), list(map(len, target))])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     empty = shorter == 0
@@ -342,11 +337,7 @@ class Encoder(Processor):
 def _aligned_pieces(
     codec: TextCodec, pairs: RawPairs, pair: int, source: Ids, target: Ids, begins: tuple[int, int]
 ) -> Ids:
-    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair.
-
-    Args:
-        begins: how many tags and tokens of languages come before the pieces of either side.
-    """
+    """Returns numbers of linked source and target pieces, in turn; `begins` counts what comes before the pieces."""
     if not pairs.alignments[pair]:
         return []
     source_words = codec.words("source", pairs.source[pair], source)

@@ -148,14 +148,14 @@ def translate(
         several = f"{', '.join(paths)}: no file can be translated"
         raise NmtError(reports[0].failure if len(reports) == 1 else several)
     first = reports[0].output
-    is_resumable = check_files([*(reports[i].path for i, *_ in documents), *setup.models], first, setup.options)
+    is_resumable = check_files([*(reports[i].path for i, *_ in documents), *setup.models], first, execution.options)
     offers = any(document.offer for _, document, _ in documents)
     maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
     source = Rows(
         "the text of the documents", list(sentences.keys), lambda row, _: sentences.unit(SentenceKey(*row), maker)
     )
     output = first if files.output is None or len(reports) == 1 else files.output
-    run = Run(job, source, output, setup.settings(), execution, progress, is_resumable)
+    run = Run(job, source, output, setup.settings, execution, progress, is_resumable)
     with run.records() as records:
         if records is None:
             return reports

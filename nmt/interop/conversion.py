@@ -81,10 +81,7 @@ class ForeignVocabulary:
         return Computed(theirs_VD.dtype, shape, parts, change)
 
     def our_pieces(self, origin: str) -> list[str]:
-        """Returns the piece of each id of an nmt model.
-
-        The other toolkit's id may have no piece, or its piece may have the name of one of ours. It gets another name.
-        """
+        """Returns the piece of each id of an nmt model; one without a name, or with a name of ours, gets another."""
         rest = (self.pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
         renamed = (f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)
         vocabulary = [*SPECIAL_PIECES, *renamed, *self.means]

@@ -169,11 +169,9 @@ def import_fairseq(
     vocabularies = {name: read_dictionary(Path(name)) for name in dictionaries}
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
-    sizes = (source.size, config.d_model), (target.size, config.d_model)
     named = Tensors(_modern(tensors, config), path, *_ADVICE)
-    source_VD, target_VD = (
-        named.take(f"{stack}.embed_tokens.weight", size) for stack, size in zip(_OLD_NORMS, sizes, strict=True)
-    )
+    source_VD = named.take("encoder.embed_tokens.weight", (source.size, config.d_model))
+    target_VD = named.take("decoder.embed_tokens.weight", (target.size, config.d_model))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in _OLD_NORMS:
         for buffer in ("version", "embed_positions._float_tensor"):

@@ -230,10 +230,7 @@ def _placement(folder: Path, options: _Json) -> Placement:
 
 
 def multilingual_tokenizer(codec: TextCodec, pieces: Sequence[str]) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Returns the files of a tokenizer that gives these ids to pieces, and what it calls each language.
-
-    It is M2M100Tokenizer for the languages of M2M-100, otherwise NllbTokenizer.
-    """
+    """Returns the files of M2M100Tokenizer or NllbTokenizer with these ids, and what it calls each language."""
     text, tokens = codec.config, codec.config.language_pieces
     ids = {piece: i for i, piece in enumerate(pieces) if not _UNUSED.fullmatch(piece)}
     is_legacy = text.placement == "behind_source"

@@ -175,10 +175,9 @@ def _notes(text: TextConfig) -> str:
     if text.tags:
         notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
     if tags := tags_in_other_pieces(text):
-        notes.append(
-            f"`MarianTokenizer` turns {' '.join(tags)} into other pieces than nmt. Encode the sentence without the "
-            f"tag, and put `tokenizer.convert_tokens_to_ids({tags[0]!r})` before its ids."
-        )
+        problem = f"`MarianTokenizer` turns {' '.join(tags)} into other pieces than nmt"
+        advice = f"put `tokenizer.convert_tokens_to_ids({tags[0]!r})` before its ids"
+        notes.append(f"{problem}. Encode the sentence without the tag, and {advice}.")
     return "\n".join(notes)
 
 

@@ -26,9 +26,11 @@ from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 from nmt.text.corpus import is_regular
 
+# What a result depends on besides the text of the input, by name.
+Settings = Mapping[str, Any]
+# Makes what all shards need, in the folder it is given.
+Prepare = Callable[[Path, Plan], None]
 _MANIFEST = "manifest.json"
-
-
 # The version of the form of the files in the folder.
 _VERSION = 2
 # The end of the message if a file of the job cannot be written.
@@ -157,26 +159,16 @@ class JobFolder:
 
 @contextmanager
 def job_folder(
-    dest: str,
-    flag: str,
-    source: Source,
-    options: JobConfig,
-    *,
-    shard_rows: int,
-    settings: Mapping[str, Any],
-    prepare: Callable[[Path, Plan], None] = lambda _, __: None,
+    dest: str, source: Source, options: JobConfig, shard_rows: int, settings: Settings, prepare: Prepare | None = None
 ) -> Iterator[JobFolder]:
     """Yields the folder of the job that makes `dest`. The block calls `finish` when `dest` is complete.
 
     If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
 
     Args:
-        flag: the flag that names `dest`, for messages.
         options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
             must have begun.
         shard_rows: how many rows a shard should have, without --shard-lines.
-        settings: what the result depends on besides the text of the input, by name.
-        prepare: makes what all shards need, in the folder it is given.
 
     Raises:
         StoppedError: a signal asked the process to end; the same command resumes the job.
@@ -186,14 +178,14 @@ def job_folder(
     if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = files.missing_folders(path.parent)
-    with files.writing(path, f"choose another {flag}"):
+    with files.writing(path, "choose another output"):
         path.mkdir(parents=True, exist_ok=True)
     names = set(os.listdir(path))
     foreign = sorted(name for name in names if name not in _OWN and not files.is_partial(name))
     if foreign or (names - {_WORKING} and _PREPARING not in names):
         stranger = path / foreign[0] if foreign else path
-        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another {flag}")
-    busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
+        raise NmtError(f"{stranger} was not made by this command; move it elsewhere or choose another output")
+    busy = f"{path} is in use by another process; wait for its end or choose another output"
     waiting = f"waiting for another process, which prepares {path}"
     with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
         folder = None
@@ -215,9 +207,7 @@ def job_folder(
                 files.remove_empty(missing)
 
 
-def _opened(
-    path: Path, source: Source, shard_rows: int, settings: Mapping[str, Any], prepare: Callable[[Path, Plan], None]
-) -> JobFolder:
+def _opened(path: Path, source: Source, shard_rows: int, settings: Settings, prepare: Prepare | None) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
     manifest_file = path / _MANIFEST
     try:
@@ -250,7 +240,8 @@ def _opened(
         problem = f"{path} belongs to an unfinished job of another command, in which {difference}"
         raise NmtError(f"{problem}; start that command again, or delete the folder")
     if not saved:
-        prepare(path / _DATA, plan)
+        if prepare:
+            prepare(path / _DATA, plan)
         manifest = {"settings": now, "plan": plan.to_dict()}
         with files.replaced_file(manifest_file, _ADVICE) as output:
             output.write(json.dumps({"sha256": files.digest_of_json(manifest), **manifest}))
@@ -300,7 +291,7 @@ class Run:
     job: Job
     source: Source
     output: str
-    settings: Mapping[str, Any]
+    settings: Settings
     execution: Execution
     progress: console.Progress
     is_resumable: bool = True
@@ -331,9 +322,7 @@ class Run:
         if job.device == "cuda":  # many lines have full batches of similar lengths; few should keep all workers busy
             rows = 256 << (self.source.estimated_rows >> 14).bit_length()
         settings = models | dict(self.settings)
-        with job_folder(
-            self.output, "--output", self.source, options, shard_rows=min(rows, CHUNK_UNITS), settings=settings
-        ) as folder:
+        with job_folder(self.output, self.source, options, min(rows, CHUNK_UNITS), settings) as folder:
             if not options.merge:
                 folder.finish_shards(job, self.execution, self.progress)
             if options.shard:

@@ -93,12 +93,12 @@ def attend(q_FHK: Tensor, keys: OfKeys, values: OfKeys, mask: Mask, function: At
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def padded_blocks(mask: Sequence[BlockMask], q_FHK: Tensor, *of_keys: OfKeys) -> Iterator[tuple[Any, ...]]:
+def padded_blocks(mask: Sequence[BlockMask], q_FHK: Tensor, *keys_values: OfKeys) -> Iterator[tuple[Any, ...]]:
     """Yields the mask of each block, its queries BHQK, and what belongs to its keys (keys and values), BHS and more."""
-    of_blocks: list[Sequence[Tensor]] = [cut(q_FHK, [(block.sentences, block.queries) for block in mask])]
+    blocks: list[Sequence[Tensor]] = [cut(q_FHK, [(block.sentences, block.queries) for block in mask])]
     sizes = [(block.sentences, block.keys) for block in mask]
-    of_blocks += [cut(x, sizes) if isinstance(x, Tensor) else x for x in of_keys]
-    return zip(mask, *of_blocks, strict=True)
+    blocks += [cut(x, sizes) if isinstance(x, Tensor) else x for x in keys_values]
+    return zip(mask, *blocks, strict=True)
 
 
 def cut(x_FHK: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:

@@ -71,14 +71,14 @@ class LayerCache:
             x_BHPK[:, :, first : first + block.queries] = new_BHWK
         return [[x_BHPK[:, :, : block.keys]] for x_BHPK in self.own]
 
-    def keep(self, sentences_B: Tensor, of_blocks: Sequence[Tensor]) -> Self:
+    def keep(self, sentences_B: Tensor, kept_by_block: Sequence[Tensor]) -> Self:
         """Returns the cache of some of the sentences.
 
         Args:
-            of_blocks: which sentences of each block are kept; blocks without any are dropped.
+            kept_by_block: which sentences of each block are kept; blocks without any are dropped.
         """
         source = (
-            tuple(x.index_select(0, kept_B) for x, kept_B in zip(blocks, of_blocks, strict=True) if len(kept_B))
+            tuple(x.index_select(0, kept_B) for x, kept_B in zip(blocks, kept_by_block, strict=True) if len(kept_B))
             for blocks in self.source
         )
         # On a CPU, index_select takes a quarter of the time of an index in brackets.
@@ -191,15 +191,15 @@ class DecoderCache:
         """
         cache = self
         if sentences_B is not None:
-            of_blocks, first = [], 0  # which sentences of each block are kept
+            kept_by_block, first = [], 0  # which sentences of each block are kept
             for block in self.cross_mask:
                 end = first + block.sentences
-                of_blocks.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
+                kept_by_block.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
                 first = end
-            blocks = zip(self.cross_mask, of_blocks, strict=True)
+            blocks = zip(self.cross_mask, kept_by_block, strict=True)
             cache = replace(
                 self,
-                layers=tuple(layer.keep(sentences_B, of_blocks) for layer in self.layers),
+                layers=tuple(layer.keep(sentences_B, kept_by_block) for layer in self.layers),
                 cross_mask=tuple(block.keep(kept_B) for block, kept_B in blocks if len(kept_B)),
                 ancestors_BWT=self.ancestors_BWT[sentences_B],
                 starts_B=self.starts_B[sentences_B],

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -17,10 +16,6 @@ from nmt.errors import NmtError
 from nmt.resources import keep_freed_memory, process_peak_mib, usable_cores
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-# From this slowdown on, an emulated precision gives a warning.
-_SLOW = 1.5
 
 
 @dataclass(frozen=True)
@@ -86,11 +81,8 @@ def set_up(config: RuntimeConfig, process: int = 0, *, shares_gpus: bool = False
         # cuDNN prepares its attention for every new shape, which takes longer than the attention.
         torch.backends.cuda.enable_cudnn_sdp(False)
     runtime = Runtime(device, _DTYPES[precision_of(config)])
-    if process == 0 and not is_native(runtime.dtype, device.type) and (slowdown := _slowdown(runtime)) > _SLOW:
-        console.warn_once(
-            f"--precision {runtime.precision} is emulated here: a matrix product takes {slowdown:,.0f} times as long "
-            f"as in fp32; leave out --precision"
-        )
+    if process == 0 and not is_native(runtime.dtype, device.type):
+        console.warn_once(f"--precision {runtime.precision} is emulated here and may be slow; leave out --precision")
     return runtime
 
 
@@ -163,16 +155,6 @@ def is_native(dtype: torch.dtype, device_type: str) -> bool:
         return torch.cuda.get_device_capability(device_type) >= (7, 0)  # V100, the first with fast products in fp16
     has_products = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return dtype == torch.bfloat16 and has_products and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-
-
-@cache
-def _slowdown(runtime: Runtime) -> float:
-    """Returns how many times as long as in fp32 a matrix product takes; measures two of each type."""
-    from torch.utils.benchmark import Timer  # which takes half a second
-
-    matrix = torch.ones(256, 256, device=runtime.device)
-    emulated, native = (Timer("x @ x", globals={"x": x}).timeit(2).mean for x in (matrix.to(runtime.dtype), matrix))
-    return float(emulated / native)
 
 
 # When memory runs out

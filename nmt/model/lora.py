@@ -30,9 +30,9 @@ class _LowRankProduct(torch.autograd.Function):
         ctx.rows, dtype = rows, x_FD.dtype
         down, up = down.to(dtype), up.to(dtype)
         output, inner = linear(x_FD, weight.to(dtype), None if bias is None else bias.to(dtype)), x_FD @ down.T
-        of_matrices = zip(output.split(rows, -1), inner.split(up.shape[1], -1), up.split(rows), strict=True)
-        for of_matrix, of_down, b in of_matrices:
-            of_matrix.addmm_(of_down, b.T)
+        parts = zip(output.split(rows, -1), inner.split(up.shape[1], -1), up.split(rows), strict=True)
+        for output_part, inner_part, b in parts:
+            output_part.addmm_(inner_part, b.T)
         ctx.save_for_backward(x_FD, weight, down, up, inner)
         return output
 
@@ -40,9 +40,9 @@ class _LowRankProduct(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x_FD, weight, down, up, inner = ctx.saved_tensors
         gradient = gradients[0].to(x_FD.dtype)
-        of_matrices = gradient.split(ctx.rows, -1)
-        grad_up = torch.cat([g.T @ h for g, h in zip(of_matrices, inner.split(up.shape[1], -1), strict=True)])
-        grad_inner = torch.cat([g @ b for g, b in zip(of_matrices, up.split(ctx.rows), strict=True)], -1)
+        parts = gradient.split(ctx.rows, -1)
+        grad_up = torch.cat([g.T @ h for g, h in zip(parts, inner.split(up.shape[1], -1), strict=True)])
+        grad_inner = torch.cat([g @ b for g, b in zip(parts, up.split(ctx.rows), strict=True)], -1)
         grad_x_FD = gradient @ weight.to(gradient.dtype)
         return grad_x_FD.addmm_(grad_inner, down), None, None, grad_inner.T @ x_FD, grad_up, None
 

@@ -140,13 +140,13 @@ def padding_mask(queries: Layout, keys: Layout) -> Mask:
         return PackedMask.of(queries, keys, causal=False)
     masks = []
     lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
-    for of_queries, of_keys, lengths_B in zip(queries.blocks, keys.blocks, lengths, strict=True):
+    for query_block, key_block, lengths_B in zip(queries.blocks, keys.blocks, lengths, strict=True):
         bias_B11S = None
-        if of_keys.padded:
-            positions_S = torch.arange(of_keys.width, device=lengths_B.device)
+        if key_block.padded:
+            positions_S = torch.arange(key_block.width, device=lengths_B.device)
             # A sentence without tokens sees its first position, because the softmax of nothing is NaN.
             bias_B11S = visible_bias(positions_S < lengths_B.clamp(min=1)[:, None])[:, None, None]
-        masks.append(BlockMask(of_queries.sentences, of_queries.width, of_keys.width, bias_B11S))
+        masks.append(BlockMask(query_block.sentences, query_block.width, key_block.width, bias_B11S))
     return tuple(masks)
 
 

@@ -17,7 +17,7 @@ sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,12 @@ from nmt.model.attention import OfKeys, attend, attention_function
 from nmt.model.cache import DecoderCache, LayerCache, RecurrentCache
 from nmt.model.cpu_kernels import Dropout, Linear, PackedLinear, linear
 from nmt.model.device import product_dtype
-from nmt.model.lora import FrozenTable
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
 from nmt.model.ssru import SSRU, Beginnings
 from nmt.text.subword import BOS, EOS
+
+if TYPE_CHECKING:
+    from nmt.model.lora import FrozenTable
 
 
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
@@ -380,15 +382,6 @@ def pack(model: Transformer) -> None:
 
 
 # Decoding position by position (see `nmt.model.cache`)
-
-
-def can_join(config: ModelConfig) -> bool:
-    """Returns whether `DecoderCache.join` works with this model.
-
-    The position of a sentence that is done keeps growing until another sentence takes its place. Models with learned
-    positions could run out of them.
-    """
-    return config.learned_positions is None and config.attention_window is None
 
 
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:

@@ -65,10 +65,7 @@ class Counts(NamedTuple):
         return 2 * self.precision * self.recall / total if total else 0.0
 
     def summary(self) -> dict[str, float]:
-        """Returns the figures that EVALB prints, rounded as EVALB does. Shares are percentages of the valid sentences.
-
-        `average_crossing` is a number of brackets per valid sentence.
-        """
+        """Returns the figures that EVALB prints, rounded as by EVALB; shares are percentages of valid sentences."""
         valid = self.valid or 1
         figures = {
             "f1": self.f1,

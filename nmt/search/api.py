@@ -1,8 +1,8 @@
-"""The interface of search: required tokens, the sentences of a batch, the step of a model, and scored hypotheses."""
+"""The interface of search: required tokens, the sentences of a batch, the step of a model, and hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,24 +13,13 @@ from nmt.config import SearchConfig
 DONE_SHARE = 0.1
 
 
-class Cache(Protocol):
-    """What `step` keeps from one call to the next."""
-
-    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
-        """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
-
-        If `sentences_B` is given, keeps only the sentences at these indices of the present axis B. `parents_BW` then
-        has one row for each of them.
-        """
-
-    def join(self, others: Self, indices_X: Tensor) -> Self:
-        """Adds sentences that begin now: at these indices of B, whose sentences are dropped, or behind the last."""
-
-
 # (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
 Scorer = Callable[[Tensor, Tensor], Tensor]
-# (newest ids R, cache) -> (logits RV of the next token, cache). Search overwrites the logits.
-Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
+# What a step keeps for the next one, for example of each model of an ensemble. Each cache has the method `select` of
+# `nmt.model.cache.DecoderCache` and, if sentences join the search, `join`.
+Caches = list[Any]
+# (newest ids R, caches) -> (logits RV of the next token, caches). Search overwrites the logits.
+Step = Callable[[Tensor, Caches], tuple[Tensor, Caches]]
 Phrase = tuple[int, ...]
 Constraint = tuple[Phrase, ...]  # alternatives, of which one must occur
 
@@ -58,6 +47,7 @@ class SearchBatch:
         first_B: the token before the first one of each sentence's output: BOS, or that of a language.
         required: prefix and constraints of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
+        min_length: fewest tokens of an output, without EOS.
         never: tokens that no output has.
         borders_V: whether a token may stand directly behind a required phrase; None if any may.
         scorer: changes the log P of the next tokens. Search may end too early if a token gets a log P above 0, because
@@ -71,6 +61,7 @@ class SearchBatch:
     config: SearchConfig
     required: Sequence[Required]
     streams: Sequence[tuple[int, ...]]
+    min_length: int = 0
     never: Sequence[int] = ()
     borders_V: Tensor | None = None
     scorer: Scorer | None = None
@@ -119,8 +110,3 @@ class TokenHypothesis:
     log_probs: list[float]
     score: float
     unmet: bool = False
-
-
-def scored(tokens: list[int], log_probs: list[float], config: SearchConfig, unmet: bool = False) -> TokenHypothesis:
-    """Returns a finished hypothesis with its score: log P over the length penalty."""
-    return TokenHypothesis(tokens, log_probs, sum(log_probs) / config.length_penalty(float(len(log_probs))), unmet)

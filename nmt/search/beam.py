@@ -5,17 +5,19 @@ T tokens so far, V vocabulary, C candidates, E ended hypotheses, X sentences, of
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, Required, SearchBatch, Step, TokenHypothesis, meets, scored
+from nmt.errors import NmtError
+from nmt.search.api import DONE_SHARE, BySentence, Caches, Required, SearchBatch, Step, TokenHypothesis, meets
 from nmt.search.constraints import Constraints, within
 from nmt.search.rules import Rules
 
@@ -23,9 +25,17 @@ from nmt.search.rules import Rules
 _BLOCK = 64
 
 
-def best_first(hypotheses: Iterable[TokenHypothesis], count: int) -> list[TokenHypothesis]:
-    """Returns up to `count` hypotheses with the best scores, best first."""
-    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
+def length_penalty(length: Any, alpha: float) -> Any:
+    """Returns the length penalty of GNMT (Wu et al. 2016), ((5 + |Y|) / 6)^α, of a length or a tensor of lengths.
+
+    |Y| counts EOS, whose probability is part of P(Y|X).
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
+    """Returns a finished hypothesis with its score: log P over the length penalty."""
+    return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
 
 
 class Candidates(NamedTuple):
@@ -86,19 +96,19 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
     nothing, so that all groups can end at the length that suits them.
     """
     _, beam, vocabulary = log_probs_BWV.shape
-    groups = rules.config.beam_groups
+    groups, diversity = rules.batch.config.beam_groups, rules.batch.config.diversity
     counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // groups, vocabulary)
-    of_groups = []
+    group_candidates = []
     for group in range(groups):
         x_XWV, offsets_XW = log_probs_BWV[group::groups], offsets_BW[group::groups]
-        ranks_XC, index_XC = largest(x_XWV - rules.config.diversity * counts_XV[:, None], offsets_XW, k)
+        ranks_XC, index_XC = largest(x_XWV - diversity * counts_XV[:, None], offsets_XW, k)
         log_probs_XC = offsets_XW.gather(1, index_XC // vocabulary) + x_XWV.flatten(1).gather(1, index_XC)
-        candidates = Candidates.at(index_XC, log_probs_XC, x_XWV, rules.eos)
-        of_groups.append(candidates)
+        candidates = Candidates.at(index_XC, log_probs_XC, x_XWV, rules.batch.eos)
+        group_candidates.append(candidates)
         live_XW = candidates.live(beam)
         counted_XW = ranks_XC.isfinite().gather(1, live_XW)
         counts_XV.scatter_add_(1, candidates.tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
-    return Candidates(*(torch.stack(tensors, 1).flatten(0, 1) for tensors in zip(*of_groups, strict=True)))
+    return Candidates(*(torch.stack(tensors, 1).flatten(0, 1) for tensors in zip(*group_candidates, strict=True)))
 
 
 @dataclass
@@ -119,8 +129,9 @@ class _Finished:
     def add(self, tokens: list[int], log_probs: list[float]) -> None:
         """Adds a hypothesis: its tokens without EOS, and the log P of the tokens and of EOS."""
         unmet = not all(meets(tokens, constraint) for constraint in self.required.constraints)
-        self.hypotheses.append(scored(tokens, log_probs, self.config, unmet))
-        self.hypotheses = best_first(self.hypotheses, self.config.beam // self.config.beam_groups)
+        hypothesis = scored(tokens, log_probs, self.config.alpha, unmet)
+        insort(self.hypotheses, hypothesis, key=lambda hypothesis: -hypothesis.score)
+        del self.hypotheses[self.config.beam // self.config.beam_groups :]
 
     def to_beat(self) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
@@ -154,34 +165,26 @@ class _Beams(BySentence):
     history_BWT: Tensor
     log_probs_BW: Tensor
 
-    @property
-    def beam(self) -> int:
-        """W."""
-        return self.log_probs_BW.shape[1]
-
-    @property
-    def length(self) -> int:
-        """The number of steps, including the current one, which is the length of an output that began at the first."""
-        return self.tokens_BWT.shape[2]
-
     def candidates(self, scores_RV: Tensor) -> Candidates:
         """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
-        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, self.beam))
+        _, beam, length = self.tokens_BWT.shape
+        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, beam))
         self.rules.apply(log_probs_BWV, self.tokens_BWT, self.constraints.needed() if self.constraints else None)
-        k, offsets_BW = 2 * self.beam, self.log_probs_BW
-        if self.rules.config.beam_groups > 1:
+        k, offsets_BW = 2 * beam, self.log_probs_BW
+        if self.rules.batch.config.beam_groups > 1:
             return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
         if self.constraints:
             self.constraints.block(log_probs_BWV)
         best_BC, index_BC = largest(log_probs_BWV, offsets_BW, k)
         if self.constraints:
-            best_BC, index_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, index_BC, self.length)
-        return Candidates.at(index_BC, best_BC, log_probs_BWV, self.rules.eos)
+            best_BC, index_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, index_BC, length)
+        return Candidates.at(index_BC, best_BC, log_probs_BWV, self.rules.batch.eos)
 
     def ended(self, candidates: Candidates) -> Iterator[tuple[int, list[int], list[float]]]:
         """Yields those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
-        best_BW = candidates.log_probs_BC[:, : self.beam]
-        b_E, w_E = (candidates.ended_BC[:, : self.beam] & best_BW.isfinite()).nonzero(as_tuple=True)
+        beam = self.tokens_BWT.shape[1]
+        best_BW = candidates.log_probs_BC[:, :beam]
+        b_E, w_E = (candidates.ended_BC[:, :beam] & best_BW.isfinite()).nonzero(as_tuple=True)
         if not len(b_E):  # spares reading four tensors from the device
             return
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
@@ -194,9 +197,10 @@ class _Beams(BySentence):
     def advance(self, candidates: Candidates) -> Tensor:
         """Continues with the first W of the candidates that do not end; returns what they continue, BW."""
         log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, ended_BC = candidates
-        live_BW = candidates.live(self.beam)
+        _, beam, length = self.tokens_BWT.shape
+        live_BW = candidates.live(beam)
         parents_BW, tokens_BW = parents_BC.gather(1, live_BW), tokens_BC.gather(1, live_BW)
-        chosen_BWT = parents_BW[:, :, None].expand(-1, -1, self.length)
+        chosen_BWT = parents_BW[:, :, None].expand(-1, -1, length)
         newest_BW1 = token_log_probs_BC.gather(1, live_BW)[:, :, None]
         self.tokens_BWT = torch.cat((self.tokens_BWT.gather(1, chosen_BWT), tokens_BW[:, :, None]), dim=2)
         self.history_BWT = torch.cat((self.history_BWT.gather(1, chosen_BWT), newest_BW1), dim=2)
@@ -211,7 +215,8 @@ class _Beams(BySentence):
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
-        bounds_B = self.log_probs_BW.amax(1) / self.rules.config.length_penalty(self.rules.ends_B - self.rules.starts_B)
+        longest_B = self.rules.ends_B - self.rules.starts_B
+        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, self.rules.batch.config.alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def later(self, steps: int, bos: int) -> Self:
@@ -228,7 +233,7 @@ class _Beams(BySentence):
         count = len(self.sentences_B)
         order_B = torch.arange(max(count, int(indices_X.max()) + 1), device=indices_X.device)
         order_B[indices_X] = count + torch.arange(len(indices_X), device=indices_X.device)
-        beams = self.at(order_B, others.later(self.length - 1, bos))
+        beams = self.at(order_B, others.later(self.tokens_BWT.shape[2] - 1, bos))
         return beams.later(-int(beams.rules.starts_B.min()), bos)
 
 
@@ -248,9 +253,9 @@ class BeamSearch:
         count: how many numbers were given.
     """
 
-    def __init__(self, step: Step, cache: Cache, batch: SearchBatch, done_share: float = DONE_SHARE) -> None:
+    def __init__(self, step: Step, caches: Caches, batch: SearchBatch, done_share: float = DONE_SHARE) -> None:
         self.config, self.live, self._done_share = batch.config, set[int](), done_share
-        self._step, self._cache = step, cache
+        self._step, self._caches = step, caches
         self._finished, self.count = dict[int, _Finished](), 0
         self._beams = self._begun(batch)
 
@@ -258,12 +263,19 @@ class BeamSearch:
         """Returns the beams of sentences that are to be searched. They get the next numbers."""
         groups, first, device = self.config.beam_groups, self.count, batch.max_lengths_B.device
         beam = self.config.beam // groups
-        required = [of_sentence for of_sentence in batch.required for _ in range(groups)]
+        required = [wanted for wanted in batch.required for _ in range(groups)]
         max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
         rules = Rules.of(replace(batch, required=required, max_lengths_B=max_lengths_B))
-        possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
-        is_constrained = [bool(of_sentence.constraints) for of_sentence in possible]
-        constraints = Constraints.of(possible, batch, rules.ends_B - 1, beam) if any(is_constrained) else None
+        constraints, is_constrained = None, [False] * len(required)
+        if any(wanted.constraints for wanted in required):
+            if groups > 1:
+                raise NmtError(
+                    f"constraints and glossaries work with a single group of hypotheses, but --beam-groups is "
+                    f"{groups}; set it to 1 or leave them out"
+                )
+            possible = [within(*pair) for pair in zip(required, rules.ends_B.tolist(), strict=True)]
+            is_constrained = [bool(wanted.constraints) for wanted in possible]
+            constraints = Constraints.of(possible, batch, rules.ends_B - 1, beam) if any(is_constrained) else None
         self.count += len(required)
         self.live.update(range(first, self.count))
         self._finished |= {
@@ -282,30 +294,31 @@ class BeamSearch:
         beams.log_probs_BW[:, 0] = 0  # all hypotheses of a sentence start alike, so only the first counts
         return beams
 
-    def join(self, cache: Cache, batch: SearchBatch) -> None:
+    def join(self, caches: Caches, batch: SearchBatch) -> None:
         """Adds sentences, which get the next numbers. Neither they nor others may have required tokens or groups.
 
         No output may have BOS, which stands for the steps before a sentence begins.
 
         Args:
-            cache: their state before the first token.
+            caches: their state before the first token.
         """
         searched, count = self._beams.sentences_B.tolist(), len(batch.required)
         free = [b for b, sentence in enumerate(searched) if sentence not in self.live]
         indices = [*free, *range(len(searched), len(searched) + count)][:count]
         indices_X = torch.tensor(indices, dtype=torch.long, device=batch.max_lengths_B.device)
         self._beams = self._beams.joined(self._begun(batch), indices_X, batch.bos)
-        self._cache = self._cache.join(cache, indices_X)
+        pairs = zip(self._caches, caches, strict=True)
+        self._caches = [cache.join(others, indices_X) for cache, others in pairs]
 
     def advance(self) -> dict[int, list[TokenHypothesis]]:
         """Makes a step. Returns the hypotheses of each sentence that is done now, by its number."""
         beams, groups = self._beams, self.config.beam_groups
-        scores_RV, cache = self._step(beams.tokens_BWT[:, :, -1].flatten(), self._cache)
+        scores_RV, caches = self._step(beams.tokens_BWT[:, :, -1].flatten(), self._caches)
         candidates = beams.candidates(scores_RV)
         for sentence, tokens, log_probs in beams.ended(candidates):
             self._finished[sentence].add(tokens, log_probs)
         # Which hypotheses are continued, numbered within the sentence instead of within the group.
-        first_X1 = torch.arange(0, self.config.beam, beams.beam, device=scores_RV.device)[:, None]
+        first_X1 = torch.arange(0, self.config.beam, self.config.beam // groups, device=scores_RV.device)[:, None]
         parents_BW = (beams.advance(candidates).unflatten(0, (-1, groups)) + first_X1).flatten(1)
         bounds = beams.bounds()
         done = {group for group in self.live if not bounds[group] > self._finished[group].to_beat()}
@@ -320,7 +333,7 @@ class BeamSearch:
             self._beams = beams.at(chosen_B)
             chosen_B = chosen_B[::groups] // groups
             parents_BW = parents_BW[chosen_B]
-        self._cache = cache.select(parents_BW, chosen_B)
+        self._caches = [cache.select(parents_BW, chosen_B) for cache in caches]
         done_sentences = dict.fromkeys(group // groups for group in done if group // groups not in live_sentences)
         return {sentence: self._take(sentence) for sentence in done_sentences}
 
@@ -329,12 +342,18 @@ class BeamSearch:
         groups = range(sentence * self.config.beam_groups, (sentence + 1) * self.config.beam_groups)
         hypotheses = chain.from_iterable(self._finished.pop(group).hypotheses for group in groups)
         distinct = {tuple(hypothesis.tokens): hypothesis for hypothesis in hypotheses}
-        return best_first(distinct.values(), self.config.n_best)
+        return sorted(distinct.values(), key=lambda hypothesis: -hypothesis.score)[: self.config.n_best]
 
 
-def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
-    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first; see `BeamSearch`."""
-    search, hypotheses = BeamSearch(step, cache, batch), dict[int, list[TokenHypothesis]]()
+def beam_search(step: Step, caches: Caches, batch: SearchBatch) -> list[list[TokenHypothesis]]:
+    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first; see `BeamSearch`.
+
+    A sentence has no hypotheses if the model gives NaN.
+
+    Args:
+        caches: the state before the first token, for `batch.config.hypotheses` hypotheses of each sentence.
+    """
+    search, hypotheses = BeamSearch(step, caches, batch), dict[int, list[TokenHypothesis]]()
     while search.live:
         hypotheses |= search.advance()
     return [hypotheses[sentence] for sentence in range(len(batch.required))]

@@ -19,8 +19,6 @@ _MOST_STEPS = 5000
 
 def within(required: Required, max_length: int) -> Required:
     """Returns `required` without the constraints that others imply, or without constraints if they are too long."""
-    if not required.constraints:
-        return required
     distinct = sorted(set(map(_shortest, required.constraints)) - {((),)})
     implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}
     constraints = tuple(constraint for constraint in distinct if constraint not in implied)
@@ -85,13 +83,6 @@ def failures(phrase: Phrase) -> list[int]:
 _FAR = 2**31
 
 
-@dataclass(frozen=True)
-class Borders:
-    """What may follow a phrase; see `SearchBatch`. It is the same for all sentences."""
-
-    borders_V: Tensor | None
-
-
 @dataclass
 class Constraints(BySentence):
     """The constraints of the sentences being searched, and the states of their hypotheses.
@@ -99,6 +90,7 @@ class Constraints(BySentence):
     Axis A has the phrases of all constraints, the shortest phrase of each constraint first.
 
     Attributes:
+        batch: EOS, and what may follow a phrase, which are the same for all sentences.
         phrases_BAO: the token that each state needs next; -1 for a phrase that has occurred.
         failures_BAO: the failure function of each phrase.
         lengths_BA: tokens of the phrases; 0 for padding, which counts as having occurred.
@@ -108,11 +100,9 @@ class Constraints(BySentence):
         room_B: most tokens without EOS.
         states_BWA: the state of each phrase.
         ended_BW: whether a phrase has just ended.
-        borders: what may follow a phrase.
     """
 
-    eos: int
-    borders: "Borders"
+    batch: SearchBatch
     phrases_BAO: Tensor
     failures_BAO: Tensor
     same_BAX: Tensor
@@ -129,33 +119,32 @@ class Constraints(BySentence):
     def of(cls, required: Sequence[Required], batch: SearchBatch, room_B: Tensor, beam: int) -> Self:
         """Returns the constraints before the first token."""
         by_sentence, device = [wanted.constraints for wanted in required], room_B.device
-        phrases = [list(chain.from_iterable(constraints)) for constraints in by_sentence]
-        owners = [[k for k, constraint in enumerate(constraints) for _ in constraint] for constraints in by_sentence]
-        same = [[[owner == other for other in of_sentence] for owner in of_sentence] for of_sentence in owners]
-        tables = zip(map(following, by_sentence), phrases, strict=True)
-        rows = [[table[phrase] for phrase in of_sentence if table] for table, of_sentence in tables]
-        phrases_BAO = _padded([[(*phrase, -1) for phrase in of_sentence] for of_sentence in phrases], -1, device)
-        failures_BAO = _padded([[failures(phrase) for phrase in of_sentence] for of_sentence in phrases], 0, device)
+        phrases_B = [list(chain.from_iterable(constraints)) for constraints in by_sentence]
+        owners_B = [[k for k, constraint in enumerate(constraints) for _ in constraint] for constraints in by_sentence]
+        same = [[[owner == other for other in owners] for owner in owners] for owners in owners_B]
+        tables = zip(map(following, by_sentence), phrases_B, strict=True)
+        rows = [[table[phrase] for phrase in phrases if table] for table, phrases in tables]
+        phrases_BAO = _padded([[(*phrase, -1) for phrase in phrases] for phrases in phrases_B], -1, device)
+        failures_BAO = _padded([[failures(phrase) for phrase in phrases] for phrases in phrases_B], 0, device)
         size = phrases_BAO.shape[1]
         same_BAX, following_BAX = _padded(same, 0, device, size), _padded(rows, 0, device, size)
-        states_BWA = torch.zeros(len(phrases), beam, size, dtype=torch.long, device=device)
-        ended_BW = torch.zeros(len(phrases), beam, dtype=torch.bool, device=device)
-        borders = Borders(batch.borders_V)
-        return cls(batch.eos, borders, phrases_BAO, failures_BAO, same_BAX, following_BAX, room_B, states_BWA, ended_BW)
+        states_BWA = torch.zeros(len(required), beam, size, dtype=torch.long, device=device)
+        ended_BW = torch.zeros(len(required), beam, dtype=torch.bool, device=device)
+        return cls(batch, phrases_BAO, failures_BAO, same_BAX, following_BAX, room_B, states_BWA, ended_BW)
 
     def needed(self) -> Tensor:
         """Returns the tokens that continue the phrases, BWA; EOS for a phrase of a met constraint."""
-        return _at(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.eos)
+        return _at(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.batch.eos)
 
     def block(self, log_probs_BWV: Tensor) -> None:
         """Forbids what may not follow a phrase that has just ended, and EOS where a constraint is unmet."""
-        if self.borders.borders_V is not None and self.ended_BW.any():
+        if self.batch.borders_V is not None and self.ended_BW.any():
             begun_XA = (self.states_BWA > 0)[self.ended_BW]
-            needed_XA = self.needed()[self.ended_BW].masked_fill(~begun_XA, self.eos)
+            needed_XA = self.needed()[self.ended_BW].masked_fill(~begun_XA, self.batch.eos)
             log_probs_XV = log_probs_BWV[self.ended_BW]
-            bordered_XV = log_probs_XV.masked_fill(~self.borders.borders_V, -torch.inf)
+            bordered_XV = log_probs_XV.masked_fill(~self.batch.borders_V, -torch.inf)
             log_probs_BWV[self.ended_BW] = bordered_XV.scatter(1, needed_XA, log_probs_XV.gather(1, needed_XA))
-        log_probs_BWV[:, :, self.eos].masked_fill_(self._open(self.states_BWA).any(2), -torch.inf)
+        log_probs_BWV[:, :, self.batch.eos].masked_fill_(self._open(self.states_BWA).any(2), -torch.inf)
 
     def deal(
         self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, index_BC: Tensor, length: int
@@ -175,7 +164,7 @@ class Constraints(BySentence):
         values_BX[:, 1:].masked_fill_(index_BX[:, 1:] == index_BX[:, :-1], -torch.inf)  # twice the same
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
-        values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
+        values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.batch.eos), -torch.inf)
         order_BC = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), beam)[:, : best_BC.shape[1]]
         constrained_B1 = self.lengths_BA.any(1, keepdim=True)
         return (

@@ -5,15 +5,13 @@ A rule sets the log P of the tokens that it forbids to -inf, and leaves that of 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, T tokens so far, V vocabulary.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from nmt.config import SearchConfig
-from nmt.search.api import BySentence, Scorer, SearchBatch
+from nmt.search.api import BySentence, SearchBatch
 
 
 @dataclass
@@ -30,15 +28,13 @@ class Rules(BySentence):
     5. An output begins with its prefix.
 
     Attributes:
+        batch: the options, EOS, and what else is the same for all sentences.
         prefixes_BT: the prefixes, of these lengths, filled up with EOS.
         starts_B: the step before the first one of each sentence.
         ends_B: the step at which the longest output of a sentence ends.
     """
 
-    config: SearchConfig
-    eos: int
-    never: Sequence[int]
-    scorer: Scorer | None
+    batch: SearchBatch
     prefix_lengths_B: Tensor
     prefixes_BT: Tensor
     starts_B: Tensor
@@ -60,7 +56,7 @@ class Rules(BySentence):
         # A prefix is never cut, so an output may have as many tokens as the prefix and EOS.
         ends_B = torch.maximum(batch.max_lengths_B, lengths_B + 1)
         starts_B = torch.zeros_like(lengths_B)
-        return cls(batch.config, batch.eos, batch.never, batch.scorer, lengths_B, prefixes_BT, starts_B, ends_B)
+        return cls(batch, lengths_B, prefixes_BT, starts_B, ends_B)
 
     def later(self, steps: int) -> Self:
         """Returns the rules for sentences that begin and end so many steps later."""
@@ -74,32 +70,33 @@ class Rules(BySentence):
             needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
         """
         length = tokens_BWT.shape[2]  # of the output with the next token, because BOS does not count
-        if self.scorer:
-            log_probs_BWV.copy_(self.scorer(tokens_BWT, log_probs_BWV))
-        for token in self.never:
+        batch, ngram = self.batch, self.batch.config.no_repeat_ngram
+        if batch.scorer:
+            log_probs_BWV.copy_(batch.scorer(tokens_BWT, log_probs_BWV))
+        for token in batch.never:
             log_probs_BWV[:, :, token] = -torch.inf
-        if self.config.no_repeat_ngram:
+        if ngram:
             # The tokens of the prefix and of phrases may repeat an n-gram.
             exempt_BWX = self.prefixes_BT[:, None, length - 1 : length].expand(-1, tokens_BWT.shape[1], -1)
             if needed_BWX is not None:
                 exempt_BWX = torch.cat((exempt_BWX, needed_BWX), 2)
-            _block_repeats(log_probs_BWV, tokens_BWT[:, :, 1:], self.config.no_repeat_ngram, exempt_BWX)
-        if length <= self.last_start + self.config.min_length:
-            is_short_B = length - self.starts_B <= self.config.min_length
+            _block_repeats(log_probs_BWV, tokens_BWT[:, :, 1:], ngram, exempt_BWX)
+        if length <= self.last_start + batch.min_length:
+            is_short_B = length - self.starts_B <= batch.min_length
             self._block_end(log_probs_BWV, is_short_B & (self.ends_B > length))
         if length >= self.first_end:
-            _force(log_probs_BWV, self.ends_B <= length, torch.full_like(self.ends_B, self.eos))
+            _force(log_probs_BWV, self.ends_B <= length, torch.full_like(self.ends_B, batch.eos))
         if length <= self.prefixes_BT.shape[1]:
             _force(log_probs_BWV, self.prefix_lengths_B >= length, self.prefixes_BT[:, length - 1])
 
     def _block_end(self, log_probs_BWV: Tensor, chosen_B: Tensor) -> None:
         """Forbids EOS in the chosen sentences, except where all other tokens would repeat an n-gram."""
-        end_BW = log_probs_BWV[:, :, self.eos].clone()
+        end_BW = log_probs_BWV[:, :, self.batch.eos].clone()
         blocked_BW = chosen_B[:, None].expand_as(end_BW)
-        log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW, -torch.inf)
-        if self.config.no_repeat_ngram:
+        log_probs_BWV[:, :, self.batch.eos] = end_BW.masked_fill(blocked_BW, -torch.inf)
+        if self.batch.config.no_repeat_ngram:
             stuck_BW = log_probs_BWV.amax(2) == -torch.inf
-            log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW & ~stuck_BW, -torch.inf)
+            log_probs_BWV[:, :, self.batch.eos] = end_BW.masked_fill(blocked_BW & ~stuck_BW, -torch.inf)
 
 
 def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX: Tensor) -> None:

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, BySentence, Cache, SearchBatch, Step, TokenHypothesis, scored
+from nmt.errors import NmtError
+from nmt.search.api import DONE_SHARE, BySentence, Caches, SearchBatch, Step, TokenHypothesis
+from nmt.search.beam import scored
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
@@ -52,7 +54,7 @@ class _Samples(BySentence):
 
     def advance(self, scores_RV: Tensor) -> list[tuple[int, int, TokenHypothesis]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
-        config, uniforms_BW = self.rules.config, self.uniforms_BWX[:, :, (self.tokens_BWT.shape[2] - 1) % _BLOCK]
+        config, uniforms_BW = self.rules.batch.config, self.uniforms_BWX[:, :, (self.tokens_BWT.shape[2] - 1) % _BLOCK]
         log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
         self.rules.apply(log_probs_BWV, self.tokens_BWT)
         rows = max(1, 2**24 // scores_RV.shape[1])  # at once, to bound the memory of float64 copies
@@ -62,21 +64,25 @@ class _Samples(BySentence):
         self.tokens_BWT = torch.cat((self.tokens_BWT, tokens_BW1), 2)
         self.history_BWT = torch.cat((self.history_BWT, log_probs_BW1), 2)
         # A sample of NaN probabilities would never draw EOS.
-        ended_BW = ((tokens_BW1 == self.rules.eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
+        ended_BW = ((tokens_BW1 == self.rules.batch.eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
         self.done_BW |= ended_BW
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        hypotheses = [scored(tokens, log_probs, config) for tokens, log_probs in pairs]
+        hypotheses = [scored(tokens, log_probs, config.alpha) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), hypotheses, strict=True))
 
 
-def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
-    """Returns `samples` independent samples of each sentence, in the order of their numbers.
+def sample(step: Step, caches: Caches, batch: SearchBatch) -> list[list[TokenHypothesis]]:
+    """Returns `samples` independent samples of each sentence, in the order of their numbers; see `beam_search`.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that before
     these changes.
     """
+    if any(wanted.constraints for wanted in batch.required):
+        raise NmtError(
+            "constraints and glossaries work with beam search only, but --sample was given; leave out one of them"
+        )
     device, size = batch.max_lengths_B.device, (len(batch.required), batch.config.samples)
     samples = _Samples(
         Rules.of(batch),
@@ -89,18 +95,18 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     hypotheses: list[dict[int, TokenHypothesis]] = [{} for _ in batch.required]
     parents_W = torch.arange(size[1], device=device)
     while len(samples.sentences_B):
-        scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
+        scores_RV, caches = step(samples.tokens_BWT[:, :, -1].flatten(), caches)
         for sentence, w, hypothesis in samples.advance(scores_RV):
             hypotheses[sentence][w] = hypothesis
         chosen = [b for b, done in enumerate(samples.done_BW.all(1).tolist()) if not done]
         if len(chosen) <= (1 - DONE_SHARE) * len(samples.done_BW):
             chosen_B = torch.tensor(chosen, dtype=torch.long, device=device)
             samples = samples.at(chosen_B)
-            cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
+            caches = [cache.select(parents_W.expand(len(chosen), -1), chosen_B) for cache in caches]
         block, column = divmod(samples.tokens_BWT.shape[2] - 1, _BLOCK)
         if column == 0:
             samples.uniforms_BWX = _uniforms(batch, samples.sentences_B.tolist(), block)
-    in_order = [[of_sentence[w] for w in range(size[1])] for of_sentence in hypotheses]
+    in_order = [[by_number[w] for w in range(size[1])] for by_number in hypotheses]
     return [several if all(math.isfinite(h.score) for h in several) else [] for several in in_order]
 
 

@@ -223,10 +223,7 @@ class Catalog:
         return [Detection(language=language, probability=probability) for language, probability in ranked]
 
     def detected_path(self, text: str, model: str | None, target_lang: str | None) -> tuple[Detection, ModelPath]:
-        """Returns the most probable language of a text, and the models for it.
-
-        If no language is probable enough, the most probable one that can be translated counts.
-        """
+        """Returns the most probable language, or the first that can be translated if none is sure, and its models."""
         target, detections = self.language(target_lang or ""), self.detections(text)
         likeliest = detections[0]
         if likeliest.probability < _SURE:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, Field, ValidationError, WithJsonSchema
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from nmt.errors import NmtError
@@ -55,10 +54,7 @@ def described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
 
 
 async def form_fields(request: Request) -> dict[str, Any]:
-    """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
-
-    A field that is given several times is a list. A body of another kind has no fields.
-    """
+    """Returns the fields in the address and in a JSON object or form; one that is given several times is a list."""
     lists: dict[str, list[Any]] = dict(parse_qs(request.url.query, keep_blank_values=True))
     body, content_type, json_value = await request.body(), request.headers.get("content-type", ""), None
     kind = content_type.partition(";")[0].strip().lower()
@@ -84,11 +80,9 @@ def _multipart(body: bytes, content_type: str) -> dict[str, list[Any]]:
         if len(part_head) > _MOST_HEAD_BYTES:
             continue
         headers = HeaderParser().parsestr(part_head.decode(errors="replace").strip())
-        try:
+        name = file_name = None
+        with suppress(TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
             name, file_name = headers.get_param("name", header="content-disposition"), headers.get_filename()
-        except (TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
-            message = "a part of the form names its file in several ways or is not in UTF-8; name it once, in UTF-8"
-            raise HTTPException(400, message) from None
         if isinstance(name, str):  # what follows the last part has none
             value = content.decode(errors="replace") if file_name is None else File(file_name, content)
             fields.setdefault(name, []).append(value)

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
+from nmt.files import loading
 from nmt.serving import libretranslate
 from nmt.serving.answers import DEEPL, failed
 from nmt.serving.documents import UPLOADS
@@ -48,10 +49,8 @@ def token_in(path: str | None) -> str | None:
     """Returns the secret in the file of --token-file; None if the option was not given."""
     if path is None:
         return None
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise NmtError(f"--token-file {path} cannot be read ({error}); check the path") from error
+    with loading(f"--token-file {path}", "check the path"):
+        token = Path(path).read_text(encoding="utf-8", errors="replace").strip()
     if not (token and token.isascii() and token.isprintable() and " " not in token):
         raise NmtError(f"--token-file {path} must have a secret of printable ASCII characters without spaces")
     return token

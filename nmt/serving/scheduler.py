@@ -69,12 +69,7 @@ class _Call(NamedTuple):
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker, and its running searches: their items by key. The search that has waited longest is first.
-
-    Attributes:
-        has_done_batch: whether the last call was a batch.
-        task: has the worker work.
-    """
+    """A worker, and its running searches: items by key. The search that has waited longest is first."""
 
     submit: Submit
     running: dict[Hashable, dict[int, _Entry]] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.memories.memory import AnyMemory, Memory
-from nmt.model.transformer import can_join as model_can_join
 from nmt.serving import schema, workers
 from nmt.serving.catalog import AUTO, Catalog, ModelPath, ServedModel, fitted, model_names
 from nmt.serving.corrections import CorrectionMemory
@@ -203,15 +202,12 @@ class Service:
             is_long = _are_long([sentence.text for unit in units for sentence in unit.sentences])
             encoded = await _in_thread_if(is_long, partial(encode, model.codec, units, options, glossary))
             operation = Operation(workers.translate, model.name, (options, pieces and is_last))
-            # A search that sentences join begins with BOS, and not with the token of a language.
-            given = model.codec.given(model.codec.direction)
-            has_searches = self._has_searches and model_can_join(model.config) and not given
             items = [
                 Item(
                     operation,
                     sentence,
                     sentence.width,
-                    joins=has_searches and can_join(sentence, options),
+                    joins=self._has_searches and can_join(sentence, options, model.config, model.codec),
                     is_counted=sentence.key.part == 0,
                 )
                 for sentence in encoded

@@ -93,22 +93,15 @@ def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, wo
         share_cores(workers)
     with ExitStack() as pools:
         # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
-        submits = [
-            pools.enter_context(
-                worker_pool(partial(_ModelWorker, models, engine, runtime, process), 1, _ATTEMPTS, preload=__name__)
-            )
-            for process in range(workers)
-        ]
+        tasks = [partial(_ModelWorker, models, engine, runtime, process) for process in range(workers)]
+        submits = [pools.enter_context(worker_pool(task, 1, _ATTEMPTS, preload=__name__)) for task in tasks]
         for loaded in [submit((None, ())) for submit in submits]:
             loaded.result()
         yield submits
 
 
 class _ModelWorker:
-    """Applies operations, and keeps the searches that sentences can join.
-
-    It uses the GPU with the number of its process, or shares one if there are fewer.
-    """
+    """Applies operations, and keeps the searches that sentences can join. Uses the GPU with its number, or shares."""
 
     def __init__(self, models: ModelFiles, config: EngineConfig, runtime: RuntimeConfig, process: int, _: int) -> None:
         self._engines, self._searches = dict[str, Engine](), dict[Operation, RunningSearch]()

@@ -9,14 +9,14 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher
 from functools import cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import regex
 
 from nmt.errors import NmtError
+from nmt.text.protected_kinds import KINDS, SIGNS
 from nmt.text.words import RAW_WORD
 
 Span = tuple[int, int]
@@ -40,94 +40,7 @@ class ProtectedSpan(NamedTuple):
         return text[self.start : self.stop]
 
 
-# The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.
-_REST = (
-    r"""(?:[^\s<>"'()\[\]{}`|«»“”。，！？；：、（）「」『』《》—]|'(?=\w)|\([^\s<>"()]*+\)|\[[^\s<>"\[\]]*+\]"""
-    r"|\{\{?[\w.]*+\}?\})*(?<![.,;:!?*…。，！？；：、])"
-)
-_LETTERS = "A-Za-zÀ-ɏЀ-ӿ"  # of names and hosts; other scripts write no spaces around addresses
-_NAME = rf"{_LETTERS}Ͱ-Ͽ_"
-_MAIL = rf"-{_LETTERS}0-9_+%"
-_HOST = r"(?:[A-Za-z0-9][A-Za-z0-9-]*+\.)+[a-z]{2,}+|\d{1,3}(?:\.\d{1,3}){3}|localhost(?=:\d|/)"
-# The index or name of a conversion of printf, and its length
-_INDEX, _LENGTH = r"(?:\(\w[^()%]{0,99}+\)|<\w++>|\d++\$|\[\d++\])", "(?:hh?|ll?|I64|[qLjzt])?"
-# A citation, a reference, a package, or a name
-_AT = rf"(?<![\p{{L}}\p{{N}}_@%])-?@[{_NAME}]"
-_KEY = rf"{_AT}[{_NAME}0-9]*+(?:[-.:/+#~@][{_NAME}0-9]++)*+"
-_CITED = rf"[^\[\]]{{0,200}}{_AT}[^\[\]]{{0,200}}"
-# The kind of the words, what a text must have for a pattern to be tried, and the pattern. Possessive and limited
-# repetition keep the time linear.
-_PATTERNS = (
-    # Addresses: with a scheme, of mail with the path of a repository, and bare ones with a path or port
-    ("address", "://", rf"(?<![A-Za-z0-9_+.-])(?i:[a-z][a-z0-9+.-]{{1,15}}+)://(?=\w|\[|/\w){_REST}"),
-    ("address", r"www\.|WWW\.|mailto:", rf"(?<![A-Za-z0-9_@.-])(?i:www\.|mailto:)(?=\w){_REST}"),
-    (
-        "address",
-        "[lsoant]:",
-        rf"(?<![\w.-])(?:(?:tel|sms|geo):(?=\+?\d)|data:(?=\w+/)|urn:(?=\w+:\w)|magnet:(?=\?)){_REST}",
-    ),
-    (
-        "address",
-        "@",
-        rf"(?<![{_MAIL}.'])@?[{_MAIL}](?:[{_MAIL}.']*[{_MAIL}])?@(?:[{_LETTERS}0-9-]+\.)+[{_LETTERS}0-9-]+"
-        r"(?::[\w.~-]*+/[\w./~-]*\w)?",
-    ),
-    ("address", "[./:]", rf"(?<![A-Za-z0-9_@./:-])(?://)?(?:{_HOST})(?:(?::\d+)?/(?!/){_REST}|(?<=\d|localhost):\d+)"),
-    # Placeholders of templates, which may have spaces inside, and of programs
-    (
-        "placeholder",
-        r"\{",
-        r"\{{2,4}(?:(?!\}\}).){1,200}+\}{2,4}|'\{[^{}'\n]*\}'|[$#%]?\{\s*+[^{}\s]*+\s*+\}|\{%.{0,200}?%\}|\{#.{0,200}?#\}"
-        r"|[$#]\{[^{}\n]{1,200}+\}|\{\s*+[\w.]++\s*+,\s*+(?:number|date|time|spellout|ordinal|duration)\b[^{}]*+\}",
-    ),
-    ("tag", r"<[%?!]", r"<%.{0,200}?%>|<\?.{0,200}?\?>|<!--.{0,200}?-->"),
-    # Names, and links of MediaWiki around their text
-    (
-        "link",
-        r"\[\[",
-        r"(?<!\[)\[\[[A-Za-z_][\w.-]*+\]\](?!\])|\[\[[^\[\]\n]{1,200}\|(?=[^\[\]|\n]{1,200}\]\])"
-        r"|(?<=\[\[[^\[\]\n]{1,200}\|[^\[\]|\n]{1,200})\]\]",
-    ),
-    # Neither money, such as `$million`, nor the beginning of a formula
-    (
-        "placeholder",
-        r"\$",
-        r"\$t\([^()\n]*+\)|(?<![\w$])\$[A-Za-z_]\w*+\$(?!\w)"
-        r"|(?<![\w$])\$(?![bmt]r?(?:illio)?n\b)[a-z_]\w++(?![^\n$]*[^\s$]\$(?!\w)|\$)",
-    ),
-    ("placeholder", "@", r"@(?:\.\w++)?:(?:\([\w.]++\)|[\w.]*\w)"),
-    ("address", r":\\", r"""(?<=(["'`]))[A-Za-z]:\\[^\n<>"'`|?*]++(?=\1)|(?<!\w)[A-Za-z]:\\[^\s<>"|?*]++"""),
-    ("escape", r"\\", r"\\[nrt](?![a-z])|\\u[\dA-Fa-f]{4}|\\x[\dA-Fa-f]{2}"),
-    ("placeholder", "__|##|@@", r"(?<!\w)__\w+?__(?!\w)|(?<![\w#@])(##|@@)[A-Za-z_]\w*+\1(?![\w#@])"),
-    (
-        "placeholder",
-        "%",
-        r"(?<![\w%])(%%?)[A-Za-z_]\w++\1(?![\w%])|(?<![\w%])%\d{1,2}%(?!\w)"
-        r"|(?:(?<![\w%])|(?<=%L?\dx))%L?\d{1,2}(?=(?:px|ms|[kKMGT]i?B)(?!\w)|x%L?\d|(?![\w%$]|\.\d))"
-        # With an index or a precision before any letters, and others unless they may be a percentage, such as `50%der`
-        rf"|(?<!%)%(?:{_INDEX}[-+#0'_^\d*]*+(?:\.[\d*]++)?|[-+#0\d*]*+\.[\d*]++){_LENGTH}[@a-zA-Z]"
-        r"|(?:(?<![\w%])(?<!\d\s)|(?<=%[a-z]{2,4}))%(?:[-+#0]*+\d++|\+)?(?:ll?|I64|z)?"
-        r"(?:[ds]|(?<=ll|\d)[ufx]|[uf@](?=[A-Z]|[a-z]{1,2}(?![a-z])))(?=[^\W\d_])"
-        rf"|(?<![\d%])%[-+#0'_^\d*]*+{_LENGTH}[@a-zA-Z](?![^\W\d_]{{2}}|(?<=\d\s%[a-zA-Z])[^\W\d_])",
-    ),
-    ("citation", "@", _KEY),
-    # The brackets of a citation with words, such as `[see @doe99]`
-    ("citation", "@", rf"\[(?={_CITED}\](?![(\[]))|(?<=\[{_CITED})\](?![(\[])"),
-    # Hashtags, and numbers of issues, which are longer than those of places, as in `the #1`
-    ("hashtag", "#", r"(?<![\p{L}\p{N}_#&/])#(?:[\p{L}_][\p{L}\p{M}\p{N}_]*+|\d{3,}+(?![\p{L}\p{N}_]))"),
-    ("placeholder", ":", r"(?<![\w:]):[a-z0-9_+-]{2,40}+:(?!\w)|(?<![\w:)/]):[a-z_]\w++(?![\w:])"),
-    # Tags, references, and emoji, some of which are flags of regions
-    ("tag", "<", r"""</?(?:\d++|[A-Za-z_][\w.-]*+(?::[\w.-]++)?)(?:\s+[^<>=]*=(?:"[^"]*"|'[^']*'|[^<>"'])*+)?\s*/?>"""),
-    ("reference", "&", r"&(?:[A-Za-z]\w*+|#\d++|#x[\dA-Fa-f]++);"),
-    (
-        "emoji",
-        "[\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]",
-        r"\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3"
-        r"|(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}(?=[\uFE0F\u200D]|\p{EMod}))\uFE0F?\p{EMod}?"
-        "[\U000e0020-\U000e007f]*"
-        r"(?:\u200D\p{Extended_Pictographic}\uFE0F?\p{EMod}?)*+",
-    ),
-)
+_HAS_SIGN = re.compile(SIGNS)
 _PATIENCE_SECONDS = 1.0  # for a pattern in one text
 
 
@@ -160,9 +73,8 @@ class Protected:
         Raises:
             NmtError: a pattern of `keep` takes too long.
         """
-        defaults = _default_patterns() if self.defaults else ()
-        patterns = [(kind, pattern) for kind, signs, pattern in defaults if signs.search(text)]
-        matches = [(kind, match) for kind, pattern in patterns for match in pattern.finditer(text)]
+        kinds = _compiled_kinds() if self.defaults and _HAS_SIGN.search(text) else ()
+        matches = [(kind, match) for kind, pattern in kinds for match in pattern.finditer(text)]
         for pattern in self._own:
             try:
                 matches += [("keep", match) for match in pattern.finditer(text, timeout=_PATIENCE_SECONDS) if match[0]]
@@ -182,47 +94,37 @@ class Protected:
         return joined
 
 
+PROTECTED = Protected()
+
+
 @cache
-def _default_patterns() -> list[tuple[str, re.Pattern[str], regex.Pattern[str]]]:
-    """Returns the compiled patterns. Commands that translate nothing do not compile them."""
-    return [(kind, re.compile(signs), regex.compile(pattern, regex.DOTALL)) for kind, signs, pattern in _PATTERNS]
+def _compiled_kinds() -> list[tuple[str, regex.Pattern[str]]]:
+    """Returns the names and patterns of the kinds. Commands that translate nothing do not compile them."""
+    return [(kind.name, regex.compile(kind.pattern, regex.VERBOSE | regex.DOTALL)) for kind in KINDS]
 
 
-def javascript_patterns() -> list[dict[str, str]]:
-    """Returns the default patterns for JavaScript, which has no possessive repetition: pattern, flags, and signs."""
-    return [
-        {
-            "pattern": re.sub(r"(?<=[*+}])\+", "", pattern.replace("(?i:", "(?:")),
-            "flags": "isu" if "(?i:" in pattern else "su",
-            "signs": signs,
-        }
-        for _, signs, pattern in _PATTERNS
-    ]
+def javascript_patterns() -> list[str]:
+    """Returns the patterns for the flags s and u of JavaScript, which has no verbose form and possessive repetition."""
+    compact = (re.sub(r"\s+(?:# .*)?", "", kind.pattern) for kind in KINDS)
+    return [re.sub(r"(?<=[*+}])\+", "", pattern) for pattern in compact]
 
 
-# Where letters before and behind a word seem to belong to it, directly or with a sign of addresses between
-_SIGN = r"[-/_=&#%@+~.:]"
-_JOINED_BEFORE = re.compile(rf"(?<=[^\W_])|(?<=[^\W_]{_SIGN})(?=[^\W_]|{_SIGN})")
-_JOINED_BEHIND = re.compile(rf"(?=[^\W_])|(?:(?<=[^\W_])|(?<={_SIGN}))(?={_SIGN}[^\W_])")
+# Punctuation that may touch a word, before and behind it
+_OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
+_END = ".,;:!?…。，！？；："
 # How a translation goes on behind a copy of an address that is too long
-_LONGER = re.compile(r"(?<=[\w/])[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
-# Placeholders of text, also with a unit before them; a unit behind them; and one between two of them
-_COUNT = re.compile(r"[a-z/:x-]{0,3}(?:[%$#]|\{(?!%|\{[#/^]|\{\s*else\b))")
-_UNIT, _UNIT_BETWEEN = re.compile(r"[^\W_]{1,4}(?![^\W_])"), re.compile(r"[^>](?:[a-z]|min)[^<]")
+_LONGER = re.compile(r"[/=&#@+~?][^\s,;!?)\]{<$%]*(?<![.:])")
+# Letters that seem to belong to an address or a citation
+_JOINED = r"[-/_=&#%@+~.:]?[^\W_]"
+# A unit beside a placeholder
+_UNIT = re.compile(r"[^\W_]{1,4}(?![^\W_])")
 # Tags, blocks of templates, citations in brackets, and links; and one that is empty or ends at once
 _ORDERED = regex.compile(r"</?\w|\{\{(?:[#/^]|\s*else\b)|\{%|[\[\]|]\Z|(?<=\[[^\[\]]{0,200})@")
 _PAIR = re.compile(r"\[[^\[\]]*\]|<[^<>]*/>|<([\w.:-]+)[^<>]*></\1\s*>|\{\{[#^](\w+)[^{}]*\}\}\{\{/\2\}\}")
-_OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
-# A part of a translation this similar to a protected word is a damaged copy of it; 1 means equal.
-_SIMILAR = 0.7
-# Damaged copies are looked for if the characters of missing words and translation have at most this product.
-_MOST_COMPARED = 200_000
 # Matches any of the texts that it is given.
 _ANY = r"\L<texts>"
-# Ordinary words, which stay because markup says so, and which a model translates.
+# Ordinary words, which stay because markup says so, and which a model translates
 _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
-
-
 # The beginning of a placeholder of printf, and of no percentage such as `50 %` and `%50`
 SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
 
@@ -243,10 +145,10 @@ def with_protected(
 ) -> tuple[str, dict[int, int]]:
     """Returns the translation with every protected word of the source, and the links between words of both.
 
-    A word that the translation has stays where it is, apart from other letters and digits, unless the source joins them
-    too. A damaged copy of a word, another placeholder of its kind, or the translation of ordinary words, is replaced. A
-    word that is missing is inserted behind the translation of the word before it, or at the same share of the length if
-    there are no links. Tags are nested as in the source. If it has placeholders of printf, surplus ones go.
+    A word stays where the translation has it, perhaps with other capitals or spaces. Otherwise, it replaces another
+    word of its kind, or the translation of ordinary words. If there is none, it is inserted behind the translation of
+    the word before it, or at the same share of the length if there are no links. Tags are nested as in the source.
+    Surplus placeholders of printf go.
 
     Args:
         protected: where the protected words are in the source, in order.
@@ -254,32 +156,33 @@ def with_protected(
         spaces: whether spaces separate the words of the target language.
         given: phrases of the translation that nothing is put into.
     """
-    words = [(span.start, span.stop) for span in protected]
-    copies = _Copies(source, translation, links, spaces, given)
-    copies.take_exact(words)
-    missing = [word for word in words if word not in copies.spans]
-    is_short = sum(stop - start for start, stop in missing) * len(translation) <= _MOST_COMPARED
-    for word in missing:
-        if span := (copies.damaged(word) if is_short else None) or copies.translated(word):
-            copies.take(word, span)
-    copies.take_others(words, [word for word in missing if word not in copies.spans])
-    copies.insert_missing(words)
-    copies.nest_tags()
-    return copies.written()
+    repair = _Repair(source, protected, translation, links, spaces, given)
+    repair.take_copies()
+    repair.take_others()
+    repair.insert_missing()
+    repair.nest_tags()
+    return repair.written()
 
 
-class _Copies:
-    """Where a translation has, or gets, the protected words of its source; see `with_protected`.
+class _Repair:
+    """Puts the protected words of a source into its translation; see `with_protected`.
 
     Attributes:
-        spans: the part of the translation that is replaced, by the part of the source that replaces it, if any.
+        parts: the part of the translation that is replaced, by the part of the source that replaces it.
     """
 
     def __init__(
-        self, source: str, translation: str, links: Mapping[int, int], spaces: bool, given: Iterable[str]
+        self,
+        source: str,
+        protected: Sequence[ProtectedSpan],
+        translation: str,
+        links: Mapping[int, int],
+        spaces: bool,
+        given: Iterable[str],
     ) -> None:
-        self._source, self._translation, self._links, self._spaces = source, translation, links, spaces
-        self.spans: dict[Span, Span] = {}
+        self._source, self._protected, self._translation = source, protected, translation
+        self._links, self._spaces = links, spaces
+        self.parts: dict[Span, Span] = {}
         # For each character of the translation, where the copy or the phrase of the user that has it ends; or 0
         self._taken = [0] * len(translation)
         for phrase in filter(translation.count, given):
@@ -288,87 +191,73 @@ class _Copies:
         self._source_starts = [word.start() for word in RAW_WORD.finditer(source)]
         self._words = [word.span() for word in RAW_WORD.finditer(translation)]
 
-    def take(self, word: Span, span: Span) -> None:
+    def _take(self, word: Span, part: Span) -> None:
         """Has a part of the translation replaced by a word."""
-        self.spans[word] = span
-        self._taken[slice(*span)] = [span[1]] * (span[1] - span[0])
+        self.parts[word] = part
+        self._taken[slice(*part)] = [part[1]] * (part[1] - part[0])
 
-    def take_exact(self, words: Sequence[Span]) -> None:
-        """Takes the words that the translation has as they are written; first those beside letters as in the source."""
-        texts = {self._source[slice(*word)] for word in words}
-        free = defaultdict[tuple[str, int], list[Span]](list)
+    def _is_free(self, start: int, stop: int) -> bool:
+        return not any(self._taken[start:stop])
+
+    def take_copies(self) -> None:
+        """Takes the words that the translation has, first those with the same capitals and spaces."""
+        texts = {span.word(self._source) for span in self._protected}
+        copies = defaultdict[str, list[Span]](list)
         for match in [*regex.finditer(_ANY, self._translation, texts=texts)][::-1]:
-            free[match[0], _joined_sides(self._translation, *match.span())].append(match.span())
-        for word in words:
-            text, sides = self._source[slice(*word)], _joined_sides(self._source, *word)
-            if spans := next(filter(None, (free[text, sides ^ differences] for differences in range(4))), None):
-                start, stop = spans.pop()
-                longer = None if sides & 2 else _LONGER.match(self._translation, stop)
-                self.take(word, (start, longer.end() if longer else stop))
+            copies[match[0]].append(match.span())
+        missing = defaultdict[str, list[Span]](list)  # by their letters and signs alone
+        for start, stop, kind in self._protected:
+            word = self._source[start:stop]
+            if copies[word]:
+                begin, end = copies[word].pop()
+                longer = _LONGER.match(self._translation, end) if kind == "address" else None
+                self._take((start, stop), (begin, longer.end() if longer else end))
+            else:
+                missing["".join(word.lower().split()).lstrip("-@#") or word].append((start, stop))
+        visible = [i for i, character in enumerate(self._translation) if not character.isspace()]
+        squeezed = "".join(self._translation[i].lower()[0] for i in visible)
+        for match in regex.finditer(rf"[-@#]{{,2}}+({_ANY})", squeezed, texts=set(missing)) if missing else ():
+            start, stop = visible[match.start()], visible[match.end() - 1] + 1
+            around = self._translation[max(0, start - 1) : start] + self._translation[stop : stop + 1]
+            if missing[match[1]] and self._is_free(start, stop) and not any(map(str.isalnum, around)):
+                self._take(missing[match[1]].pop(0), (start, stop))
 
-    def damaged(self, word: Span) -> Span | None:
-        """Returns where the translation has a copy of a word with other letters, capitals or spaces."""
-        wanted = "".join(self._source[slice(*word)].lower().split())
-        if len(wanted) < 2:
-            return None
-        # A word without the signs of a placeholder is a word of the translation.
-        signs = set(re.findall(r"[^\w.'’-]", wanted))
-        opening, closing = re.escape(_OPENING.replace(wanted[0], "")), re.escape(_CLOSING.replace(wanted[-1], ""))
-        inner = regex.compile(f"(?s)[{opening}]*(.*?)[{closing}]*")
-        matcher = SequenceMatcher(None, "", wanted, autojunk=False)
-        damaged, most = None, _SIMILAR
-        for first, (start, _) in enumerate(self._words):
-            for _, stop in islice(self._words, first, None):
-                match = inner.fullmatch(self._translation, start, stop)
-                squeezed = "".join(match[1].lower().split())
-                if len(squeezed) > 2 * len(wanted) or any(self._taken[slice(*match.span(1))]):
-                    break
-                matcher.set_seq1(squeezed)
-                is_copy = squeezed in (wanted, wanted.lstrip("-@#")) or signs & set(squeezed)
-                if is_copy and (ratio := matcher.ratio()) > most:
-                    damaged, most = match.span(1), ratio
-        return damaged
+    def take_others(self) -> None:
+        """Takes other words of their kind for missing ones, and has surplus placeholders of printf removed."""
+        source, translation = self._source, self._translation
+        missing = defaultdict[str, list[Span]](list)
+        for start, stop, kind in self._protected:
+            if (start, stop) not in self.parts and not self._take_translated(start, stop):
+                missing[kind].append((start, stop))
+        has_printf = any(source.startswith("%", span.start) for span in self._protected)
+        for start, stop, kind in PROTECTED.spans(translation) if missing or has_printf else ():
+            if not self._is_free(start, stop):
+                continue
+            if missing[kind]:
+                self._take(missing[kind].pop(0), (start, stop))
+            elif has_printf and SURPLUS.match(translation, start):
+                word = translation[start:stop]
+                if translation.count(word) > source.count(word):
+                    start -= translation[:start].endswith(" ") and not translation[stop : stop + 1].isalnum()
+                    stop += start == 0 and translation.startswith(" ", stop)
+                    self._take((len(source) + start, len(source) + start), (start, stop))
 
-    def translated(self, word: Span) -> Span | None:
-        """Returns where ordinary words are translated: at consecutive linked words, and not many more of them."""
-        if not self._links or not _ORDINARY.fullmatch(self._source, *word):
-            return None
-        first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (word[0], word[1] - 1))
+    def _take_translated(self, start: int, stop: int) -> bool:
+        """Takes the translation of ordinary words: consecutive linked words, and not many more of them."""
+        if not self._links or not _ORDINARY.fullmatch(self._source, start, stop):
+            return False
+        first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (start, stop - 1))
         linked = sorted(target for target, origin in self._links.items() if first <= origin <= last)
         if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
-            return None
-        start, stop = self._words[linked[0]][0], self._words[linked[-1]][1]
-        stop = start + len(self._translation[start:stop].rstrip(".,;:!?"))
-        return None if any(self._taken[start:stop]) else (start, stop)
+            return False
+        begin, end = self._words[linked[0]][0], self._words[linked[-1]][1]
+        end = begin + len(self._translation[begin:end].rstrip(_END))
+        if is_free := self._is_free(begin, end):
+            self._take((start, stop), (begin, end))
+        return is_free
 
-    def take_others(self, words: Sequence[Span], missing: list[Span]) -> None:
-        """Takes other placeholders for missing ones of their kind, and has surplus ones of printf removed."""
-        source, translation = self._source, self._translation
-        has_printf = any(_kind(source, start)[:1] == "%" for start, _ in words)
-        for start, stop, _ in Protected().spans(translation) if missing or has_printf else ():
-            kind, text = _kind(translation, start), translation[start:stop]
-            if any(self._taken[start:stop]) or not kind:
-                continue
-            if word := next((word for word in missing if _kind(source, word[0]) == kind), None):
-                missing.remove(word)
-                self.take(word, (start, stop))
-            elif has_printf and SURPLUS.match(translation, start) and translation.count(text) > source.count(text):
-                start -= translation[:start].endswith(" ")
-                stop += start == 0 and translation.startswith(" ", stop)
-                self.take((len(source) + start, len(source) + start), (start, stop))
-
-    def nest_tags(self) -> None:
-        """Has tags and blocks follow each other as in the source, unless all of them are nested as there."""
-        words = sorted(word for word in self.spans if _ORDERED.search(self._source, *word))
-        in_order = sorted(words, key=lambda word: (self.spans[word], word))
-        tags = ["".join(self._source[slice(*word)] for word in each) for each in (words, in_order)]
-        while (fewer := [_PAIR.sub("", each) for each in tags]) != tags:
-            tags = fewer
-        if tags[0] != tags[1]:
-            self.spans |= zip(words, [self.spans[word] for word in in_order], strict=True)
-
-    def insert_missing(self, words: Sequence[Span]) -> None:
-        """Inserts the words that have no place yet, at edges of words of the translation.
+    def insert_missing(self) -> None:
+        """Inserts the words that have no part yet, at edges of words of the translation.
 
         A word that only signs or a unit separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind
         that one with them.
@@ -377,87 +266,81 @@ class _Copies:
         by_source = sorted((origin, target) for target, origin in self._links.items())
         is_by_word = self._spaces or self._links
         ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
-        copy, end = (0, 0), 0  # of the word before
-        for start, stop in words:
+        before, end, kind_before = (0, 0), 0, ""  # of the word before: its part, its end in the source, and its kind
+        for start, stop, kind in self._protected:
             between = source[end:start]
-            is_unit = end and _UNIT_BETWEEN.fullmatch(source, end - 1, start + 1)
-            if (start, stop) in self.spans:
-                begin, position = start, self.spans[start, stop][0]
-            elif end and (is_unit or not any(map(str.isalnum, between))):
-                begin, position = start, copy[1]
+            has_unit = kind == kind_before == "placeholder" and re.fullmatch("[a-z]|min", between)
+            if (start, stop) in self.parts:
+                begin, position = start, 0
+            elif has_unit or (end and not any(map(str.isalnum, between))):
+                begin, position = start, before[1]
                 if between and not any(map(str.isspace, between)):
-                    is_written = translation.startswith(between, position) and copy[0] < copy[1]
+                    is_written = translation.startswith(between, position) and before[0] < before[1]
                     begin, position = (start, position + len(between)) if is_written else (end, position)
             else:
+                begin, count = start, round(start / max(1, len(source) - (stop - start)) * (len(ends) - 1))
                 if self._links:
-                    before = bisect_left(by_source, (bisect_right(self._source_starts, start) - 1, -1))
-                    count = by_source[before - 1][1] + 1 if before else 0
-                else:
-                    count = round(start / max(1, len(source) - (stop - start)) * (len(ends) - 1))
-                begin, position = start, ends[min(count, len(ends) - 1)]
+                    linked = bisect_left(by_source, (bisect_right(self._source_starts, start) - 1, -1))
+                    count = by_source[linked - 1][1] + 1 if linked else 0
+                position = ends[min(count, len(ends) - 1)]
                 if source[:start].rstrip()[-1:].isalnum():  # no punctuation stands before the word
-                    position = len(translation[:position].rstrip(".,;:!?…。，！？；："))
-                if (count >= len(ends) - 1 or not self._links) and not any(map(str.isalnum, source[stop:])):
-                    position = len(translation.rstrip(" .!?:;…。！？"))  # before the final punctuation
-                inside = self._taken[max(0, position - 1) : position + 1]
-                position = inside[0] if len(inside) == 2 and inside[0] == inside[1] != 0 else position
-            copy, end = self.spans.setdefault((begin, stop), (position, position)), stop
+                    position = len(translation[:position].rstrip(_END))
+                around = self._taken[max(0, position - 1) : position + 1]
+                position = around[0] if len(around) == 2 and around[0] == around[1] != 0 else position
+            before, end = self.parts.setdefault((begin, stop), (position, position)), stop
+            kind_before = kind
+
+    def nest_tags(self) -> None:
+        """Has tags and blocks follow each other as in the source, unless all of them are nested as there."""
+        words = sorted(word for word in self.parts if _ORDERED.search(self._source, *word))
+        in_order = sorted(words, key=lambda word: (self.parts[word], word))
+        tags = ["".join(self._source[slice(*word)] for word in each) for each in (words, in_order)]
+        while (fewer := [_PAIR.sub("", each) for each in tags]) != tags:
+            tags = fewer
+        if tags[0] != tags[1]:
+            self.parts |= zip(words, [self.parts[word] for word in in_order], strict=True)
 
     def written(self) -> tuple[str, dict[int, int]]:
         """Returns the translation with its copies of protected words, and the links of its words."""
         source, translation = self._source, self._translation
         # The source word that each character comes from, or -1. Those of copies are larger than all others.
-        linked, numbers, copied = [-1] * len(translation), list[int](), len(source)
+        linked, origins, copied = [-1] * len(translation), list[int](), len(source)
         for target, (start, stop) in enumerate(self._words):
             linked[start:stop] = [self._links.get(target, -1)] * (stop - start)
-        text, end = "", 0
-        edits = sorted((span, word) for word, span in self.spans.items())
+        text, end, kinds = "", 0, {span.stop: span.kind for span in self._protected}
+        edits = sorted((part, word) for word, part in self.parts.items())
         for ((start, stop), (begin, last)), (following, _) in pairwise([*edits, ((-1, -1), (0, 0))]):
             word, is_new = source[begin:last], start == stop
-            left, right = source[begin - 1 : begin], source[last : last + 1]
-            # In the source, a bracket or the like touches the word.
-            start -= bool(left.strip() and not left.isalnum() and translation[:start].endswith(f"{left} "))
-            stop += bool(right.strip() and not right.isalnum() and translation.startswith(f" {right}", stop))
             text += translation[end:start]
-            around = text[-2:], translation[stop : stop + 2]
-            sides = _joined_sides(word.join(around), len(around[0]), len(around[0]) + len(word))
-            beside = "" if following == (stop, stop) else around[1][:1]
-            unit = self._spaces and _COUNT.match(source, begin) and _UNIT.match(source, last)
-            has_unit = not unit or re.match(rf"(?i){unit[0]}(?![^\W_])", translation[stop:])
-            right = right if has_unit else ""
-            before = " " * bool(word and self._is_apart(text[-1:], sides & 1, left, _OPENING * is_new))
-            behind = " " * bool(word and self._is_apart(beside, sides & 2, right, _CLOSING * is_new))
+            kind = "" if _ORDERED.search(word) else kinds.get(last, "")
+            left, right = text[-6:][::-1], "" if following == (stop, stop) else translation[stop : stop + 6]
+            in_source = source[max(0, begin - 6) : begin][::-1], source[last : last + 6]
+            # The brackets of a link or a citation touch the text inside.
+            has_left, has_right = word[:1] not in "]", word[-1:] not in "[|"
+            before = " " * (has_left and self._is_apart(kind, left, in_source[0], _OPENING * is_new))
+            behind = " " * (has_right and self._is_apart(kind, right, in_source[1], _CLOSING * is_new))
             text += before + word + behind
             of_word = (copied + bisect_right(self._source_starts, i) - 1 for i in range(begin, last))
-            numbers += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
+            origins += [*linked[end:start], *[-1] * len(before), *of_word, *[-1] * len(behind)]
             end = max(end, stop)
-        text, numbers = text + translation[end:], numbers + linked[end:]
-        origins = ((i, max(numbers[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))
-        return text, {i: origin % copied for i, origin in origins if origin >= 0 and self._links}
+        text, origins = text + translation[end:], origins + linked[end:]
+        words = ((i, max(origins[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))
+        return text, {i: origin % copied for i, origin in words if origin >= 0 and self._links}
 
-    def _is_apart(self, beside: str, is_joined: int, in_source: str, touching: str) -> bool:
+    def _is_apart(self, kind: str, rest: str, source_rest: str, touching: str) -> bool:
         """Returns whether a space must separate a protected word from what stands beside it in the translation.
 
         Args:
-            in_source: what stands beside it in the source.
+            rest, source_rest: the text on this side of the word in the translation and the source, away from the word.
             touching: marks that an inserted word may touch; empty for other words.
         """
-        if not beside or beside.isspace() or beside == in_source or re.match("[a-zA-Z0-9]", in_source):
+        if not rest or rest[0].isspace():
+            return False
+        if kind == "placeholder" and (unit := _UNIT.match(source_rest)):
+            return not re.match(rf"(?i){unit[0]}(?![a-z])", rest)
+        if rest[0] == source_rest[:1] or re.match("[a-zA-Z0-9]", source_rest):
             return False
         if touching and self._spaces:
-            return beside not in touching
-        return bool(is_joined) and (self._spaces or beside.isascii())
-
-
-def _kind(text: str, start: int) -> str:
-    """Returns the signs that a placeholder, name or citation begins with; empty for addresses and words."""
-    return re.split(r"[^\W_]|[\s/]|(?<=[^-@])@", text[start : start + 9], maxsplit=1)[0]
-
-
-def _joined_sides(text: str, start: int, stop: int) -> int:
-    """Returns the sum of 1 if what stands before a word seems to belong to it, and of 2 if what stands behind does."""
-    if text[start:stop].startswith("]") or text[start:stop].endswith(("[", "|")):
-        return 0
-    if _kind(text, start).strip("-@"):  # a sign joins no placeholder, as in `%d-mal`
-        return text[:start][-1:].isalnum() + 2 * text[stop : stop + 1].isalnum()
-    return bool(_JOINED_BEFORE.match(text, start)) + 2 * bool(_JOINED_BEHIND.match(text, stop))
+            return rest[0] not in touching
+        joined = _JOINED if kind in ("address", "citation") else r"[^\W_]"
+        return bool(re.match(joined, rest)) and (self._spaces or rest[0].isascii())

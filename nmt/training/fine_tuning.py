@@ -24,7 +24,7 @@ _STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
     checkpoint = checkpoint_to_start_from(path, model.config, codec)
-    weights = of_kept_layers(path, checkpoint.model_config, model.config, checkpoint.weights)
+    weights = kept_layers(path, checkpoint.model_config, model.config, checkpoint.weights)
     if checkpoint.codec.to_dict() != codec.to_dict():
         weights |= _embeddings(path, checkpoint, model, codec)
         if model.source_embedding is None:
@@ -49,9 +49,9 @@ def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -
     return checkpoint
 
 
-def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
+def check_sizes(path: str, checkpoint_config: ModelConfig, config: ModelConfig) -> None:
     """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
-    changed = config.other_weights(of_checkpoint.to_dict())
+    changed = config.other_weights(checkpoint_config.to_dict())
     differences = [(flag_name(name), then, now) for name, then, now in changed if name not in _STACKS or now > then]
     if differences:
         listed = "; ".join(f"{flag} is {now} instead of {then}" for flag, then, now in differences)
@@ -62,13 +62,13 @@ def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> N
         )
 
 
-def of_kept_layers(
-    path: str, of_checkpoint: ModelConfig, config: ModelConfig, weights: Mapping[str, _T]
+def kept_layers(
+    path: str, checkpoint_config: ModelConfig, config: ModelConfig, weights: Mapping[str, _T]
 ) -> dict[str, _T]:
     """Returns the weights of as many layers as a model has, at even distances and up to the last layer."""
     weights = dict(weights)
     for option, stack in _STACKS.items():
-        had, has = getattr(of_checkpoint, option), getattr(config, option)
+        had, has = getattr(checkpoint_config, option), getattr(config, option)
         if had == has:
             continue
         kept = [-(-had * layer // has) for layer in range(1, has + 1)]  # counted from 1

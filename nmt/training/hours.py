@@ -95,8 +95,8 @@ def _options_of_run(
         )
     console.info(f"{config.save_dir} has a training state; resuming with the options in {path}, whatever the time")
     stored = options_in(str(path))
-    of_training = {f.name: stored[f.name] for f in fields(TrainConfig) if f.name in stored.keys() - given}
-    resumed = TrainConfig.from_dict(config.to_dict() | of_training, str(path))
+    training_options = {f.name: stored[f.name] for f in fields(TrainConfig) if f.name in stored.keys() - given}
+    resumed = TrainConfig.from_dict(config.to_dict() | training_options, str(path))
     extensions.load(resumed.user_module)  # flags load only the module of the command line
     return resumed, {f.name: stored[f.name] for f in fields(ModelConfig) if f.name in stored} | overrides
 
@@ -142,8 +142,8 @@ def with_choices(
     if on_gpu:
         console.info("the rules for these choices come from trainings on CPUs and are not tested on GPUs")
     values = {name: choice.value for name, choice in choices.items()}
-    of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
-    return replace(config, **of_training), overrides | values
+    training_options = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
+    return replace(config, **training_options), overrides | values
 
 
 # Architectures from small to large, and what each needs at least: pairs of the corpus, and tokens that the training can

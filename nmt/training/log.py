@@ -10,7 +10,6 @@ from typing import Any
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, raw_names
-from nmt.files import writing
 from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import TRANSLATION_SCORES, Scores, Validation, stalled_in_words
@@ -18,7 +17,6 @@ from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, comm
 from nmt.training.state import Training
 from nmt.training.update import Interval
 
-_WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
@@ -26,7 +24,7 @@ _AVERAGED = 5
 
 
 class TrainingLog:
-    """Prints the course of a training on the main rank, and records it in metrics.jsonl and event files of TensorBoard.
+    """Prints the course of a training on the main rank, and records it in metrics.jsonl.
 
     Each interval is a row of a table, whose header is repeated after other results.
     """
@@ -34,10 +32,9 @@ class TrainingLog:
     def __init__(self, training: Training, folder: RunFolder) -> None:
         self.training, self.folder = training, folder
         self._needs_header = True
-        self._events: Any = None  # a SummaryWriter
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
-        """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
+        """Records the start of the training."""
         training, codec = self.training, self.training.data.codec
         self._record("start", {
             "command": command_line(str(training.data.path), training.model_config, training.config),
@@ -50,25 +47,10 @@ class TrainingLog:
             "device": training.runtime.name,
             **provenance,
         })  # fmt: skip
-        if training.config.tensorboard and training.world.is_main:
-            from torch.utils.tensorboard import SummaryWriter
-
-            path = self.folder.path / "tensorboard"
-            with writing(path, _WITHOUT_EVENTS):
-                self._events = SummaryWriter(str(path), purge_step=training.counters.update + 1)
 
     def _record(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Adds a record, and its numbers as events such as `train/loss`."""
-        if not self.training.world.is_main:
-            return
-        record = {"update": self.training.counters.update, **values}
-        self.folder.metrics.append(kind, record)
-        if self._events:
-            with writing(self.folder.path / "tensorboard", _WITHOUT_EVENTS):
-                for name, value in record.items():
-                    if isinstance(value, int | float) and name not in ("update", "epoch"):
-                        self._events.add_scalar(f"{kind}/{name}", value, record["update"])
-                self._events.flush()
+        if self.training.world.is_main:
+            self.folder.metrics.append(kind, {"update": self.training.counters.update, **values})
 
     def interval(self, interval: Interval, seconds_left: float) -> None:
         """Logs an interval; all ranks must call this method."""
@@ -99,8 +81,8 @@ class TrainingLog:
         scores, best = validation.scores, ", the best so far" if is_best else ""
         console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
         width = max(map(len, validation.directions), default=0)
-        for direction, of_direction in validation.directions.items():
-            console.info(f"  {direction:<{width}}  {_in_words(of_direction)}")
+        for direction, direction_scores in validation.directions.items():
+            console.info(f"  {direction:<{width}}  {_in_words(direction_scores)}")
         for sample in validation.samples[:1]:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
@@ -112,8 +94,8 @@ class TrainingLog:
             "samples": validation.samples,
         }
         if validation.directions:
-            of_directions = validation.directions.items()
-            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in of_directions}
+            named = validation.directions.items()
+            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in named}
         self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
@@ -203,11 +185,6 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
         console.warn(
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
             f"learning rate never reaches its peak; lower --warmup-updates"
-        )
-    if pairs < len(plan) * ranks:
-        console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {ranks} processes; "
-            f"raise --batch-tokens or use fewer processes"
         )
 
 

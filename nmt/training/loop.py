@@ -14,6 +14,7 @@ from nmt.checkpoint import Checkpoint, save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import MemoryRanOutError, NmtError, StoppedError
 from nmt.model.device import is_out_of_memory
+from nmt.training.averaging import save_average
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
 from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, numbered, options_of, write_config
@@ -223,7 +224,7 @@ class TrainingLoop:
 
     def _save_average(self) -> None:
         last = self.training.config.average_last
-        if last and self.training.world.is_main and (path := self.folder.save_average(last)):
+        if last and self.training.world.is_main and (path := save_average(self.folder.path, last)):
             console.info(f"saved {path}, the average of the last checkpoints")
 
     def _write_config(self) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, Computed, average_checkpoints, joint_codec, load_checkpoint
-from nmt.checkpoint_format import read_digest, read_header, read_rows
+from nmt.checkpoint import Computed
+from nmt.checkpoint_format import read_digest, read_rows
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.cpu_kernels import Linear
@@ -23,7 +23,7 @@ from nmt.model.device import without_memory
 from nmt.model.lora import FrozenTable, add_low_rank, update_of
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.training.fine_tuning import checkpoint_to_start_from, of_kept_layers
+from nmt.training.fine_tuning import checkpoint_to_start_from, kept_layers
 
 # Tables of embeddings, and the sides of the text whose pieces they have.
 _TABLES = {"target_embedding.weight": "target", "source_embedding.weight": "source"}
@@ -49,7 +49,7 @@ class FrozenBase:
         self.reference = {"path": str(self.path), "sha256": read_digest(path), "lora": rank}
         checkpoint = checkpoint_to_start_from(path, config, codec)
         self._stored = checkpoint.weights
-        self._origins = of_kept_layers(path, checkpoint.model_config, config, {name: name for name in self._stored})
+        self._origins = kept_layers(path, checkpoint.model_config, config, {name: name for name in self._stored})
         if ("source_embedding.weight" in self._origins) == codec.config.joint_vocab:
             raise NmtError(
                 f"the data and {path} do not both have a joint vocabulary, as --lora and --freeze embeddings need; "
@@ -94,8 +94,8 @@ class FrozenBase:
             if name in _TABLES:
                 kind = dtype
             elif self.rank and len(shape) == 2:
-                of_file = self._stored[self._origins[name]].dtype
-                kind = next((each for each in (dtype, of_file) if each.itemsize == 2), torch.bfloat16)
+                stored_dtype = self._stored[self._origins[name]].dtype
+                kind = next((each for each in (dtype, stored_dtype) if each.itemsize == 2), torch.bfloat16)
             held[name] = self._held(name, kind)
         model.load_state_dict(held, assign=True)
         model.requires_grad_(not self.rank)
@@ -174,26 +174,3 @@ class FrozenBase:
             values_XD = mean(weights[f"{layer}.added"][first:last] for weights in learned)
             weight[self.added[name][first:last] - rows_X[0]] = values_XD.to(weight.dtype)
         return weight
-
-
-def average(paths: list[Path]) -> Checkpoint:
-    """Returns a whole model with the mean of checkpoints' weights, which may be snapshots of --lora.
-
-    Raises:
-        NmtError: the checkpoints are not of one model, or what they were trained from has changed.
-    """
-    if not any("learned_from" in read_header(path)[0]["provenance"] for path in paths):
-        return average_checkpoints(paths)
-    loaded = [load_checkpoint(path, verify=True, whole=False) for path in paths]
-    last, codec, reference = loaded[-1], loaded[-1].codec, loaded[-1].provenance.get("learned_from", {})
-    for path, other in zip(paths, loaded, strict=True):
-        own = other.provenance.get("learned_from", {})
-        has_base = all(own.get(name) == reference.get(name) for name in ("sha256", "lora"))  # which may have moved
-        if not has_base or (joint := joint_codec(codec, other.codec)) is None:
-            raise NmtError(f"{path} and {paths[-1]} have not learned from one checkpoint; average those of one run")
-        codec = joint
-    base = FrozenBase(reference["path"], last.model_config, codec, reference["lora"])
-    base.check(reference["sha256"], paths[-1])
-    computed = base.whole([checkpoint.weights for checkpoint in loaded])
-    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance} | base.added_pieces
-    return Checkpoint(last.model_config, codec, {}, provenance, computed=computed)

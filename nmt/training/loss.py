@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -40,25 +41,37 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(log_weights)
 
 
-# `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
-_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
-
-
 # Rows of the softmax matrix whose gradients are computed at once. Those of very large vocabularies take much memory.
 _PRODUCT_ROWS = 2**16
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """What `_ChunkedNll` predicts, and how.
+
+    Attributes:
+        dtype: the type of matrix products.
+        nll: `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
+        smoothing: ε, if the gradient of the weight includes that of ε times the margins Σ hidden · (row of the label −
+            mean row). torch would compute it in two more matrices of the size of the weight, while all activations are
+            in memory.
+        rows_X: the rows that learn of a weight that is frozen otherwise.
+    """
+
+    labels_M: Tensor
+    dtype: torch.dtype
+    needs_gradient: bool
+    nll: Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
+    smoothing: float
+    rows_X: Tensor | None
 
 
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
-    The bias may be None. Logits are computed a few rows at a time, so that all M × V of them never exist together.
-    Matrix products are computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in
-    bfloat16 under bfloat16.)
-
-    If the weight is frozen except for its rows `rows_X`, the gradient of these is that of `added_XD`.
-
-    The weight's gradient includes that of `smoothing` times the margins Σ hidden · (row of the label − mean row). torch
-    would compute it in two more matrices of the size of the weight, while all activations are in memory.
+    The bias may be None. `added_XD` gets the gradient of the rows that learn of a weight that is frozen otherwise.
+    Logits are computed a few rows at a time, so that all M × V of them never exist together. Softmax and sums are
+    computed in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under bfloat16.)
     """
 
     @staticmethod
@@ -67,17 +80,13 @@ class _ChunkedNll(torch.autograd.Function):
         hidden_MD: Tensor,
         weight_VD: Tensor,
         bias_V: Tensor | None,
-        labels_M: Tensor,
-        dtype: torch.dtype,
-        needs_gradient: bool,
-        nll: _Nll,
-        smoothing: float,
-        rows_X: Tensor | None = None,
-        added_XD: Tensor | None = None,
+        added_XD: Tensor | None,
+        prediction: _Prediction,
     ) -> Tensor:
+        labels_M, dtype, rows_X = prediction.labels_M, prediction.dtype, prediction.rows_X
         grad_hidden_MD = torch.empty_like(hidden_MD)
         # Gradients of the rows that learn, which may be all.
-        learns = needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
+        learns = prediction.needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
         grad_XD = torch.zeros_like(weight_VD if added_XD is None else added_XD) if learns else None
         grad_bias_V = torch.zeros_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
@@ -87,7 +96,7 @@ class _ChunkedNll(torch.autograd.Function):
         rows = max(LOGIT_ROWS[hidden_MD.device.type], 512 if dtype.itemsize == 2 and grad_XD is not None else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
-            nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, needs_gradient)
+            nll_I, grad_IV = prediction.nll(hidden_ID, weight, bias, labels_I1, prediction.needs_gradient)
             total += (nll_I * real_I).sum()
             if grad_IV is None:
                 continue
@@ -103,25 +112,26 @@ class _ChunkedNll(torch.autograd.Function):
                     part_XD.addmm_(grad_IV.T, hidden_ID)
                 else:
                     part_XD += grad_IV.T @ hidden_ID
-        ctx.is_whole, ctx.smoothing = added_XD is None, smoothing
-        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, *((hidden_MD, labels_M) if smoothing else ()))
+        ctx.prediction = prediction
+        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, hidden_MD if prediction.smoothing else None)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        prediction: _Prediction = ctx.prediction
+        labels_M, (*own, hidden_MD) = prediction.labels_M, ctx.saved_tensors
         # In place, because the gradient of a large vocabulary takes as much memory as its embeddings.
-        own, inputs = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
         grad_hidden_MD, grad_XD, grad_bias_V = (None if x is None else x.mul_(gradients[0]) for x in own)
-        if ctx.smoothing and grad_XD is not None:
-            hidden_MD, labels_M = inputs
-            grad_MD = (gradients[0] * ctx.smoothing * (labels_M != PAD))[:, None] * hidden_MD
+        if prediction.smoothing and grad_XD is not None:
+            grad_MD = (gradients[0] * prediction.smoothing * (labels_M != PAD))[:, None] * hidden_MD
             grad_row_D = -grad_MD.sum(0) / len(grad_XD)
             ids_U, index_M = labels_M.unique(return_inverse=True)
             grad_UD = torch.ops.aten.embedding_dense_backward(grad_MD, index_M, len(ids_U), -1, False)
             grad_UD = grad_UD + grad_row_D + grad_XD[ids_U]
             grad_XD.add_(grad_row_D)[ids_U] = grad_UD
-        of_weight, of_added = (grad_XD, None) if ctx.is_whole else (None, grad_XD)
-        return grad_hidden_MD, of_weight, grad_bias_V, None, None, None, None, None, None, of_added
+        if prediction.rows_X is None:
+            return grad_hidden_MD, grad_XD, grad_bias_V, None, None
+        return grad_hidden_MD, None, grad_bias_V, grad_XD, None
 
 
 def _nll_on_cpu(
@@ -177,7 +187,7 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
         self.criterion = criterion
-        self.nll_on_gpu: _Nll = _nll_on_gpu
+        self.nll_on_gpu = _nll_on_gpu
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
@@ -198,14 +208,15 @@ class TrainingLoss(nn.Module):
             encoded_ND = self.model.encode(source.ids_F, source.layout)
             hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
         weight_VD, bias_V, table = self.model.softmax_matrix_VD, self.model.output_bias, self.model.target_embedding
-        rows = (table.rows_X, table.added) if isinstance(table, FrozenTable) and table.added is not None else ()
-        dtype, real_M = product_dtype(hidden_MD), labels_M != PAD
+        added_XD = table.added if isinstance(table, FrozenTable) else None
+        rows_X = table.rows_X if isinstance(table, FrozenTable) and added_XD is not None else None
+        dtype, real_M, on_cpu = product_dtype(hidden_MD), labels_M != PAD, hidden_MD.device.type == "cpu"
         # On a GPU, whose graphs need tensors of constant shapes, torch computes the gradient of the margins.
-        in_place = hidden_MD.device.type == "cpu" and not self.criterion and not isinstance(table, FrozenTable)
+        in_place = on_cpu and not self.criterion and not isinstance(table, FrozenTable)
+        nll_on_device, smoothing = _nll_on_cpu if on_cpu else self.nll_on_gpu, self.label_smoothing if in_place else 0.0
+        prediction = _Prediction(labels_M, dtype, torch.is_grad_enabled(), nll_on_device, smoothing, rows_X)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            options = dtype, torch.is_grad_enabled(), _nll_on_cpu if hidden_MD.device.type == "cpu" else self.nll_on_gpu
-            smoothing = self.label_smoothing if in_place else 0.0
-            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, labels_M, *options, smoothing, *rows)
+            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, added_XD, prediction)
         if self.criterion:
             # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
             # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
@@ -230,7 +241,7 @@ class TrainingLoss(nn.Module):
         """Returns the loss of --criterion. Logits are computed a few rows at a time, and again in the backward pass."""
         dtype = hidden_MD.dtype
 
-        def of_rows(hidden_JD: Tensor, labels_J: Tensor) -> Tensor:
+        def chunk_loss(hidden_JD: Tensor, labels_J: Tensor) -> Tensor:
             weight, bias = self.model.softmax_matrix_VD.to(dtype), self.model.output_bias
             logits_JV = F.linear(hidden_JD, weight, None if bias is None else bias.to(dtype))
             table = self.model.target_embedding
@@ -240,5 +251,5 @@ class TrainingLoss(nn.Module):
             return criterion(logits_JV.float(), labels_J)
 
         rows = zip(*(x.split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
-        losses = [checkpoint(of_rows, *row, use_reentrant=False) for row in rows if len(row[0])]
+        losses = [checkpoint(chunk_loss, *row, use_reentrant=False) for row in rows if len(row[0])]
         return torch.stack(losses).sum() if losses else hidden_MD.sum() * 0

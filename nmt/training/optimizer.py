@@ -1,7 +1,6 @@
-"""Adam (paper §5.3) and Muon, clipping of gradients, the loss scale of fp16, and the moving average of the weights."""
+"""Adam (paper §5.3) and Muon, clipping of gradients, and the loss scale of fp16."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import torch
@@ -51,10 +50,11 @@ class Muon:
             weight.grad /= loss_scale
             gradients += weight.grad.split(rows)
         for indices in self._batches:
-            of_batch = [gradients[index] for index in indices]
+            batch_gradients = [gradients[index] for index in indices]
             momenta = [self.momenta[index] for index in indices]
-            torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
-            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)).to(self._dtype))
+            torch._foreach_lerp_(momenta, batch_gradients, 1 - _MOMENTUM)
+            steps = torch._foreach_lerp(batch_gradients, momenta, _MOMENTUM)  # Nesterov's
+            steps_PRC = _orthogonal(torch.stack(steps).to(self._dtype))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for index, step_RC in zip(indices, steps_PRC, strict=True):
                 self._matrices[index].add_(step_RC, alpha=-learning_rate * size)
@@ -110,15 +110,15 @@ class Optimizer:
         flat: bool = False,
     ) -> None:
         self._parameters, self._clip_norm = list(parameters), config.clip_norm
-        by_muon = list(matrices)
-        self._muon = Muon(by_muon, dtype)
-        of_muon = {id(weight) for weight, _ in by_muon}
-        of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
+        muon_weights = list(matrices)
+        self._muon = Muon(muon_weights, dtype)
+        muon_ids = {id(weight) for weight, _ in muon_weights}
+        adam_weights = [weight for weight in self._parameters if id(weight) not in muon_ids]
         betas = config.adam_beta1, config.adam_beta2
-        groups = [{"params": of_adam}]  # which may be empty
+        groups = [{"params": adam_weights}]  # which may be empty
         self._adam = torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
         self.flops = self._muon.flops
-        self.adam_bytes = sum(2 * weight.nbytes for weight in of_adam)
+        self.adam_bytes = sum(2 * weight.nbytes for weight in adam_weights)
         self.moment_bytes = self.adam_bytes + sum(momentum.nbytes for momentum in self._muon.momenta)
         device = self._parameters[0].device
         self.loss_scale = torch.tensor(_FIRST_SCALE, device=device) if scales_loss else None
@@ -181,42 +181,3 @@ class Optimizer:
             else:
                 state[int(index)][name] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
-
-
-class MovingAverage:
-    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
-
-    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
-    """
-
-    def __init__(self, model: nn.Module, decay: float | None) -> None:
-        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-        self.decay = decay
-        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
-
-    def add(self, update: int) -> None:
-        """Adds the weights after an update, counted from 1."""
-        if self.decay is None:
-            return
-        weights = [weight.detach() for weight in self._weights.values()]
-        if not self.averages:
-            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
-        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - min(self.decay, (1 + update) / (10 + update)))
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Gives the model the average, if there is one, in place of its weights until the block ends."""
-        weights = {name: self._weights[name].data for name in self.averages}
-        try:
-            for name, average in self.averages.items():
-                self._weights[name].data = average
-            yield
-        finally:
-            for name, weight in weights.items():
-                self._weights[name].data = weight
-
-    def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Continues from these averages. If there are none, the next update begins a new average."""
-        weights = self._weights if averages and self.decay is not None else {}
-        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}

@@ -3,7 +3,7 @@
 import json
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from itertools import chain, count
@@ -12,14 +12,13 @@ from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from nmt.checkpoint_format import SUFFIX, read_header, read_model_config
+from nmt.checkpoint_format import SUFFIX, read_model_config
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import model_config
-from nmt.training.lora import average
-from nmt.training.records import METRICS, MetricsFile, Scores
+from nmt.training.records import METRICS, MetricsFile
 
 CONFIG = "config.toml"
 
@@ -175,24 +174,6 @@ class RunFolder:
             old.unlink(missing_ok=True)
         return path
 
-    def save_average(self, last: int) -> Path | None:
-        """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path.
-
-        Returns None if there are no checkpoints, or the folder has their average.
-        """
-        snapshots = numbered(self.path, "snapshot")[-last:]
-        if not snapshots:
-            return None
-        with suppress(NmtError, LookupError):  # the average is missing or damaged, or another file has this name
-            present, newest = (read_header(path)[0]["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
-            names = [Path(path).name for path in present["averaged"]]
-            # A training that repeats its last updates writes other checkpoints of the same names.
-            if names == [path.name for path in snapshots] and present["last"] == newest:
-                return None
-        remove_partial_files(self.path, (AVERAGE,))
-        save_checkpoint(average(snapshots), self.path / AVERAGE)
-        return self.path / AVERAGE
-
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
         save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
@@ -215,44 +196,3 @@ def numbered(folder: Path, kind: str) -> list[Path]:
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
     """Returns the path of the checkpoint or training state after an update."""
     return folder / f"{kind}-{update:08d}{SUFFIX}"
-
-
-def chosen_checkpoints(paths: Iterable[str], last: int, best: int | None = None) -> list[Path]:
-    """Returns checkpoints: each given file, and of each given run folder the `last` newest, or the `best` if given.
-
-    Raises:
-        NmtError: a folder does not have so many.
-    """
-    checkpoints: list[Path] = []
-    for path in map(Path, paths):
-        if not path.is_dir():
-            checkpoints.append(path)
-        elif best is None:
-            snapshots = numbered(path, "snapshot")
-            if not snapshots:
-                raise NmtError(f"{path} holds no checkpoints; give the --save-dir of a training that has written some")
-            if len(snapshots) < last:
-                raise NmtError(
-                    f"{path} holds {console.counted(len(snapshots), 'checkpoint')}, but --last is {last}; give a "
-                    f"smaller --last, or let nmt train write checkpoints more often (--save-updates, --save-minutes)"
-                )
-            checkpoints += snapshots[-last:]
-        elif best == 1 and (path / BEST).exists():
-            checkpoints.append(path / BEST)
-        else:
-            kept = numbered(path, "best")
-            if len(kept) < best:
-                raise NmtError(
-                    f"{path} holds {len(kept)} checkpoints best-NUMBER{SUFFIX}, but --best is {best}; give a smaller "
-                    f"--best (1 takes {BEST}), or let nmt train keep more with --keep-best"
-                )
-            checkpoints += sorted(sorted(kept, key=_quality, reverse=True)[:best])
-    return checkpoints
-
-
-def _quality(path: Path) -> tuple[float, float]:
-    provenance = read_header(path)[0]["provenance"]
-    try:
-        return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise NmtError(f"{path} does not say how its validation ended; move it out of the folder") from error

@@ -122,7 +122,7 @@ def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) 
 # position in the epoch is void.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "lora", "optimizer")
 # Options that are about the command itself, and --arch, whose sizes are compared one by one.
-_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
+_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch")
 
 
 def resume(training: Training, folder: RunFolder) -> bool:

@@ -21,10 +21,11 @@ from nmt.model.device import is_native
 from nmt.model.lora import LowRankLinear
 from nmt.model.packing import compile_layers, obstacle_to_compiling, obstacle_to_kernel, obstacle_to_packing
 from nmt.resources import return_freed_memory
+from nmt.training.averaging import MovingAverage
 from nmt.training.graphs import GraphedPass
 from nmt.training.lora import FrozenBase
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import MovingAverage, Optimizer
+from nmt.training.optimizer import Optimizer
 from nmt.training.ranks import Ranks
 from nmt.training.records import Scores, ranked, without_improvement
 

@@ -15,7 +15,7 @@ from nmt.config import ModelConfig, ScoreConfig, SearchConfig, TrainConfig, flag
 from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import Update
-from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError, importing
+from nmt.errors import MemoryRanOutError, NmtError, OptionError, StoppedError
 from nmt.model.architectures import parameter_count, training_flops
 from nmt.model.device import device_type
 from nmt.scoring import METRICS, tokenizer_warning
@@ -108,9 +108,6 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
         )
     if model_config.guided_alignment is None and "alignment_weight" in config.variants():
         raise OptionError(f"--alignment-weight is {config.alignment_weight:g}, but needs --guided-alignment; add it")
-    if config.tensorboard:
-        with importing("tensorboard", "--tensorboard"):
-            import torch.utils.tensorboard  # noqa: F401
     if model_config.learned_positions is not None:
         for name in ("train", "valid"):
             longest = data.split(name).longest

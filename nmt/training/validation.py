@@ -53,22 +53,22 @@ def validate(training: Training) -> Validation:
     text, directions = training.data.codec.config, training.data.directions("valid")
     metrics = [metric for metric in training.config.valid_metric if metric != "nll"]
     scores, signatures, samples = dict[str, Scores](), dict[str, None](), list[dict[str, str]]()
-    for direction, *of_ranks in zip(directions, *losses, strict=True):
-        nll = sum(total for total, _ in of_ranks) / sum(tokens for _, tokens in of_ranks)
+    for direction, *rank_losses in zip(directions, *losses, strict=True):
+        nll = sum(total for total, _ in rank_losses) / sum(tokens for _, tokens in rank_losses)
         pairs = [pair for pair in zip(lines, output, strict=True) if pair[0].direction == direction]
         config = ScoreConfig(lowercase=text.lowercase, target_lang=direction.target)
         references, outputs = [line.reference for line, _ in pairs], [translation for _, translation in pairs]
         computed = corpus_scores(outputs, [references], metrics, config) if metrics else []
-        of_metrics = dict(zip(metrics, computed, strict=True))
-        values = {metric.replace("-", "_"): score.score for metric, score in of_metrics.items()}
+        metric_scores = dict(zip(metrics, computed, strict=True))
+        values = {metric.replace("-", "_"): score.score for metric, score in metric_scores.items()}
         scores[str(direction)] = Scores(training.counters.update, nll, **values)
-        signatures |= {of_metrics["bleu"].signature: None} if "bleu" in of_metrics else {}
+        signatures |= {metric_scores["bleu"].signature: None} if "bleu" in metric_scores else {}
         # A few translations for metrics.jsonl.
         step = -(-len(pairs) // max(1, _SAMPLES // len(directions))) or 1
-        of_direction = {"direction": str(direction)} if text.languages else {}
+        direction_field = {"direction": str(direction)} if text.languages else {}
         for line, translation in pairs[::step]:
             sample = {"source": line.source, "reference": line.reference, "output": translation}
-            samples.append(sample | of_direction)
+            samples.append(sample | direction_field)
     means = {name: _mean([getattr(each, name) for each in scores.values()]) for name in TRANSLATION_SCORES}
     nll = sum(each.nll for each in scores.values()) / len(scores)
     mean = Scores(training.counters.update, nll, **means)
@@ -93,8 +93,8 @@ def _losses(training: Training) -> list[tuple[float, int]]:
     with console.Progress("computing the validation loss", sum(map(len, plans)), "batch", summary=False) as progress:
         for split, plan in zip(splits, plans, strict=True):
             total, tokens = 0.0, 0
-            with closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as of_rank:
-                for update in of_rank:
+            with closing(updates(split, plan, budget, rank=world.rank, ranks=world.size)) as rank_updates:
+                for update in rank_updates:
                     training.stop.check()
                     for batch in update.batches:
                         with training.runtime.autocast():

@@ -69,15 +69,15 @@ def _weights(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[Se
     """Returns the attention of each pair's target pieces to its source pieces."""
     source = moved(make_side([[with_eos(pair.source) for pair in pairs]]), runtime.device)
     target = moved(make_side([[with_bos(pair.target) for pair in pairs]]), runtime.device)
-    of_models = []
+    model_weights = []
     for model in models:
         guided = model.config.guided_alignment
         attention = cast(DecoderLayer, model.decoder[guided - 1 if guided else -1]).cross_attention
         with recording([attention]) as recorded:
             model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
         weights_BHTS = recorded[attention].float()
-        of_models.append(weights_BHTS[:, 0] if guided else weights_BHTS.mean(1))
-    weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
+        model_weights.append(weights_BHTS[:, 0] if guided else weights_BHTS.mean(1))
+    weights_BTS = torch.stack(model_weights).mean(0).cpu().numpy()
     # Behind the pieces of either side is EOS, which is no word.
     return [
         weights_TS[: len(pair.target), : len(pair.source)] for weights_TS, pair in zip(weights_BTS, pairs, strict=True)

@@ -18,6 +18,7 @@ from nmt.files import digest_of
 from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
 from nmt.model.device import device_type
+from nmt.search.beam import length_penalty
 from nmt.text.subword import NEVER
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import alignment_of
@@ -109,7 +110,7 @@ class CTranslate2Engine:
             for translations in ranked:
                 for i, translation in enumerate(translations):
                     values = next(scored)[given:]
-                    score = sum(values) / search.length_penalty(float(len(values)))
+                    score = sum(values) / length_penalty(float(len(values)), search.alpha)
                     translations[i] = translation._replace(score=score, log_probs=values)
             # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
             ranked = [sorted(each, key=lambda t: -t.score)[: search.n_best] for each in ranked]
@@ -163,7 +164,7 @@ class CTranslate2Engine:
         codec, given = self.codec, self.codec.config.given_tokens
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
         scores = [
-            score * length**search.alpha / search.length_penalty(length)
+            score * length**search.alpha / length_penalty(length, search.alpha)
             for score, length in zip(result.scores, lengths, strict=True)
         ]
         best = sorted(range(len(scores)), key=lambda rank: -scores[rank])[:count]

@@ -104,7 +104,8 @@ def encode(
         place = unit.place or f"line {key.unit}"
         required, given = _required(codec, unit, sentence, glossary, lowers=lowers, is_long=len(ids) > longest)
         parts = _parts(codec, ids, unit.direction, longest, required)
-        _check(parts, required, place, search)
+        if len(parts) > 1 or required != Required():
+            _check(parts, required, place, search)
         is_aligned = search.alignments or sentence.protected
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
         copies = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)
@@ -149,9 +150,9 @@ def _parts(
     while len(ids) - cuts[-1] > room:
         start, left = cuts[-1], len(ids) - cuts[-1]
         ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
-        of_sentences = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
+        sentence_ends = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
         goal = start + math.ceil(left / math.ceil(left / room))
-        cuts.append(max(of_sentences, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
+        cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
     before, behind = codec.around(direction)
     return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 

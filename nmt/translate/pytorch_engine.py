@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from nmt.checkpoint import build_model, joint_codec, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.sides import make_side
 from nmt.errors import NmtError
-from nmt.model.cache import DecoderCache
 from nmt.model.device import Runtime, in_halves, is_native, moved, set_up
 from nmt.model.masks import bound_on
 from nmt.model.transformer import LOGIT_ROWS, OutputLayer, Transformer, pack, start
 from nmt.model.transformer import step as step_model
-from nmt.search import search as search_for
-from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
+from nmt.search.api import Caches, Required, Scorer, SearchBatch, TokenHypothesis
+from nmt.search.beam import beam_search
+from nmt.search.sampling import sample
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
 from nmt.text.languages import has_spaces
@@ -45,8 +45,8 @@ _POSITIONS = 64
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The tokens that translate the sentences of a batch. Search numbers them from 0, in the order of their ids.
+class Shortlist:
+    """The candidates of a batch by a vocabulary map. Search numbers them from 0, in the order of their ids.
 
     Attributes:
         ids_V: the candidates of any sentence.
@@ -74,23 +74,9 @@ class Candidates:
         first_B = torch.searchsorted(self.ids_V, batch.first_B)
         return replace(batch, first_B=first_B, bos=bos, eos=eos, never=never, required=required, borders_V=borders_V)
 
-
-@dataclass(frozen=True)
-class EnsembleCache:
-    """The state of each model, and with --vocabulary-map the candidates."""
-
-    caches: tuple[DecoderCache, ...]
-    candidates: Candidates | None
-
-    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "EnsembleCache":
-        candidates = self.candidates
-        if candidates is not None and sentences_B is not None:
-            candidates = replace(candidates, bias_BV=candidates.bias_BV.index_select(0, sentences_B))
-        return EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches), candidates)
-
-    def join(self, others: "EnsembleCache", places_X: Tensor) -> "EnsembleCache":
-        caches = zip(self.caches, others.caches, strict=True)
-        return replace(self, caches=tuple(cache.join(other, places_X) for cache, other in caches))
+    def select(self, _: Tensor, sentences_B: Tensor | None) -> Self:
+        """Returns the shortlist of some of the sentences, like `DecoderCache.select`."""
+        return self if sentences_B is None else replace(self, bias_BV=self.bias_BV.index_select(0, sentences_B))
 
 
 class PyTorchEngine:
@@ -183,14 +169,12 @@ class PyTorchEngine:
             )
 
         def searched(batch: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
-            order = sorted(range(len(batch)), key=lambda i: batch[i].width)
-            cache, search_batch = self.start([batch[i] for i in order], search)
-            hypotheses = search_for(self.step, cache, search_batch)  # type: ignore[arg-type]
-            if cache.candidates:
-                ids = cache.candidates.ids_V.tolist()
+            caches, search_batch = self.start(batch, search)
+            hypotheses = (sample if search.sample else beam_search)(self.step, caches, search_batch)
+            if self.vocabulary_map:
+                ids = caches[-1].ids_V.tolist()
                 hypotheses = [[replace(h, tokens=[ids[i] for i in h.tokens]) for h in each] for each in hypotheses]
-            by_index = dict(zip(order, hypotheses, strict=True))
-            return [by_index[i] for i in range(len(batch))]
+            return hypotheses
 
         def too_large(sentence: EncodedSentence) -> NmtError:
             return NmtError(
@@ -205,11 +189,12 @@ class PyTorchEngine:
             hypotheses = in_halves(searched, sentences, too_large, warn)
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
-    def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[EnsembleCache, SearchBatch]:
-        """Encodes sentences in the order of their widths, and returns what search begins with.
+    def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
+        """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.
 
-        On a CPU, their sources lie in blocks of one padded width each, so none is padded to the width of another. On a
-        GPU, the calls for so many blocks would take longer than computing the padding.
+        The caches are those of the models and, with a vocabulary map, the `Shortlist` behind them. On a CPU, sources
+        lie in blocks of one padded width each, so none is padded to the width of another. On a GPU, the calls for so
+        many blocks would take longer than computing the padding.
         """
         on_cpu = self.runtime.device.type == "cpu"
         widths = [s.width if on_cpu else bound_on(s.width) for s in sentences]
@@ -217,31 +202,32 @@ class PyTorchEngine:
         blocks = [[with_eos(s.ids) for _, s in block] for _, block in in_blocks]
         learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
         side = moved(make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)), self.runtime.device)
-        states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
+        caches: Caches = [start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models]
         given = [self.codec.given(s.direction) for s in sentences]
         if any(given):  # search begins behind BOS
             bos_R = side.ids_F.new_full((len(sentences) * search.hypotheses,), BOS)
-            unneeded = [model.output_layer(bos_R[:1]) for model in self.models]
-            steps = zip(self.models, repeat(bos_R), states, unneeded, strict=False)
-            states = tuple(step_model(*each)[1] for each in steps)
+            pairs = zip(self.models, caches, strict=True)
+            caches = [step_model(model, bos_R, cache, model.output_layer(bos_R[:1]))[1] for model, cache in pairs]
+        constrained = [s.direction.target for s in sentences if s.required.constraints]
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             first_B=torch.tensor([[BOS, *ids][-1] for ids in given], device=self.runtime.device),
             bos=BOS,
             eos=EOS,
-            config=replace(search, min_length=search.least_pieces),
+            config=search,
             required=[s.required for s in sentences],
             streams=[s.key if any(s.key[1:]) else s.key[:1] for s in sentences],
+            min_length=search.least_pieces,
             never=NEVER,
-            borders_V=self._borders(sentences),
+            borders_V=self._borders(constrained) if constrained else None,
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
-        if self.vocabulary_map is None:
-            return EnsembleCache(states, None), batch
-        candidates = self._candidates(sentences, self.vocabulary_map)
-        return EnsembleCache(states, candidates), candidates.restricted(batch)
+        if self.vocabulary_map:
+            shortlist = self._shortlist(sentences, self.vocabulary_map)
+            return [*caches, shortlist], shortlist.restricted(batch)
+        return caches, batch
 
-    def _candidates(self, sentences: Sequence[EncodedSentence], vocabulary_map: "VocabularyMap") -> Candidates:
+    def _shortlist(self, sentences: Sequence[EncodedSentence], vocabulary_map: "VocabularyMap") -> Shortlist:
         """Returns the candidates of sentences: those of the map, and what their translations must contain."""
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
@@ -252,12 +238,11 @@ class PyTorchEngine:
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
         outputs = tuple(model.output_layer(ids_V) for model in self.models)
         bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
-        return Candidates(ids_V, bias_BV, outputs)
+        return Shortlist(ids_V, bias_BV, outputs)
 
-    def _borders(self, sentences: Sequence[EncodedSentence]) -> Tensor | None:
-        """Returns what may follow the phrases of sentences; anything if one of their languages has no spaces."""
-        languages = {sentence.direction.target for sentence in sentences if sentence.required.constraints}
-        if not languages or not all(map(has_spaces, languages)):
+    def _borders(self, languages: Sequence[str]) -> Tensor | None:
+        """Returns what may follow phrases of these languages; anything if one of them has no spaces."""
+        if not all(map(has_spaces, languages)):
             return None
         if self._borders_V is None and (borders := self.codec.borders()):
             self._borders_V = torch.tensor(borders, device=self.runtime.device)
@@ -268,24 +253,25 @@ class PyTorchEngine:
             self._scorers[name] = extensions.entry(extensions.SCORERS, name, "--scorer")(self.codec)
         return self._scorers[name]
 
-    def step(self, tokens_R: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:
+    def step(self, tokens_R: Tensor, caches: Caches) -> tuple[Tensor, Caches]:
         """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities.
 
         Search normalises them, so that the sum becomes the average.
         """
-        candidates = cache.candidates
-        ids_R = candidates.ids_V[tokens_R] if candidates else tokens_R
-        layers = candidates.outputs if candidates else [None] * len(self.models)
-        states = zip(self.models, cache.caches, layers, strict=True)
-        outputs = [step_model(model, ids_R, state, layer) for model, state, layer in states]
-        caches = replace(cache, caches=tuple(state for _, state in outputs))
-        logits = [logits_RV.float() for logits_RV, _ in outputs]
-        if candidates:
-            for logits_RV in logits:  # in bf16, a CPU takes several times as long
-                logits_RV.unflatten(0, (len(candidates.bias_BV), -1)).add_(candidates.bias_BV[:, None])
-        if len(logits) == 1:
-            return logits[0], caches
-        return torch.stack([logits_RV.log_softmax(-1) for logits_RV in logits]).logsumexp(0), caches
+        shortlist = caches[-1] if self.vocabulary_map else None
+        ids_R = shortlist.ids_V[tokens_R] if shortlist else tokens_R
+        scores, kept = list[Tensor](), list[Any]()
+        for n, (model, cache) in enumerate(zip(self.models, caches, strict=False)):
+            logits_RV, cache = step_model(model, ids_R, cache, shortlist.outputs[n] if shortlist else None)
+            logits_RV = logits_RV.float()
+            if shortlist:  # in bf16, a CPU takes several times as long
+                logits_RV.unflatten(0, (len(shortlist.bias_BV), -1)).add_(shortlist.bias_BV[:, None])
+            scores.append(logits_RV)
+            kept.append(cache)
+        kept += [shortlist] if shortlist else []
+        if len(scores) == 1:
+            return scores[0], kept
+        return torch.stack([logits_RV.log_softmax(-1) for logits_RV in scores]).logsumexp(0), kept
 
     def translations(
         self,
@@ -300,17 +286,17 @@ class PyTorchEngine:
             if search.scorer:
                 raise NmtError(f"--scorer {search.scorer} leaves no piece that may be next; correct it")
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
-        decoded = iter(self.codec.decode_target([h.tokens for of_sentence in hypotheses for h in of_sentence]))
+        decoded = iter(self.codec.decode_target([h.tokens for own_hypotheses in hypotheses for h in own_hypotheses]))
         translations: list[list[Translation]] = [[] for _ in sentences]
         pairs: list[SentencePair] = []
         aligned: list[tuple[list[Translation], int]] = []  # the list that has the translation of each pair, and where
-        for sentence, of_sentence, ranked in zip(sentences, hypotheses, translations, strict=True):
-            if any(h.unmet for h in of_sentence):
+        for sentence, own_hypotheses, ranked in zip(sentences, hypotheses, translations, strict=True):
+            if any(h.unmet for h in own_hypotheses):
                 console.warn(
                     f"{sentence.place}: a translation lacks some of its constraints, because they do not fit into "
                     f"the maximum length; raise --max-length-offset or leave some out"
                 )
-            for h in of_sentence:
+            for h in own_hypotheses:
                 given = sentence.given._replace(constraints=()) if h.unmet else sentence.given
                 # Prefixes and constraints as they were given
                 text = self.codec.target_with(next(decoded), given, sentence.direction.target)
@@ -406,10 +392,10 @@ class PyTorchEngine:
         rows = LOGIT_ROWS[self.runtime.device.type]
         log_probs = []
         for labels_J, *decoded_JD in zip(labels_M.split(rows), *(x_MD.split(rows) for x_MD in decoded), strict=True):
-            of_models = [
+            model_log_probs = [
                 model.logits(x_JD).float().log_softmax(-1).gather(1, labels_J[:, None])[:, 0]
                 for model, x_JD in zip(self.models, decoded_JD, strict=True)
             ]
-            log_probs.append(torch.stack(of_models).logsumexp(0) - math.log(len(of_models)))
+            log_probs.append(torch.stack(model_log_probs).logsumexp(0) - math.log(len(model_log_probs)))
         padded = torch.cat(log_probs).view(len(target), -1).tolist()
-        return [of_target[: len(ids) + 1] for of_target, ids in zip(padded, target, strict=True)]
+        return [target_log_probs[: len(ids) + 1] for target_log_probs, ids in zip(padded, target, strict=True)]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from nmt.jobs.stream import Batch, Chunk, Result
@@ -55,9 +56,8 @@ class RescoringJob(ModelJob):
 
     def result(self, codec: TextCodec, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:  # noqa: ARG002
         """Returns a record for each pair of a chunk."""
-        scores = {
-            pair.line: of_pair for batch, results in done for pair, of_pair in zip(batch.work, results, strict=True)
-        }
+        pairs = chain.from_iterable(zip(batch.work, results, strict=True) for batch, results in done)
+        scores = {pair.line: pair_scores for pair, pair_scores in pairs}
         return Result([self.record(pair, scores[line]) for line, pair in enumerate(chunk.units, chunk.first)])
 
     def record(self, pair: Pair, scores: list[Score]) -> Any:

@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping
 
 import torch
 
-from nmt.config import SearchConfig
+from nmt.config import ModelConfig, SearchConfig
 from nmt.search.api import Required, TokenHypothesis
 from nmt.search.beam import BeamSearch
+from nmt.text.codec import TextCodec
 from nmt.translate.encoding import EncodedSentence
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Translation
@@ -16,16 +17,22 @@ from nmt.translate.units import Translation
 _DONE_SHARE = 0.25
 
 
-def can_join(sentence: EncodedSentence, search: SearchConfig) -> bool:
-    """Returns whether a sentence can join a `RunningSearch`. Its model must allow that too."""
+def can_join(sentence: EncodedSentence, search: SearchConfig, config: ModelConfig, codec: TextCodec) -> bool:
+    """Returns whether a sentence can join a `RunningSearch` of this model, whose engine has no vocabulary map.
+
+    The search begins with BOS, and not with the token of a language. The position of a sentence that is done keeps
+    growing until another sentence takes its place, so models with learned positions could run out of them. Windows of
+    attention use slots again.
+    """
+    if config.learned_positions is not None or config.attention_window is not None or codec.given(sentence.direction):
+        return False
     return not (search.sample or search.scorer or search.beam_groups > 1) and sentence.required == Required()
 
 
 class RunningSearch:
     """Beam search of sentences that join it at any time, and leave it when they are done.
 
-    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.transformer.can_join`. The
-    engine must not have a vocabulary map.
+    On a CPU, the translations are the same as in batches. See `can_join`.
     """
 
     def __init__(self, engine: PyTorchEngine, search: SearchConfig, log_probs: bool) -> None:
@@ -50,7 +57,7 @@ class RunningSearch:
                 if self._search:
                     self._search.join(*begun)
                 else:
-                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)  # type: ignore[arg-type]
+                    self._search = BeamSearch(self._engine.step, *begun, _DONE_SHARE)
                 self._sentences.update(enumerate(ordered, first))
             while self._search and self._search.live and steps:
                 hypotheses |= self._search.advance()

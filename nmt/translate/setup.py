@@ -1,6 +1,5 @@
 """What translates, as the options of a command say: models, device, languages, search, glossary, and memories."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -39,7 +38,6 @@ class Setup:
     runtime: RuntimeConfig
     engine: EngineConfig
     languages: DirectionConfig
-    options: JobConfig
     glossary: str | None = None
     memory: tuple[str, ...] = ()
     memories: tuple[Memory, ...] = ()
@@ -79,30 +77,27 @@ class Setup:
         memories = chain.from_iterable(files_of(path, self.text.resolved(self.direction)) for path in self.memory)
         return [*self.models, *filter(None, [self.engine.vocabulary_map, self.glossary]), *memories]
 
-    def settings(self, forms: Mapping[str, Any] = {}) -> dict[str, Any]:
-        """Returns what the output depends on besides models and input, by flag."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the output depends on besides models, input and its form, by flag."""
         paths = {"--vocabulary-map": self.engine.vocabulary_map, "--glossary": self.glossary}
         files = {flag: path for flag, path in paths.items() if path is not None}
-        memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memory else {}
+        memories = {"--memory": [f"SHA-256 {memory.digest[:16]}…" for memory in self.memories]} if self.memories else {}
         options = settings_of(self.search, self.runtime, self.engine, self.languages)
-        return options | {flag: _content_of(path) for flag, path in files.items()} | memories | dict(forms)
+        return options | {flag: _content_of(path) for flag, path in files.items()} | memories
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
     """Returns the runtime with a device and a precision in place of `auto`. With --cluster, it must be connected."""
-    if not options.cluster:
-        return _placed_here(runtime, engine)
-    from nmt.jobs.ray import has_gpus
+    if options.cluster:
+        from nmt.jobs.ray import has_gpus
 
-    if runtime.device != "cpu" and has_gpus():
-        bf16 = runtime.precision == "auto" and engine == "pytorch"
-        return RuntimeConfig(device="cuda", precision="bf16" if bf16 else runtime.precision)
-    if runtime.device == "cuda":
-        raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
-    return _placed_here(replace(runtime, device="cpu"), engine)
-
-
-def _placed_here(runtime: RuntimeConfig, engine: str) -> RuntimeConfig:
+        if runtime.device != "cpu" and has_gpus():
+            bf16 = runtime.precision == "auto" and engine == "pytorch"
+            return replace(runtime, device="cuda", precision="bf16" if bf16 else runtime.precision)
+        if runtime.device == "cuda":
+            raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
+        runtime = replace(runtime, device="cpu")
     precision: Any = precision_of(runtime) if engine == "pytorch" else runtime.precision
     device: Any = device_type(runtime)
     return replace(runtime, device=device, precision=precision)

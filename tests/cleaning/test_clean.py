@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import Mock
 
 import forks
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.cleaning.measures import measure
 from nmt.cleaning.scores import dual_scores
-from nmt.config import RuntimeConfig
+from nmt.config import CleanConfig, RuntimeConfig
 from nmt.jobs.stream import Execution
 
 OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1", "--workers=1"]
@@ -242,9 +243,11 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     assert pairs_in(tmp_path / "killed") == pairs_in(tmp_path / "whole")
     assert not list(tmp_path.glob("*.unfinished"))
     sides = [f"{corpus}.{lang}" for lang in ("en", "de")]
+    options: dict[str, Any] = {"train": (str(corpus),), "dest": "d", "score_with": tuple(models), "keep": 0.5}
+    config = CleanConfig(source_lang="en", target_lang="de", **options)
     for precision in ("fp32", "bf16"):  # both directions are scored in the same way
         runtime = RuntimeConfig(device="cpu", precision=precision)
-        dual_scores(models, sides, ("en", "de"), tmp_path, runtime, Execution(workers=1))
+        dual_scores(config, sides, tmp_path, runtime, Execution(workers=1))
     assert [len(list(tmp_path.glob(f"{name}-*"))) for name in ("forward", "backward")] == [2, 2]
 
 
@@ -281,7 +284,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     ("short", [], "has 128 lines but {corpus}.de has 127, and line 6 is the first where one is three times as long"),
     ("nothing", ["--train={corpus}x"], "neither {corpus}x.en nor {corpus}x.en.gz exists"),
     ("nothing", ["--dest={corpus}.en/new"],
-     "{corpus}.en/new.unfinished cannot be written (Not a directory); choose another --dest"),
+     "{corpus}.en/new.unfinished cannot be written (Not a directory); choose another output"),
     ("nothing", ["--target-lang=en"], "--source-lang and --target-lang are both 'en'; they must differ"),
     ("nothing", ["--dest={corpus}"],
      "--dest {corpus}.en is the same file as the input {corpus}.en; choose another file"),

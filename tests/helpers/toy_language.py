@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search import search
 from nmt.search.api import Required, SearchBatch, TokenHypothesis
+from nmt.search.beam import beam_search
+from nmt.search.sampling import sample
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -51,12 +52,12 @@ class Language:
         table = _table(self.vocabulary)
         return table[hash((self.seed, sentence, tokens)) % len(table)]
 
-    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
-        last = iter(last_R.tolist())
+    def step(self, last_R: Tensor, caches: list[History]) -> tuple[Tensor, list[History]]:
+        (cache,), last = caches, iter(last_R.tolist())
         tokens = [[(*said, next(last)) for said in hypotheses] for hypotheses in cache.tokens]
         # Scores are log-probabilities up to a constant that may be another in every row.
         rows = [self.log_probs(s, t) for s, ts in zip(cache.sentences, tokens, strict=True) for t in ts]
-        return torch.stack(rows) + last_R[:, None], History(cache.sentences, tokens)
+        return torch.stack(rows) + last_R[:, None], [History(cache.sentences, tokens)]
 
     def search(
         self,
@@ -67,8 +68,9 @@ class Language:
         streams: Sequence[int] | None = None,
         borders: Sequence[bool] | None = None,
     ) -> list[list[TokenHypothesis]]:
-        cache, batch = begun(max_lengths, config, sentences, required, streams)
-        return search(self.step, cache, replace(batch, borders_V=None if borders is None else torch.tensor(borders)))
+        caches, batch = begun(max_lengths, config, sentences, required, streams)
+        batch = replace(batch, borders_V=None if borders is None else torch.tensor(borders))
+        return (sample if config.sample else beam_search)(self.step, caches, batch)
 
     def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """log P of the tokens and EOS."""
@@ -91,14 +93,15 @@ def begun(
     sentences: list[int] | None = None,
     required: Sequence[Required] | None = None,
     streams: Sequence[int] | None = None,
-) -> tuple[History, SearchBatch]:
+) -> tuple[list[History], SearchBatch]:
     """Returns what search begins with."""
     numbers = sentences or list(range(len(max_lengths)))
     required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
     lengths_B = torch.tensor(max_lengths)
     options = {"config": config, "required": required, "streams": [(stream,) for stream in streams]}
+    options["min_length"] = config.min_length
     batch = SearchBatch(max_lengths_B=lengths_B, first_B=torch.full_like(lengths_B, BOS), bos=BOS, eos=EOS, **options)
-    return History(numbers, [[()] * config.hypotheses for _ in numbers]), batch
+    return [History(numbers, [[()] * config.hypotheses for _ in numbers])], batch
 
 
 class Scripted(Language):
@@ -111,9 +114,9 @@ class Scripted(Language):
     def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
         return torch.tensor(self.probabilities(tokens)).log()
 
-    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+    def step(self, last_R: Tensor, caches: list[History]) -> tuple[Tensor, list[History]]:
         self.steps += 1
-        return super().step(last_R, cache)
+        return super().step(last_R, caches)
 
 
 def occurs(phrase: Sequence[int], tokens: Sequence[int]) -> bool:

@@ -290,7 +290,7 @@ def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Word
 
 def opened(source: Path, dest: Path, shard_rows: int = 10) -> AbstractContextManager[JobFolder]:
     files = Files([[str(source)]], ["--input"])
-    return job_folder(str(dest), "--output", files, JobConfig(), shard_rows=shard_rows, settings={"a": (1, 2)})
+    return job_folder(str(dest), files, JobConfig(), shard_rows, {"a": (1, 2)})
 
 
 def test_two_processes_do_not_write_one_output(source: Path, tmp_path: Path) -> None:

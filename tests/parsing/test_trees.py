@@ -107,7 +107,7 @@ def test_thousands_of_nested_brackets_are_restored_scored_and_linearised(tmp_pat
     done = run("trees", "restore", "--words", tmp_path / "words", "--output", restored_tree, stdin=unclosed.encode())
     assert f"repaired 1 of 1 sequences, {depth:,} unclosed" in done.stderr
     for hypothesis in ("tree", "sequence"):
-        done = run("trees", "score", "--reference", restored_tree, "--hypothesis", tmp_path / hypothesis)
+        done = run("score", "--metric=evalb", "--reference", restored_tree, "--hypothesis", tmp_path / hypothesis)
         assert done.stdout.startswith(b"EVALB F1 100.00")
     run("trees", "linearize", "--train", restored_tree, "--dest", tmp_path / "data")
     assert (tmp_path / "data" / "train.trees").read_text().split() == sequence.split()
@@ -269,7 +269,7 @@ def test_counts_equal_those_of_pyevalb() -> None:
 def test_a_tree_without_tags_gets_those_of_gold_words_that_are_not_traces(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("(S (NP (NN a) (-NONE- *T*)) ('' '))\n")
     (tmp_path / "found").write_text("(TOP (S (NP (XX a)) (XX ')))\n")
-    done = run("trees", "score", "--reference", tmp_path / "gold", "--hypothesis", tmp_path / "found")
+    done = run("score", "--metric=evalb", "--reference", tmp_path / "gold", "--hypothesis", tmp_path / "found")
     assert done.stdout.startswith(b"EVALB F1 100.00")
 
 
@@ -333,9 +333,9 @@ def small_bank(folder: Path, trees: int) -> Path:
 def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
     gold, test = tmp_path / "gold.mrg", tmp_path / "test"
     gold.write_text(f"{CAT}\n( (S (NP-SBJ (NN a)) (VP (VB b) (NP (-NONE- *))))) \n")
-    score = ["trees", "score", "--reference", gold]
+    score = ["score", "--metric=evalb", "--reference", gold]
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S (NP XX XX )NP )S\n")
-    found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["all"]
+    found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
     assert (found["precision"], found["recall"], found["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
     hypotheses = [{"text": "(S (NP XX )NP )S"}, {"text": "(S (NP XX )NP (VP XX )VP )S"}]
     lines = [{"hypotheses": [{"text": "(S (NP #1 #2 )NP (VP #3 )VP #4 )S"}]}, {"hypotheses": hypotheses}]
@@ -371,7 +371,7 @@ EATS = "(S (NP (DT the) (NN dog)) (VP (VB eats) (NP (NN fish))))"
 ])  # fmt: skip
 def test_every_line_of_a_parser_counts_as_in_evalb(tmp_path: Path, line: str, counts: str) -> None:
     (tmp_path / "gold").write_text(f"{EATS}\n")
-    done = run("trees", "score", "--reference", tmp_path / "gold", stdin=f"{line}\n".encode())
+    done = run("score", "--metric=evalb", "--reference", tmp_path / "gold", stdin=f"{line}\n".encode())
     assert counts in done.stdout.decode().splitlines()[0]
 
 
@@ -392,9 +392,12 @@ def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None
     assert "standard input ends after 0 sentences" in failed(*restore, stdin=b"")
     assert "--sequences and --words are both standard input" in failed("trees", "restore", "--words=-", stdin=b"")
     assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
-    score = ["trees", "score", "--reference", good]
+    score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
     assert "holds neither a tag and a word nor a label and brackets" in failed(*score, stdin=b"(S (NN a)) word\n")
+    said = failed(*score, "--lowercase", stdin=b"XX\n")
+    assert said == "error: --lowercase does not work with --metric evalb; leave out one of them"
+    assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
     for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n', b'{"hypotheses": ' + b"[" * 100_000 + b"\n"):
         assert "line 1, is not a line of nmt generate --output-format jsonl" in failed(*score, stdin=line)
     assert b"EVALB F1" in run(*score, stdin=b"{ (S XX XX\n").stdout

@@ -19,7 +19,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 import nmt
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.scoring import compared_scores, corpus_scores
+from nmt.scoring import compared_scores, corpus_scores, sentence_scores
 from nmt.text.moses import Moses
 
 HYPOTHESES = [
@@ -123,10 +123,21 @@ def test_a_blank_reference_is_none_if_there_is_another(name: str, blank: str) ->
         streams = [[of_line[0] for of_line in fewer], [of_line[1] if len(of_line) > 1 else None for of_line in fewer]]
         assert found.score == metric.corpus_score(HYPOTHESES, streams).score
     assert found.signature.startswith("nrefs:var|")
-    (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config, "ar")
+    (paired, *_), _ = compared_scores([HYPOTHESES, OTHERS], [first, second], [name], config)
     assert paired.score == found.score
     (alone,) = corpus_scores(HYPOTHESES, [first], [name], config)
     assert alone.signature.startswith("nrefs:1|")  # the only reference counts, even if it is blank
+
+
+@pytest.mark.parametrize("name", [*SACREBLEU, "chrf++"])
+def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
+    metrics = {"bleu": BLEU(effective_order=True), "chrf": CHRF(), "chrf++": CHRF(word_order=2), "ter": TER()}
+    found = sentence_scores(HYPOTHESES, [REFERENCES, ["", *OTHERS[1:]]], name, ScoreConfig())
+    for score, hypothesis, *references in zip(found, HYPOTHESES, REFERENCES, OTHERS, strict=True):
+        if hypothesis == HYPOTHESES[0]:
+            references.pop()
+        assert score.score == metrics[name].sentence_score(hypothesis, references).score
+        assert score.signature.startswith("nrefs:var|")
 
 
 def test_lowercase_ignores_case() -> None:
@@ -196,6 +207,26 @@ def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> N
     assert found["ter"]["details"].keys() == {"edits", "reference_length"}
     assert found["bleu"]["confidence"]["low"] < found["bleu"]["confidence"]["high"]
     assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
+
+
+def test_the_scores_of_sentences_are_lines_of_numbers(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref.en", REFERENCES)
+    command = ["score", "--reference", reference, "--sentence-level", "--metric=bleu", "--metric=chrf++"]
+    text = "".join(line + "\n" for line in HYPOTHESES).encode()
+    done = run(*command, stdin=text)
+    scores = [BLEU(effective_order=True), CHRF(word_order=2)]
+    expected = [
+        [metric.sentence_score(*pair).score for metric in scores]
+        for pair in zip(HYPOTHESES, ([line] for line in REFERENCES), strict=True)
+    ]
+    lines = done.stdout.decode().splitlines()
+    assert lines == [f"{bleu:.2f}\t{chrf:.2f}" for bleu, chrf in expected]
+    assert "BLEU nrefs:1|case:mixed|eff:yes|" in done.stderr and "chrF2++ nrefs:1|" in done.stderr
+    found = json.loads(run(*command, "--json", stdin=text).stdout)
+    assert list(zip(found["bleu"]["scores"], found["chrf++"]["scores"], strict=True)) == list(map(tuple, expected))
+    assert "eff:yes" in found["bleu"]["signature"]
+    for options in (["--bootstrap=9"], ["--metric=paper-bleu"], ["--hypothesis", reference, "--hypothesis", reference]):
+        assert "--sentence-level " in failed(*command, *options, stdin=text)
 
 
 @pytest.mark.parametrize("begin", [

@@ -14,9 +14,9 @@ from torch import Tensor
 from toy_language import BOS, EOS, History, Language, Scripted, begun
 
 from nmt.config import SearchConfig
-from nmt.search import search
 from nmt.search.api import Required, SearchBatch, TokenHypothesis
 from nmt.search.beam import BeamSearch, beam_search, largest
+from nmt.search.sampling import sample
 
 SEEDS = st.integers(0, 10_000)
 
@@ -96,9 +96,9 @@ def test_sentences_that_join_a_search_get_what_they_would_get_alone(
     config = SearchConfig(beam=beam, n_best=draw.randint(1, beam), min_length=min_length, no_repeat_ngram=ngram)
     lengths = [draw.randint(1, 8) for _ in range(draw.randint(2, 12))]
 
-    def begin(numbers: list[int]) -> tuple[History, SearchBatch]:
-        cache, batch = begun([lengths[number] for number in numbers], config, numbers)
-        return cache, replace(batch, never=(BOS,))
+    def begin(numbers: list[int]) -> tuple[list[History], SearchBatch]:
+        caches, batch = begun([lengths[number] for number in numbers], config, numbers)
+        return caches, replace(batch, never=(BOS,))
 
     expected = [beam_search(language.step, *begin([number]))[0] for number in range(len(lengths))]
     running, found, waiting = BeamSearch(language.step, *begin([0])), dict[int, list[TokenHypothesis]](), lengths[1:]
@@ -126,14 +126,15 @@ class Position:
 def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
     """All samples of all lines, from logits that depend on the position and the last token."""
 
-    def step(last_R: Tensor, position: Position) -> tuple[Tensor, Position]:
-        return logits[position.number][last_R], Position(position.number + 1)
+    def step(last_R: Tensor, positions: list[Position]) -> tuple[Tensor, list[Position]]:
+        (position,) = positions
+        return logits[position.number][last_R], [Position(position.number + 1)]
 
     limits = torch.full((lines,), len(logits))
     options = {"required": [Required()] * len(limits), "streams": [(i,) for i in range(len(limits))]}
     first_B = torch.full_like(limits, BOS)
     batch = SearchBatch(max_lengths_B=limits, first_B=first_B, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
-    found = search(step, Position(0), batch)  # type: ignore[arg-type]
+    found = sample(step, [Position(0)], batch)
     return [sample for samples in found for sample in samples]
 
 

@@ -12,52 +12,12 @@ from hypothesis import strategies as st
 
 from nmt.errors import NmtError
 from nmt.text.protected import Protected, ProtectedSpan, javascript_patterns, lacks, with_protected
+from nmt.text.protected_kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 PROTECTED = Protected()
 
-# Each text in brackets is protected, and the brackets are not part of the text.
-EXAMPLES = [
-    "See ⟦https://github.com/a/b⟧ in Rome.",
-    "(⟦https://en.wikipedia.org/wiki/Python_(Sprache)⟧)",
-    "⟦http://x.org/a=⟧, ⟦http://x.org/b-⟧ and ⟦ftp://files.example.org/x⟧!",
-    "“⟦https://x.org/q?c=D.E&f=1#top⟧”. «⟦www.example.org⟧»; ⟦mailto:a@b.co⟧?",
-    "At ⟦github.com/user/repo⟧ or ⟦example.org:8080/a⟧; km/h, and/or, z.B./d.h., 10:30.",
-    "Write to ⟦info@example.org⟧. ⟦first_last@mail.example.co.uk⟧, not me@home",
-    "⟦%{user}⟧ ⟦#{user}⟧ ⟦${user}⟧ ⟦{user}⟧ ⟦{ user }⟧ ⟦{0:.2f}⟧ ⟦{user.name!r}⟧",
-    "⟦{{ user }}⟧ ⟦{{{raw}}}⟧ ⟦{% if x < 3 %}⟧yes⟦{% endif %}⟧ ⟦<%= x %>⟧ ⟦<?php echo 1 ?>⟧",
-    "⟦{{ a\nb }}⟧ and ⟦{ a\u00a0}⟧ and ⟦{  b  }⟧",
-    "⟦%s⟧ ⟦%d⟧ ⟦%lld⟧ ⟦%zu⟧ ⟦%1$s⟧ ⟦%-5.2f⟧ ⟦%@⟧ ⟦%(user_name)s⟧ ⟦%1⟧ ⟦%L1⟧ 100% sure, 5 %, 50%der",
-    "⟦$t(a.b)⟧ ⟦:name⟧ ⟦$NAME$⟧ ⟦%name%⟧ ⟦__x__⟧ ⟦@:key⟧ ⟦@:(a.b)⟧ 12:00: Note: it",
-    "⟦<0>⟧Press⟦</0>⟧ ⟦<br/>⟧ ⟦<a href='x'>⟧here⟦</a>⟧, a < b and c > d",
-    "Fish⟦&nbsp;⟧and chips ⟦&#228;⟧ AT&T",
-    "Good ⟦😀⟧⟦👍🏽⟧ ⟦🇩🇪⟧ ⟦❤️⟧ ⟦👩‍👩‍👧⟧ ⟦1️⃣⟧ ⟦:smile:⟧ © 2020 ™",
-    "{see below} [note] (a) 5'10\" and 3 * 4 = 12; Mr. Smith's; e.g. this",
-    "$5 and 5 $US for £3; 50 %ig, 100 %de; U.S.News/World, Mr.Smith/Jones",
-    "⟦%5.2f⟧ ⟦%10.3f⟧ ⟦%05.1f⟧ 50 ⟦%d⟧ of it; see ⟦%1⟧.",
-    "⟦✌🏽⟧ ⟦❤‍🔥⟧ ⟦🏴󠁧󠁢󠁥󠁮󠁧󠁿⟧",
-    "请看⟦https://a.com/b⟧，谢谢。联系⟦a@b.com⟧谢谢 ⟦O'Brien@example.com⟧ ⟦https://a.com/c⟧—really",
-    "x<y and z>w; if a<b then c>d; ⟦<a href='a>b'>⟧x⟦</a>⟧",
-    "It''s a ⟦'{name}'⟧ of ⟦{n}⟧ dogs",
-    "⟦C:\\Users\\new⟧ and a line⟦\\n⟧Break, \\theta; ⟦%H⟧:⟦%M⟧ ⟦%s⟧⟦%(a)d⟧",
-    "⟦%d⟧ms ⟦%d⟧px ⟦%d⟧MB ⟦%d⟧th ⟦%1$d⟧px ⟦%(n)d⟧ms ⟦%.1f⟧GB ⟦%ld⟧us ⟦%zu⟧MB ⟦%5d⟧ms ⟦%s⟧foo ⟦%1$tY⟧ ⟦%@⟧s",
-    "Please ⟦%s⟧click here⟦%s⟧; ⟦%d⟧x⟦%d⟧px, ⟦%1⟧x⟦%2⟧, ⟦%1⟧ms, ⟦%d⟧:⟦%02d⟧, ⟦%I64d⟧ ⟦%[1]d⟧ ⟦%1%⟧ ⟦%%name%%⟧ ⟦%+d⟧ms",
-    "100%discount, 10-%ige, %increase, %age, 95th %ile, %used, 10 %discount, %free memory",
-    "⟦:material-check-all:⟧ ⟦:flag-de:⟧ ⟦:skin-tone-2:⟧ ⟦:non-potable_water:⟧ ⟦:+1:⟧ ⟦:name⟧, 12:00: Note: it",
-    "⟦file:///etc/passwd⟧ ⟦https://[::1]/x⟧ ⟦localhost:8080/a⟧ ⟦192.168.1.1/admin⟧ ⟦10.0.0.1:80⟧",
-    "⟦//cdn.x.org/a.js⟧, localhost, 1.2.3",
-    "⟦tel:+491234⟧ ⟦magnet:?xt=a⟧ ⟦data:image/png;base64,AAA=⟧ ⟦urn:isbn:123⟧; Tel: 12, data: a/b",
-    "⟦ü@x.de⟧ ⟦a@münchen.de⟧ ⟦git@github.com:a/b.git⟧ ⟦@user@mastodon.social⟧",
-    "a@ b.com, 联系⟦a@b.com⟧谢谢, ⟦a@b.com⟧: yes/no",
-    "⟦[[name]]⟧ ⟦##NAME##⟧ ⟦@@name@@⟧ ⟦{{{{x}}}}⟧ ⟦$name⟧, ⟦$a_b⟧; $million $US $5bn $x + $ab + c$ [[1]] ## Title ##",
-    "⟦${a ? 'x' : 'y'}⟧ ⟦#{a.b 'x y'}⟧ ⟦\\u00e9⟧ ⟦\\x41⟧",
-    "⟦<!-- c -->⟧ ⟦<xliff:g id='x'>⟧a⟦</xliff:g>⟧ ⟦<c:out value='${x}'/>⟧",
-    "See ⟦@sec-birds⟧, as ⟦@smith2020⟧ says, ⟦-@doe99⟧, ⟦@fig:plot⟧; ⟦@doi:10.1/a⟧; ⟦@smith2020⟧'s (⟦@Müller_2020⟧)",
-    "⟦[⟧see ⟦@doe99⟧, pp. 33-35⟦]⟧ and ⟦[⟧⟦-@a⟧; cf. ⟦@b⟧⟦]⟧, [⟦@user⟧](x), [⟦@user⟧][x], [a@b], ⟦[⟧см. ⟦@Иванов⟧⟦]⟧",
-    "Add ⟦@scope/package⟧, ⟦@types/node@1.2.3⟧, ask ⟦@name⟧; .⟦@user⟧, 5 @ 5 EUR, @5EUR, me@home, 你好@张三你好, Sa.@",
-    "The ⟦[[Dog breed|⟧two dogs⟦]]⟧ in ⟦[[File:a.jpg|thumb|⟧a dog⟦]]⟧, ⟦[[Собака|⟧пёс⟦]]⟧ы, [[New York]], a | b]]",
-    "⟦#hashtag⟧, ⟦#MeToo⟧; l'⟦#Agoua⟧ ⟦#сезон⟧ ⟦#猫の日⟧ fixes ⟦#123⟧ (⟦#4567⟧). The #1, #10 C# F#m a#b x/#y # A #",
-]
+EXAMPLES = [example for kind in KINDS for example in kind.examples]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -96,7 +56,6 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("Mail info@example.org now.", "Mail an info@example.orgem.", "Mail an info@example.org em."),
     ("Hi {name}!", "Hallo {name}es!", "Hallo {name} es!"),
     ("{n}px wide", "{n}px breit", "{n}px breit"),
-    ("Hi ({name}) there", "Hallo ( {name} ) dort", "Hallo ({name}) dort"),
     ("You have {n} new", "Sie haben { N } neue", "Sie haben {n} neue"),
     ("x https://github.com/a/baum y", "x https: // github.com / a / Baum y", "x https://github.com/a/baum y"),
     ("Call unittest.TestCase() %s too", "Ruf unittest. Testcase () %S an", "Ruf unittest. Testcase () %s an"),

@@ -97,6 +97,8 @@ def test_averages_of_snapshots_are_whole_models(tuned: Path, tmp_path: Path) -> 
     models = [merged(weights(tuned / "old.safetensors"), learned(path)) for path in snapshots]
     for name, weight in weights(tmp_path / "average.safetensors").items():
         torch.testing.assert_close(weight, (models[0][name] + models[1][name]) / 2, atol=1e-6, rtol=0)
+    said = failed("average-checkpoints", snapshots[0], tuned / "old.safetensors", f"--output={tmp_path}/x.safetensors")
+    assert "snapshot-00000002.safetensors: --lora is None instead of 2; the SHA-256 of the checkpoint that it" in said
     said = failed("generate", snapshots[0], "--device=cpu")
     assert f"{snapshots[0]} has only the weights that have learned since {tuned}/old.safetensors; take best.s" in said
     run("generate", tmp_path / "best.safetensors", "--device=cpu", stdin=b"a b\n")

@@ -1,6 +1,5 @@
 """The optimiser: the average of the weights, fp16 with a loss scale, and Muon."""
 
-import re
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -185,12 +184,9 @@ def test_a_precision_that_the_processor_emulates_gives_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device, "is_native", lambda dtype, _: dtype == torch.float32)
-    monkeypatch.setattr(device, "_SLOW", 0.0)
     console.warn_once.cache_clear()
     set_up(RuntimeConfig(device="cpu", precision="bf16"))
-    assert re.search(
-        r"--precision bf16 is emulated here: a matrix product takes [\d,]+ times as", capsys.readouterr().err
-    )
+    assert "--precision bf16 is emulated here and may be slow" in capsys.readouterr().err
     set_up(RuntimeConfig(device="cpu"))
     set_up(RuntimeConfig(device="cpu", precision="bf16"), process=1)  # another worker, whose first one has warned
     assert not capsys.readouterr().err

@@ -2,9 +2,7 @@
 
 import re
 import shlex
-import shutil
 import signal
-import sys
 import tomllib
 from pathlib import Path
 from unittest.mock import Mock
@@ -161,37 +159,4 @@ def test_ctrl_c_in_a_dry_run_says_that_nothing_is_saved(trained: Path, tmp_path:
     ctrl_c = forks.At("nmt.training.train.train_update", 2, forks.Interrupt(signal.SIGINT))
     ended = forks.run("train", trained / "data", *options, code=75, before=ctrl_c)
     assert "stopping; nothing is saved; a second signal stops at once" in ended.errors
-    assert not (tmp_path / "run").exists()
-
-
-def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    folder = tmp_path / "run"
-    for updates in (4, 6):
-        train(trained / "data", folder, *OPTIONS, f"--max-updates={updates}", "--tensorboard")
-        # So that the second training repeats updates from 2 on.
-        (folder / "state-00000004.safetensors").unlink(missing_ok=True)
-    events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
-    for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
-        found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
-        assert found == [(r["update"], pytest.approx(r[name], rel=1e-6)) for r in records(folder, kind)]
-
-
-def test_event_files_that_cannot_be_written(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *OPTIONS, "--tensorboard"]
-    summary_writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
-    with monkeypatch.context() as patch:
-        patch.setattr(summary_writer, "add_scalar", Mock(side_effect=OSError(28, "No space left on device")))
-        message = failed(*command)
-    assert "run/tensorboard cannot be written (No space left on device)" in message
-    shutil.rmtree(tmp_path / "run" / "tensorboard")
-    (tmp_path / "run" / "tensorboard").touch()
-    message = failed(*command, "--max-updates=6")
-    assert "run/tensorboard cannot be written (" in message and "leave out --tensorboard" in message
-
-
-def test_a_missing_tensorboard_is_named(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    arguments = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--tensorboard"]
-    assert "--tensorboard needs the package tensorboard" in failed(*arguments)
     assert not (tmp_path / "run").exists()

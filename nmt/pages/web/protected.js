@@ -2,14 +2,14 @@
 
 const letter = /[\p{L}\p{N}]/u;
 
-// Returns functions for the patterns in protected.json, each with the signs that a text must have for it.
+// Returns functions for the patterns in protected.json.
 export function protection(patterns) {
-  const compiled = patterns.map(({ signs, pattern, flags }) => [new RegExp(signs, "u"), new RegExp(pattern, `g${flags}`)]);
+  const compiled = patterns.map(pattern => new RegExp(pattern, "gsu"));
 
   // Returns where protected words begin and end, in order.
   function spans(text) {
     const matches = compiled
-      .flatMap(([signs, pattern]) => (signs.test(text) ? [...text.matchAll(pattern)] : []))
+      .flatMap(pattern => [...text.matchAll(pattern)])
       .map(match => [match.index, match.index + match[0].length])
       .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const joined = [];

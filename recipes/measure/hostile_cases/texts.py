@@ -100,7 +100,7 @@ def _evalb(random: Random) -> Trial:
     path = _odd_trees(random)
     good = "corpus/trees.mrg"
     reference, hypothesis = random.choice(((path, path), (path, good), (good, path)))
-    arguments = ("trees", "score", f"--reference={reference}", f"--hypothesis={hypothesis}", "--json")
+    arguments = ("score", "--metric=evalb", f"--reference={reference}", f"--hypothesis={hypothesis}", "--json")
     return Trial(Command(arguments, _score_is_sane), True)
 
 
