@@ -61,7 +61,7 @@ class Vocabulary(NamedTuple):
 
 
 def import_marian(
-    folder: str, source_lang: str | None, target_lang: str | None
+    folder: str, source_lang: str | None, target_lang: str | None, origin: str = ""
 ) -> tuple[Callable[[Output], None], Iterator[str] | None]:
     """Returns a function that writes the model in a folder as a checkpoint, and the lines of its vocabulary map.
 
@@ -69,6 +69,7 @@ def import_marian(
 
     Args:
         source_lang, target_lang: the languages; None if the names of the files say them, such as `model.enpt.bin`.
+        origin: what the provenance calls the model; by default its folder.
 
     Raises:
         NmtError: a file is missing or damaged, or nmt cannot represent the model.
@@ -88,7 +89,7 @@ def import_marian(
     lines = None
     if shortlist_path:
         lines = _map_lines(read_shortlist(shortlist_path, *sizes), source.pieces, target.pieces, shared)
-    provenance = {"nmt": __version__, "imported": {"format": "marian", "folder": folder}}
+    provenance = {"nmt": __version__, "imported": {"format": "marian", "folder": origin or folder}}
     return lambda file: write_model(file, config, codec, weights, provenance), lines
 
 

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from nmt.checkpoint_format import latest, read_header, read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.interop.hub import checkpoint_file
 from nmt.memories.files import open_memory
 from nmt.memories.memory import Memory
 from nmt.serving.corrections import Corrections
@@ -82,6 +83,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
     """Returns the model of each checkpoint, by name."""
     models: dict[str, ServedModel] = {}
     for given, path in [*_named(named, "--model", "CHECKPOINT"), *(("", path) for path in checkpoints)]:
+        path = checkpoint_file(path)
         config, codec = read_model(path)
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
