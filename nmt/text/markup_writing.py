@@ -41,9 +41,8 @@ class Token(NamedTuple):
     """A part of marked-up text.
 
     Attributes:
-        kind: start and end are those of an element. A leaf has no content that is translated. A gap is a space that the
-            source lacks.
-        text: of text, what a reader sees; of a leaf or gap, what stands for it in a sentence.
+        kind: start and end are those of an element. A leaf has no content that is translated.
+        text: of text, what a reader sees; of a leaf, what stands for it in a sentence.
         item: what the format writes. For text, how it writes each character, or None for those written as usual; None
             if that holds for all.
         name: of an element.
@@ -53,7 +52,7 @@ class Token(NamedTuple):
         around: the spaces before and behind a leaf in the source, if its translation must have the same ones.
     """
 
-    kind: Literal["start", "end", "text", "leaf", "gap"]
+    kind: Literal["start", "end", "text", "leaf"]
     text: str = ""
     item: Any = None
     name: str = ""
@@ -85,7 +84,7 @@ class Token(NamedTuple):
         return self.part(start, max(start, len(self.text.rstrip()) if right else len(self.text)))
 
 
-GAP = Token("gap", " ")
+GAP = Token("text", " ", [""])  # a space that the source lacks
 
 
 def merged(tokens: Iterable[Token]) -> Iterator[Token]:
@@ -112,10 +111,10 @@ class MarkedText:
     def __init__(self, tokens: Sequence[Token], protected: Protected) -> None:
         self.tokens = tokens
         source, kept = "", list[_Span]()
-        self._starts: list[
+        self._starts = list[
             int
-        ] = []  # where each token begins in the source, with the spaces that the source leaves out
-        self._edges: list[int] = []  # where elements begin or end in the source
+        ]()  # where each token begins in the source; earlier by the spaces that are left out there
+        self._edges = list[int]()  # where elements begin or end in the source
         for token in tokens:
             is_text = token.kind == "text"
             words = _SPACE.sub(" ", token.text) if is_text else " ".join(RAW_WORD.findall(token.text)) or token.text
@@ -168,12 +167,10 @@ class MarkedText:
         """Yields the tokens, with a leaf for each protected word that is in one text."""
         begins = [span.start for span in self.protected]
         for token, start, end in zip(self.tokens, self._starts, [*self._starts[1:], len(self.source)], strict=True):
-            spans = (
-                self.protected[bisect_left(begins, start) : bisect_left(begins, end)] if token.kind == "text" else ()
-            )
+            spans = self.protected[bisect_left(begins, start) : bisect_left(begins, end)]
             ends = [0, *(character.end() for character in _CHARACTER.finditer(token.text))] if spans else []
             position = 0
-            for span in spans:
+            for span in spans if token.kind == "text" else ():
                 if span.stop - start < len(ends):
                     begin, stop = ends[span.start - start], ends[span.stop - start]
                     yield token.part(position, begin)
@@ -213,7 +210,7 @@ class _Projection:
                 unclosed.append(len(self.nodes))
                 self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token, token.kind == "leaf"))
             is_spelt = token.kind == "text" and token.item
-            self.spellings += token.item if is_spelt else [""] if token.kind == "gap" else [None] * len(token.text)
+            self.spellings += token.item if is_spelt else [None] * len(token.text)
             self.source_nodes += unclosed[-1:] * len(token.text)
             self.source += token.text
             if token.kind in ("end", "leaf"):
@@ -383,7 +380,7 @@ class _Projection:
                 character, origin = self.target[position], self.origins[position]
                 is_same = origin is not None and self.source[origin] == character
                 spelling = self.spellings[origin or 0] if is_same else None
-                if spelling != "":  # the space of a gap
+                if spelling != "":  # it is written with the one before, or a gap
                     yield Token("text", character, spelling and [spelling])
 
     def _tags(self, start: int, goal: int) -> Iterator[Token]:
