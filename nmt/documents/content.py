@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nmt.documents.document import Document, has_letters
 from nmt.memories.matching import Match
 from nmt.text.markup_reading import apart
-from nmt.text.markup_writing import Token, merged
+from nmt.text.markup_writing import GAP, Token, merged
 from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD, is_blank
 from nmt.translate.units import Unit
@@ -77,7 +77,7 @@ def ordered(unit: Unit, translation: Iterable[Token]) -> list[Token]:
     waiting = defaultdict[object, list[Token]](list)
     for leaf in (token for token in reversed(unit.tokens) if token.kind == "leaf"):
         waiting[leaf.key].append(leaf)
-    tokens = list(merged(token for token in translation if token.kind != "gap"))
+    tokens = list(merged(token for token in translation if token is not GAP))
     stripped: list[Token] = []
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         if token.kind == "text":

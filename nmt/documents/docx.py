@@ -196,12 +196,10 @@ class _TextPart:
     def _tokens(self, paragraph: Element) -> list[Token]:
         """Returns the tokens of a paragraph. The item of each text is its run."""
         tokens = list[Token]()
-        for key, group in groupby(
-            self._inline(paragraph), lambda token: token.item.key if token.kind == "text" else None
-        ):
-            text = plain(joined := list(group))
-            run = joined[0].item if key is not None else None
-            if run is None:
+        for is_text, group in groupby(self._inline(paragraph), lambda token: token.kind == "text" and token.item.key):
+            joined = list(group)
+            text, run = plain(joined), joined[0].item
+            if is_text is False:
                 tokens += joined
             elif run.properties is not None and self._is_code(run.properties.find(f"{self._word}rStyle")):
                 tokens.append(Token("leaf", text, joined))
@@ -322,18 +320,12 @@ def _with_whole_words(tokens: list[Token], protected: Protected) -> list[Token]:
         first, last = (bisect_right(starts, position) - 1 for position in (span.start, span.stop - 1))
         if first == last or "\0" in word:
             continue
-        begin, end = span.start - starts[first], span.stop - starts[last]
-        before, behind = (
-            tokens[i]._replace(text=part)
-            for i, part in ((first, texts[first][:begin]), (last, tokens[last].text[end:]))
-        )
-        inside = [
-            tokens[first]._replace(text=texts[first][begin:]),
-            *tokens[first + 1 : last],
-            tokens[last]._replace(text=texts[last][:end]),
-        ]
+        for i, column in ((last, span.stop - starts[last]), (first, span.start - starts[first])):
+            parts = tokens[i].text[:column], tokens[i].text[column:]
+            tokens[i : i + 1] = [tokens[i]._replace(text=part) for part in parts]
+        inside = tokens[first + 1 : last + 2]
         runs, others = ([token for token in inside if (token.kind == "text") == is_text] for is_text in (True, False))
-        tokens[first : last + 1] = [before, Token("leaf", word, runs), *others, behind]
+        tokens[first + 1 : last + 2] = [Token("leaf", word, runs), *others]
     return [token for token in tokens if token.text or token.kind != "text"]
 
 

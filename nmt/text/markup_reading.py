@@ -156,20 +156,17 @@ def _written_text(token: Token) -> str:
     """Returns text as the source spells it, if that has the same meaning here."""
     if not token.item:
         return escape(token.text, quote=False)
-    raw, is_literal = "", False  # from the end
+    written, following, is_literal = list[str](), "", False  # from the end
     for character, spelling in reversed(list(zip(token.text, token.item, strict=True))):
         new = escape(character, quote=False) if spelling is None else spelling
-        following = raw[:_LONGEST_REFERENCE]
         if new == "<" and not is_literal and re.match("[a-zA-Z/!?]", following):
             new = "&lt;"
-        elif (
-            new.startswith("&")
-            and not new.endswith(";")
-            and unescape(new + following) != character + unescape(following)
-        ):
+        is_open = new.startswith("&") and not new.endswith(";")
+        if is_open and unescape(new + following) != character + unescape(following):
             new = "&amp;" if new == "&" else f"{new};"
-        raw, is_literal = new + raw, spelling is not None
-    return raw
+        written.append(new)
+        following, is_literal = (new + following)[:_LONGEST_REFERENCE], spelling is not None
+    return "".join(reversed(written))
 
 
 def text_token(raw: str) -> Token:

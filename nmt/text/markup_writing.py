@@ -41,9 +41,8 @@ class Token(NamedTuple):
     """A part of marked-up text.
 
     Attributes:
-        kind: start and end are those of an element. A leaf has no content that is translated. A gap is a space that the
-            source lacks.
-        text: of text, what a reader sees; of a leaf or gap, what stands for it in a sentence.
+        kind: start and end are those of an element. A leaf has no content that is translated.
+        text: of text, what a reader sees; of a leaf, what stands for it in a sentence.
         item: what the format writes. For text, how it writes each character, or None for those written as usual; None
             if that holds for all.
         name: of an element.
@@ -53,7 +52,7 @@ class Token(NamedTuple):
         around: the spaces before and behind a leaf in the source, if its translation must have the same ones.
     """
 
-    kind: Literal["start", "end", "text", "leaf", "gap"]
+    kind: Literal["start", "end", "text", "leaf"]
     text: str = ""
     item: Any = None
     name: str = ""
@@ -85,7 +84,7 @@ class Token(NamedTuple):
         return self.part(start, max(start, len(self.text.rstrip()) if right else len(self.text)))
 
 
-GAP = Token("gap", " ")
+GAP = Token("text", " ", [""])  # a space that the source lacks
 
 
 def merged(tokens: Iterable[Token]) -> Iterator[Token]:
@@ -112,10 +111,10 @@ class MarkedText:
     def __init__(self, tokens: Sequence[Token], protected: Protected) -> None:
         self.tokens = tokens
         source, kept = "", list[_Span]()
-        self._starts: list[
+        self._starts = list[
             int
-        ] = []  # where each token begins in the source, with the spaces that the source leaves out
-        self._edges: list[int] = []  # where elements begin or end in the source
+        ]()  # where each token begins in the source; earlier by the spaces that are left out there
+        self._edges = list[int]()  # where elements begin or end in the source
         for token in tokens:
             is_text = token.kind == "text"
             words = _SPACE.sub(" ", token.text) if is_text else " ".join(RAW_WORD.findall(token.text)) or token.text
@@ -168,12 +167,10 @@ class MarkedText:
         """Yields the tokens, with a leaf for each protected word that is in one text."""
         begins = [span.start for span in self.protected]
         for token, start, end in zip(self.tokens, self._starts, [*self._starts[1:], len(self.source)], strict=True):
-            spans = (
-                self.protected[bisect_left(begins, start) : bisect_left(begins, end)] if token.kind == "text" else ()
-            )
+            spans = self.protected[bisect_left(begins, start) : bisect_left(begins, end)]
             ends = [0, *(character.end() for character in _CHARACTER.finditer(token.text))] if spans else []
             position = 0
-            for span in spans:
+            for span in spans if token.kind == "text" else ():
                 if span.stop - start < len(ends):
                     begin, stop = ends[span.start - start], ends[span.stop - start]
                     yield token.part(position, begin)
@@ -213,7 +210,7 @@ class _Projection:
                 unclosed.append(len(self.nodes))
                 self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token, token.kind == "leaf"))
             is_spelt = token.kind == "text" and token.item
-            self.spellings += token.item if is_spelt else [""] if token.kind == "gap" else [None] * len(token.text)
+            self.spellings += token.item if is_spelt else [None] * len(token.text)
             self.source_nodes += unclosed[-1:] * len(token.text)
             self.source += token.text
             if token.kind in ("end", "leaf"):
@@ -221,6 +218,7 @@ class _Projection:
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 if token.kind == "end":
                     node.closing, node.is_leaf = token, self.nodes[-1] is node and node.begin == node.end
+        self.is_spelt = any(spelling is not None for spelling in self.spellings)
         left, right = map(len, _spaces_around(self.source))
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         links = {target: source for source, target in sorted(alignment, reverse=True)}
@@ -233,7 +231,7 @@ class _Projection:
         self.origins: list[int | None] = [*range(left), *[None] * len(inner_target)]
         self.origins += range(len(self.source) - right, len(self.source))
         inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
-        ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
+        ends = [leaf for leaf, node in inner if node.is_leaf and self._words(node) == "\n"]
         lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
         leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map_words(links, leaves)
@@ -253,7 +251,7 @@ class _Projection:
                 gaps[i] += " " * len(self._edges_between(start, stop))
         return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
 
-    def _text(self, node: _MarkupNode) -> str:
+    def _words(self, node: _MarkupNode) -> str:
         return self.source[node.begin : node.end]
 
     def _word(self, side: int, position: int) -> int:
@@ -264,7 +262,7 @@ class _Projection:
         """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
         ranked = []
         for leaf, node in enumerate(self.nodes):
-            phrase = self._text(node) if node.is_leaf else ""
+            phrase = self._words(node) if node.is_leaf else ""
             word = self._word(0, node.begin)
             for match in re.finditer(f"(?={re.escape(phrase)})", self.target) if phrase.strip() else ():
                 span = match.start(), match.start() + len(phrase)
@@ -359,12 +357,15 @@ class _Projection:
 
     def written(self, optional: Container[str] = ()) -> Iterator[Token]:
         """Yields the tokens of the translation; see `MarkedText.restored`."""
-        lost = self._lost()
-        inside = 0
-        for position, target_node in enumerate([*self.target_nodes, 0]):
-            for i in lost[position]:
+        lost, inside = self._lost(), 0
+        nodes = [0, *self.target_nodes, 0]
+        changes = [i for i, (before, node) in enumerate(pairwise(nodes)) if before != node or i in lost]
+        yield self._text(0, changes[0] if changes else None)
+        for position, following in pairwise([*changes, len(self.target)]):
+            target_node = nodes[position + 1]
+            for i in lost.get(position, ()):
                 node = self.nodes[i]
-                if node.opening.role == "word" and self._text(node) in optional:
+                if node.opening.role == "word" and self._words(node) in optional:
                     continue
                 element = node.path[-1 - node.is_leaf]
                 yield from self._tags(inside, element)
@@ -373,18 +374,26 @@ class _Projection:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
                     around = self.source[max(0, node.begin - 1) : node.end + 1]
-                    has_words = bool(self._text(node).strip())
+                    has_words = bool(self._words(node).strip())
                     is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
                     left, right = (Token("text", " " * bool(is_apart and side.strip())) for side in sides)
                     yield from (left, *self._tags(element, i), *self._tags(i, element), right)
             yield from self._tags(inside, target_node)
             inside = target_node
-            if position < len(self.target) and not self.nodes[target_node].is_leaf:
-                character, origin = self.target[position], self.origins[position]
-                is_same = origin is not None and self.source[origin] == character
-                spelling = self.spellings[origin or 0] if is_same else None
-                if spelling != "":  # the space of a gap
-                    yield Token("text", character, spelling and [spelling])
+            if not self.nodes[target_node].is_leaf:
+                yield self._text(position, following)
+
+    def _text(self, start: int, stop: int | None) -> Token:
+        """Returns a part of the translation with the spellings of characters that are those of the source."""
+        text = self.target[start:stop]
+        if not self.is_spelt:
+            return Token("text", text)
+        both = zip(text, self.origins[start:stop], strict=True)
+        item = [self.spellings[i] if i is not None and self.source[i] == character else None for character, i in both]
+        if "" in item:  # what is written with the character before, or a gap
+            text = "".join(character for character, spelling in zip(text, item, strict=True) if spelling != "")
+        item = [spelling for spelling in item if spelling != ""]
+        return Token("text", text, item if any(item) else None)
 
     def _tags(self, start: int, goal: int) -> Iterator[Token]:
         """Yields what ends and begins between two characters that are directly in these nodes."""
