@@ -95,12 +95,15 @@ def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Itera
     yield entry("", [target_pieces[i] for i in always])
     for i, piece in enumerate(source_pieces):
         copy = data.codec.target.ids([piece]) if piece in data.codec.target else []
-        if i > EOS:
-            yield entry(piece, [target_pieces[j] for j in linked.get(i, copy)])
+        if i > EOS and (line := entry(piece, [target_pieces[j] for j in linked.get(i, copy)])):
+            yield line
 
 
 def entry(source: str, target: Sequence[str]) -> str:
-    """Returns the line of a source piece; "" is for target pieces that are always candidates."""
+    """Returns the line of a source piece, or "" if it cannot be written.
+
+    The line of the piece "" has what is always a candidate.
+    """
     if _UNWRITABLE.search(source):
         return ""
     return f"{source}\t{' '.join(piece for piece in target if not _UNWRITABLE.search(piece))}\n"
