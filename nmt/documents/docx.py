@@ -239,16 +239,11 @@ class _TextPart:
 
     def _role(self, child: Element) -> Role:
         """Returns what a child of a run does to the text around it."""
-        match local_name(child), child.get(f"{self._word}type", "textWrapping"), child.get(f"{self._word}fldCharType"):
-            case ("cr", _, _) | ("br", "textWrapping", _):
-                return "break"
-            case ("br" | "tab" | "ptab", _, _):
-                return "end"
-            case _, _, "begin":
-                return "open"
-            case _, _, "end":
-                return "close"
-        return "mark"
+        name, kind = local_name(child), child.get(f"{self._word}fldCharType")
+        if kind in ("begin", "end"):
+            return "open" if kind == "begin" else "close"
+        is_line = name == "cr" or (name == "br" and child.get(f"{self._word}type", "textWrapping") == "textWrapping")
+        return "break" if is_line else "end" if name in ("br", "tab", "ptab") else "mark"
 
     def _resolved(self, tokens: Iterable[Token]) -> list[Token]:
         """Returns tokens in which each field is a link with text, or a leaf."""

@@ -117,25 +117,22 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
 
     A message of ICU gets the plural categories that the target language has.
     """
-    if message := parse_icu(_across(tokens), options.source_lang, options.target_lang):
+    text = _across(tokens)
+    if message := parse_icu(text, options.source_lang, options.target_lang):
         copied: list[Token] = []
         for _, raw, start in message.pieces:
             copied += [Token("text", raw)] if start < 0 else _sliced(tokens, start, start + len(raw))
         depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
-        if min(depths) >= 0 == depths[-1]:
-            tokens = copied
-        else:
-            message = parse_icu(_across(tokens))
-    text = _across(tokens)
+        is_nested = min(depths) >= 0 == depths[-1]
+        tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text))
+        text = _across(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
     patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
     leaves, start = list[tuple[int, int, Token]](), 0
     for kind, raw, _ in message.pieces if message else ():
-        if kind != "text":
-            leaves.append(
-                (start, start + len(raw), _kept(raw) if kind == "leaf" else Token("leaf", item=raw, role="end"))
-            )
+        kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end")
+        leaves += [(start, start + len(raw), kept)] if kind != "text" else []
         start += len(raw)
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)
     leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]

@@ -70,17 +70,14 @@ class IcuMessage(NamedTuple):
 
     def written_text(self, token: Token) -> str:
         """Returns text as the message writes it. Where the source has an apostrophe twice, it stays so."""
-        written, spelt = [""], token.item or [None] * len(token.text)
-        for character, spelling in zip(token.text, spelt, strict=True):
-            if spelling:
-                written.append("")
-            else:
-                written[-1] += character
-        quoted = []
-        for text in written:
-            doubled = text.replace("'", "''") if self.doubles else re.sub(r"'(?=[{}#<>|]|\Z)", "''", text)
-            quoted.append(re.sub(r"[{}]+", r"'\g<0>'", doubled))
-        return "''".join(quoted)
+        written, spellings = "", token.item or [None] * len(token.text)
+        for is_twice, pairs in groupby(zip(token.text, spellings, strict=True), lambda pair: pair[1] is not None):
+            text = "".join(spelling or character for character, spelling in pairs)
+            if not is_twice:
+                text = text.replace("'", "''") if self.doubles else re.sub(r"'(?=[{}#<>|]|\Z)", "''", text)
+                text = re.sub(r"[{}]+", r"'\g<0>'", text)
+            written += text
+        return written
 
 
 def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> IcuMessage | None:

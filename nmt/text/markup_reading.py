@@ -439,8 +439,8 @@ def apart(tokens: Sequence[Token], protected: Protected, rules: ElementRules = N
         texts[-1].append(token)
     parts: list[Token | MarkedText] = []
     for text in texts:
-        marked = MarkedText(text, protected) if any(map(_has_text, text)) else None
-        parts += [marked] if marked and marked.has_words else text
+        marked = MarkedText(text, protected)
+        parts += [marked] if marked.has_words else text
     return parts
 
 

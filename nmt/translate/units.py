@@ -129,9 +129,9 @@ class Unit:
 
     @property
     def tokens(self) -> list[Token]:
-        """The tokens of marked-up text."""
-        parts = ([part] if isinstance(part, Token) else part.tokens for part in self.content or ())
-        return list(chain.from_iterable(parts))
+        """The tokens of the text."""
+        parts = [Token("text", self.source)] if self.content is None else self.content
+        return [token for part in parts for token in ([part] if isinstance(part, Token) else part.tokens)]
 
     @property
     def texts(self) -> list[str]:
