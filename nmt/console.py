@@ -138,6 +138,7 @@ class Progress:
     Use it as a context manager and call `advance`.
 
     Args:
+        description: what the bar and the lines begin with. It may change later.
         total: the number of units of work, or None if it is unknown. It may change later.
         unit: what is counted, for example "pair".
         lines: whether to print lines; False is for callers that print their own.
@@ -193,15 +194,11 @@ class Progress:
         self._start = time.monotonic()
         self._bar.update(self._task, total=total, completed=completed)
 
-    def describe(self, description: str) -> None:
-        """Changes the description that the bar and the lines begin with."""
-        self.description = description
-        self._bar.update(self._task, description=description)
-
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
-        self._bar.update(self._task, total=self.total, completed=self.completed, rate=self._shown_rate)
+        description, total, completed = self.description, self.total, self.completed
+        self._bar.update(self._task, description=description, total=total, completed=completed, rate=self._shown_rate)
         if self._bar.disable and self._lines and time.monotonic() - self._last_line >= 10:
             self._last_line = time.monotonic()
             if self.total:

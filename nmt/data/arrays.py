@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd
 from typing import Any
 
@@ -31,48 +30,36 @@ class Mixture:
         sizes = [(weight * count) ** (1 / temperature) for weight, count in zip(weights, pairs, strict=True)]
         return cls(tuple(pairs), tuple(size / sum(sizes) for size in sizes))
 
-    def earlier_visits(self, epoch: int) -> np.ndarray:
-        """Returns how many visits each corpus had in the epochs before `epoch`: int64 [corpora]."""
-        return np.floor(epoch * sum(self.pairs) * np.array(self.shares)).astype(np.int64)
 
-
-@dataclass(frozen=True)
 class MixedOrder:
     """The visits of an epoch to the pairs of a mixture, corpus by corpus."""
 
-    mixture: Mixture
-    seed: int
-    epoch: int
-
-    @cached_property
-    def _begins(self) -> np.ndarray:
-        """The number of the first visit to each corpus, and of all visits: int64 [corpora + 1]."""
-        before, after = (self.mixture.earlier_visits(epoch) for epoch in (self.epoch, self.epoch + 1))
-        return np.concatenate(([0], np.cumsum(after - before)))
+    def __init__(self, mixture: Mixture, seed: int, epoch: int) -> None:
+        self._sizes = np.array(mixture.pairs)
+        # The visits that each corpus had before this epoch and before the next one.
+        visits = np.array((epoch, epoch + 1)) * sum(mixture.pairs)
+        self._before, after = np.floor(np.outer(visits, mixture.shares)).astype(np.int64)
+        # The number of the first visit to each corpus, and of all visits.
+        self._begins = np.concatenate(([0], np.cumsum(after - self._before)))
+        # The numbers a and b, a prime to n, of the order p ↦ (a p + b) mod n of the n pairs of each corpus.
+        shuffles = []
+        for corpus, size in enumerate(mixture.pairs):
+            step = hash_of(seed, corpus) % min(size, 1 << 31)
+            while gcd(step, size) != 1:
+                step += 1
+            shuffles.append((step, hash_of(seed, corpus, 1) % size))
+        self._steps, self._offsets = np.array(shuffles).T
 
     def __len__(self) -> int:
         return int(self._begins[-1])
 
     def visits(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the pairs of visits, and how often each was visited before; all int64 [visits], counted from 0."""
-        begins, sizes = self._begins, np.array(self.mixture.pairs)
-        corpora = np.searchsorted(begins, numbers, side="right") - 1
-        visits = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]  # since the first epoch
-        earlier, positions = np.divmod(visits, sizes[corpora])
-        steps, offsets = self._shuffles
-        first = np.cumsum(sizes) - sizes
-        return first[corpora] + (positions * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier
-
-    @cached_property
-    def _shuffles(self) -> np.ndarray:
-        """The numbers a and b, a prime to n, of the order p ↦ (a p + b) mod n of n pairs: int64 [2, corpora]."""
-        shuffles = []
-        for corpus, size in enumerate(self.mixture.pairs):
-            step = hash_of(self.seed, corpus) % min(size, 1 << 31)
-            while gcd(step, size) != 1:
-                step += 1
-            shuffles.append((step, hash_of(self.seed, corpus, 1) % size))
-        return np.array(shuffles).T
+        corpora = np.searchsorted(self._begins, numbers, side="right") - 1
+        sizes, first = self._sizes[corpora], (np.cumsum(self._sizes) - self._sizes)[corpora]
+        # Counted since the first epoch.
+        earlier, positions = np.divmod(self._before[corpora] + numbers - self._begins[corpora], sizes)
+        return first + (positions * self._steps[corpora] + self._offsets[corpora]) % sizes, earlier
 
 
 def hash_of(*numbers: int) -> int:

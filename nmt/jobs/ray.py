@@ -187,7 +187,7 @@ class _Driver:
                     for outcome in self._take(task):
                         machines = [worker.machine for worker in self._workers if worker.machine]
                         workers, hosts = console.counted(len(machines), "worker"), len(set(machines))
-                        progress.describe(f"{what}, {workers} on {console.counted(hosts, 'machine')}")
+                        progress.description = f"{what}, {workers} on {console.counted(hosts, 'machine')}"
                         progress.advance(len(outcome.chunk.units))
                         yield outcome
         finally:

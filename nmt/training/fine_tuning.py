@@ -13,7 +13,7 @@ from nmt.checkpoint_format import without_prefix
 from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
-from nmt.text.codec import SubwordModel, TextCodec, TextConfig
+from nmt.text.codec import SubwordModel, TextCodec
 from nmt.text.languages import listed
 
 _T = TypeVar("_T")
@@ -33,17 +33,14 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     console.info(f"starting with the weights of {path}")
 
 
-def _in_words(text: TextConfig) -> str:
-    return text.in_words.replace(" -> ", " to ")
-
-
 def checkpoint_to_start_from(path: str, config: ModelConfig, codec: TextCodec) -> Checkpoint:
     """Returns a checkpoint with whose weights a model can begin; warns if the languages differ."""
     checkpoint = load_checkpoint(path)
     check_sizes(path, checkpoint.model_config, config)
     then, now = checkpoint.codec.config, codec.config
     if (then.source_lang, then.target_lang) != (now.source_lang, now.target_lang):
-        console.warn(f"{path} translates {_in_words(then)}, but the data is {_in_words(now)}")
+        model_languages, data_languages = (text.in_words.replace(" -> ", " to ") for text in (then, now))
+        console.warn(f"{path} translates {model_languages}, but the data is {data_languages}")
     elif new := set(now.languages) - set(then.languages):
         console.warn(f"{path} does not have {listed(new)}, so the tokens of these languages start at random")
     return checkpoint

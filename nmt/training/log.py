@@ -106,15 +106,11 @@ class TrainingLog:
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
                 console.info(f"  {name:<13}{shown}")
         self._needs_header = True
-        others: dict[str, Any] = {
-            "ppl": scores.ppl,
-            "bleu_signature": validation.bleu_signature,
-            "samples": validation.samples,
-        }
-        if validation.directions:
-            named = validation.directions.items()
-            others["directions"] = {name: asdict(each) | {"ppl": each.ppl} for name, each in named}
-        self._record("valid", asdict(scores) | others | {"train_seconds": self.training.counters.seconds})
+        others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
+        by_direction = {name: asdict(each) | {"ppl": each.ppl} for name, each in validation.directions.items()}
+        directions = {"directions": by_direction} if by_direction else {}
+        seconds = self.training.counters.seconds
+        self._record("valid", {**asdict(scores), **others, **directions, "train_seconds": seconds})
 
     def end(self, outcome: str, message: str = "") -> None:
         """Records how the training ended: `finished`, `stopped` or `failed`."""

@@ -71,10 +71,9 @@ class TrainingLoop:
         self.log.end("finished")
         self.log.show_end()
         self._save_average()
-        if training.world.is_main:
-            self.log.summary()
-            if self.clock and not training.out_of_patience:
-                self.clock.warn_if_short(training.counters.update, training.config)
+        self.log.summary()
+        if self.clock and not training.out_of_patience:
+            self.clock.warn_if_short(training.counters.update, training.config)
 
     def _train(self, plan: UpdatePlan) -> None:
         training, counters = self.training, self.training.counters

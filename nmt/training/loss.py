@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -45,33 +44,22 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
 _PRODUCT_ROWS = 2**16
 
 
-@dataclass(frozen=True)
-class _Prediction:
-    """What `_ChunkedNll` predicts, and how.
-
-    Attributes:
-        dtype: the type of matrix products.
-        nll: `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
-        smoothing: ε, if the gradient of the weight includes that of ε times the margins Σ hidden · (row of the label −
-            mean row). torch would compute it in two more matrices of the size of the weight, while all activations are
-            in memory.
-        rows_X: the rows that learn of a weight that is frozen otherwise.
-    """
-
-    labels_M: Tensor
-    dtype: torch.dtype
-    needs_gradient: bool
-    nll: Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
-    smoothing: float
-    rows_X: Tensor | None
+# Returns what `_nll_on_cpu` returns.
+Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tensor | None]]
 
 
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
-    The bias may be None. `added_XD` gets the gradient of the rows that learn of a weight that is frozen otherwise.
-    Logits are computed a few rows at a time, so that all M × V of them never exist together. Softmax and sums are
-    computed in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under bfloat16.)
+    Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products have the
+    type `dtype`. Softmax and sums are computed in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under
+    bfloat16.)
+
+    Args:
+        rows_X, added_XD: the rows of a frozen weight that learn, and what gets their gradient.
+        smoothing: ε, if the gradient of the weight includes that of ε times the margins Σ hidden · (row of the label −
+            mean row). torch would compute it in two more matrices of the size of the weight, while all activations are
+            in memory.
     """
 
     @staticmethod
@@ -81,12 +69,16 @@ class _ChunkedNll(torch.autograd.Function):
         weight_VD: Tensor,
         bias_V: Tensor | None,
         added_XD: Tensor | None,
-        prediction: _Prediction,
+        rows_X: Tensor | None,
+        labels_M: Tensor,
+        nll: Nll,
+        dtype: torch.dtype,
+        smoothing: float,
+        needs_gradient: bool,
     ) -> Tensor:
-        labels_M, dtype, rows_X = prediction.labels_M, prediction.dtype, prediction.rows_X
         grad_hidden_MD = torch.empty_like(hidden_MD)
         # Gradients of the rows that learn, which may be all.
-        learns = prediction.needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
+        learns = needs_gradient and (ctx.needs_input_grad[1] or added_XD is not None)
         grad_XD = torch.zeros_like(weight_VD if added_XD is None else added_XD) if learns else None
         grad_bias_V = torch.zeros_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
@@ -96,7 +88,7 @@ class _ChunkedNll(torch.autograd.Function):
         rows = max(LOGIT_ROWS[hidden_MD.device.type], 512 if dtype.itemsize == 2 and grad_XD is not None else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
-            nll_I, grad_IV = prediction.nll(hidden_ID, weight, bias, labels_I1, prediction.needs_gradient)
+            nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, needs_gradient)
             total += (nll_I * real_I).sum()
             if grad_IV is None:
                 continue
@@ -112,26 +104,24 @@ class _ChunkedNll(torch.autograd.Function):
                     part_XD.addmm_(grad_IV.T, hidden_ID)
                 else:
                     part_XD += grad_IV.T @ hidden_ID
-        ctx.prediction = prediction
-        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, hidden_MD if prediction.smoothing else None)
+        ctx.smoothing, ctx.learns_rows = smoothing, rows_X is not None
+        ctx.save_for_backward(grad_hidden_MD, grad_XD, grad_bias_V, hidden_MD if smoothing else None, labels_M)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        prediction: _Prediction = ctx.prediction
-        labels_M, (*own, hidden_MD) = prediction.labels_M, ctx.saved_tensors
+        *own, hidden_MD, labels_M = ctx.saved_tensors
         # In place, because the gradient of a large vocabulary takes as much memory as its embeddings.
         grad_hidden_MD, grad_XD, grad_bias_V = (None if x is None else x.mul_(gradients[0]) for x in own)
-        if prediction.smoothing and grad_XD is not None:
-            grad_MD = (gradients[0] * prediction.smoothing * (labels_M != PAD))[:, None] * hidden_MD
+        if ctx.smoothing and grad_XD is not None:
+            grad_MD = (gradients[0] * ctx.smoothing * (labels_M != PAD))[:, None] * hidden_MD
             grad_row_D = -grad_MD.sum(0) / len(grad_XD)
             ids_U, index_M = labels_M.unique(return_inverse=True)
             grad_UD = torch.ops.aten.embedding_dense_backward(grad_MD, index_M, len(ids_U), -1, False)
             grad_UD = grad_UD + grad_row_D + grad_XD[ids_U]
             grad_XD.add_(grad_row_D)[ids_U] = grad_UD
-        if prediction.rows_X is None:
-            return grad_hidden_MD, grad_XD, grad_bias_V, None, None
-        return grad_hidden_MD, None, grad_bias_V, grad_XD, None
+        grads = (None, grad_bias_V, grad_XD) if ctx.learns_rows else (grad_XD, grad_bias_V, None)
+        return grad_hidden_MD, *grads, *[None] * 6
 
 
 def _nll_on_cpu(
@@ -214,9 +204,9 @@ class TrainingLoss(nn.Module):
         # On a GPU, whose graphs need tensors of constant shapes, torch computes the gradient of the margins.
         in_place = on_cpu and not self.criterion and not isinstance(table, FrozenTable)
         nll_on_device, smoothing = _nll_on_cpu if on_cpu else self.nll_on_gpu, self.label_smoothing if in_place else 0.0
-        prediction = _Prediction(labels_M, dtype, torch.is_grad_enabled(), nll_on_device, smoothing, rows_X)
+        how = nll_on_device, dtype, smoothing, torch.is_grad_enabled()
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, added_XD, prediction)
+            loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, added_XD, rows_X, labels_M, *how)
         if self.criterion:
             # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
             # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.

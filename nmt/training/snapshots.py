@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,15 @@ from torch import Tensor
 
 import nmt
 from nmt import console
-from nmt.checkpoint import WEIGHT_BYTES, Checkpoint, joint_codec, learned_weights, load_checkpoint, load_weights
+from nmt.checkpoint import (
+    WEIGHT_BYTES,
+    Checkpoint,
+    Computed,
+    joint_codec,
+    learned_weights,
+    load_checkpoint,
+    load_weights,
+)
 from nmt.checkpoint_format import without_prefix
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
@@ -72,15 +80,13 @@ def _checkpoint(training: Training, *, whole: bool, copied: bool) -> Checkpoint:
     def weights(names: Iterable[str]) -> dict[str, Tensor]:
         return {name: state[name].detach().to("cpu", copy=copied) for name in names}
 
-    if base is None:
-        return Checkpoint(training.model_config, training.data.codec, weights(state), provenance)
-    learned = weights(learned_weights(model))
-    if not whole:
-        provenance["learned_from"] = base.reference
-        return Checkpoint(training.model_config, training.data.codec, learned, provenance)
-    others = weights(base.names_in_model)
-    computed = base.whole([learned])
-    return Checkpoint(training.model_config, training.data.codec, others, provenance, computed=computed)
+    names: Iterable[str] = state
+    computed: Mapping[str, Computed] = {}
+    if base and whole:
+        names, computed = base.names_in_model, base.whole([weights(learned_weights(model))])
+    elif base:
+        names, provenance["learned_from"] = learned_weights(model), base.reference
+    return Checkpoint(training.model_config, training.data.codec, weights(names), provenance, computed=computed)
 
 
 def training_state_of(training: Training, *, copied: bool = False) -> Checkpoint:

@@ -14,7 +14,7 @@ from nmt.errors import StoppedError
 from nmt.model.device import moved
 from nmt.scoring import corpus_scores
 from nmt.text.codec import Direction
-from nmt.training.records import TRANSLATION_SCORES, Scores, Validation
+from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
@@ -69,15 +69,10 @@ def validate(training: Training) -> Validation:
         for line, translation in pairs[::step]:
             sample = {"source": line.source, "reference": line.reference, "output": translation}
             samples.append(sample | direction_field)
-    means = {name: _mean([getattr(each, name) for each in scores.values()]) for name in TRANSLATION_SCORES}
-    nll = sum(each.nll for each in scores.values()) / len(scores)
-    mean = Scores(training.counters.update, nll, **means)
+    names = ["nll", *(metric.replace("-", "_") for metric in metrics)]
+    means = {name: sum(getattr(each, name) for each in scores.values()) / len(scores) for name in names}
+    mean = Scores(training.counters.update, **means)
     return Validation(mean, ", ".join(signatures) or None, samples, scores if text.languages else {})
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _losses(training: Training) -> list[tuple[float, int]]:

@@ -147,17 +147,23 @@ def double(
     (folder / "deaths").touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     source = Files([[str(folder / "numbers")]], ["--input"], row_as_number)
-    config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
-    job_of = partial(job_folder, str(folder / "out"), "--output", source, config)
+    descriptions = list[str]()
+
+    class Recorded(console.Progress):
+        def advance(self, amount: int) -> None:
+            descriptions.append(self.description)
+            super().advance(amount)
+
+    config, progress = JobConfig(**{"cluster": "head:1", **options}), Recorded("double", None, "number")
+    job_of = partial(job_folder, str(folder / "out"), source, config)
     with job_of(shard_rows=rows, settings={}) as job, progress:
-        progress.describe = Mock()  # type: ignore[method-assign]
         doubling = Doubling(folder / "deaths", survives, device=device)
         job.finish_shards(doubling, Execution(config, workers, partial(on_cluster, config)), progress)
         numbers = [number for _, result in job.results() for number in result.values]
         job.finish()
     assert progress.completed == 20
     assert numbers == [2 * n for n in range(1, 21)]
-    return [call.args[0] for call in progress.describe.call_args_list]
+    return descriptions
 
 
 @pytest.mark.parametrize("workers, cores, rows, expected", [(None, 1, 2, 5), (3, 1, 2, 3), (9, 2, 2, 2), (9, 1, 9, 3)])
