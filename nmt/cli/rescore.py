@@ -25,9 +25,8 @@ def rescore(
     from nmt.jobs.source import Files
     from nmt.text.codec import Direction
     from nmt.training.records import perplexity
-    from nmt.translate.rescoring import RescoringJob
+    from nmt.translate.rescoring import PairReader, RescoringJob
     from nmt.translate.setup import placed, settings_of
-    from nmt.translate.sources import PairReader
 
     form = "files" if files.source is not None else files.input_format
     direction = Direction.of(languages.source_lang, languages.target_lang)
