@@ -172,7 +172,7 @@ class DocumentStore:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
-        maker = replace(self._service.maker(path, "sentence"), memories=())
+        maker = self._service.maker(path, "sentence", memories)
         sentences = Sentences(maker, has_memory=bool(memories or self._catalog.corrections))
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
 
