@@ -333,9 +333,9 @@ def _text_across(token: Token) -> str:
 
 
 def _without_base(tokens: Sequence[Token]) -> tuple[list[Token], _Run]:
-    """Finds the most frequent character properties.
+    """Puts text that does not look like most of the paragraph into elements.
 
-    Returns tokens in which text with other properties is in an element with its run, and the run with these properties.
+    Also returns the run that looks like most of it.
     """
     runs, lengths = dict[bytes, _Run](), Counter[bytes]()
     for token in tokens:

@@ -159,7 +159,7 @@ def translate(
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):
-            sentences.translate(key, record.translations[0], record.matches)
+            sentences.set_translation(key, record.translations[0], record.matches)
         for i, document, units in documents:
             path, output = reports[i].path, reports[i].output
             try:

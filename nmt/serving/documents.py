@@ -205,7 +205,7 @@ class DocumentStore:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             for key, unit, (ranked,) in zip(waiting, matched, translations, strict=True):
-                sentences.translate(key, ranked[0], unit.sentences[0].matches)
+                sentences.set_translation(key, ranked[0], unit.sentences[0].matches)
             document.done += len(waiting)
         content, _ = await self._in_thread(partial(sentences.written, parsed, passages, target_lang))
         return content

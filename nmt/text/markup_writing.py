@@ -111,10 +111,9 @@ class MarkedText:
     def __init__(self, tokens: Sequence[Token], protected: Protected) -> None:
         self.tokens = tokens
         source, kept = "", list[_Span]()
-        self._starts = list[
-            int
-        ]()  # where each token begins in the source; earlier by the spaces that are left out there
-        self._edges = list[int]()  # where elements begin or end in the source
+        # Where each token begins in the source. Spaces that are left out there count: a token begins before them.
+        self._starts: list[int] = []
+        self._edges: list[int] = []  # where elements begin or end in the source
         for token in tokens:
             is_text = token.kind == "text"
             words = _SPACE.sub(" ", token.text) if is_text else " ".join(RAW_WORD.findall(token.text)) or token.text
@@ -128,7 +127,7 @@ class MarkedText:
             source += shown
         self.source = source = source[: max(len(source.rstrip()), kept[-1][1] if kept else 0)]
         for token, start, end in zip(tokens, self._starts, [*self._starts[1:], len(source)], strict=True):
-            edges = (source[i - 1 : i + 1] for i in (max(1, start), end))
+            edges = (source[i - 1 : i + 1] for i in (start, end) if i)
             # A word that touches other text may only be found by itself.
             if token.kind == "text" and any(len(edge) == 2 and not _SPACE.search(edge) for edge in edges):
                 kept += [(start + a, start + b) for a, b, _ in protected.spans(_SPACE.sub(" ", token.text))]
