@@ -125,13 +125,9 @@ class SacreScorer:
 
 
 def corpus_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str] = ("bleu",),
-    config: ScoreConfig | None = None,
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
-    config = config or ScoreConfig()
     scorers = _scorers([hypotheses], references, metrics, config)
     return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers]
 

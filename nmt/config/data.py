@@ -371,14 +371,9 @@ class DataConfig(Config, panel="Corpus"):
         """Processes that work on this machine."""
         return self.workers or 2
 
-    @property
-    def samples(self) -> bool:
-        """Whether the training text is segmented at random."""
-        return bool(self.subword_dropout or self.subword_alpha)
-
     def samples_side(self, side: str) -> bool:
         """Returns whether `source` or `target` of the training text is segmented at random."""
-        return self.samples and self.sampled_side in ("both", side)
+        return bool(self.subword_dropout or self.subword_alpha) and self.sampled_side in ("both", side)
 
     def check_sampling(self, kind: str) -> None:
         """Raises an error if a subword model of this kind cannot be sampled as the options say."""

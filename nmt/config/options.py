@@ -152,11 +152,8 @@ class Config:
             if isinstance(declared, Field):
                 cls.__annotations__[name], limits = _plain_type(cls.__annotations__[name])
                 details = declared.metadata
-                declared.metadata = {  # type: ignore[assignment]
-                    **details,
-                    "panel": details["panel"] or panel,
-                    "limits": limits | details["limits"],
-                }
+                completed = {"panel": details["panel"] or panel, "limits": limits | details["limits"]}
+                declared.metadata = {**details, **completed}  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         try:

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, differences_of, joint_codec, load_checkpoint, save_checkpoint
+from nmt.checkpoint import Checkpoint, differences_of, joint_codec, load_checkpoint
 from nmt.checkpoint_format import SUFFIX, read_header
 from nmt.errors import NmtError
-from nmt.files import remove_partial_files
 from nmt.training.lora import FrozenBase
 from nmt.training.records import Scores
-from nmt.training.run_folder import AVERAGE, BEST, numbered
+from nmt.training.run_folder import BEST, numbered
 
 # The largest number of differences between two checkpoints that a message lists.
 _NAMED_DIFFERENCES = 3
@@ -60,19 +59,6 @@ def average_checkpoints(paths: Sequence[Path]) -> Checkpoint:
             total += checkpoint.weights[name].double()
         means[name] = (total / len(paths)).to(weight.dtype)
     return Checkpoint(last.model_config, codec, means, provenance)
-
-
-def save_average(folder: Path, last: int) -> Path | None:
-    """Writes the average of the `last` newest checkpoints of a run folder, or of all if there are fewer.
-
-    Returns its path; None if there are no checkpoints.
-    """
-    snapshots, average = numbered(folder, "snapshot")[-last:], folder / AVERAGE
-    if not snapshots:
-        return None
-    remove_partial_files(folder, (AVERAGE,))
-    save_checkpoint(average_checkpoints(snapshots), average)
-    return average
 
 
 def chosen_checkpoints(paths: Iterable[str], last: int, best: int | None = None) -> list[Path]:

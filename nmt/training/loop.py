@@ -13,11 +13,21 @@ from nmt import console
 from nmt.checkpoint import Checkpoint, save_checkpoint
 from nmt.data.batching import UpdatePlan
 from nmt.errors import MemoryRanOutError, NmtError, StoppedError
+from nmt.files import remove_partial_files
 from nmt.model.device import is_out_of_memory
-from nmt.training.averaging import save_average
+from nmt.training.averaging import average_checkpoints
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
-from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, flag_words, numbered, options_of, write_config
+from nmt.training.run_folder import (
+    AVERAGE,
+    BEST,
+    STATES_KEPT,
+    RunFolder,
+    flag_words,
+    numbered,
+    options_of,
+    write_config,
+)
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
@@ -222,9 +232,12 @@ class TrainingLoop:
             self.folder.save(training_state_of(self.training), "state", update, STATES_KEPT)
 
     def _save_average(self) -> None:
-        last = self.training.config.average_last
-        if last and self.training.world.is_main and (path := save_average(self.folder.path, last)):
-            console.info(f"saved {path}, the average of the last checkpoints")
+        """Writes the average of the newest checkpoints, --average-last of them or all if there are fewer."""
+        last, folder = self.training.config.average_last, self.folder.path
+        if last and self.training.world.is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
+            remove_partial_files(folder, (AVERAGE,))
+            save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
+            console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
 
     def _write_config(self) -> None:
         if self.training.world.is_main:

@@ -75,7 +75,7 @@ def test_every_metric_and_its_interval_equal_sacrebleus(name: str, references: l
     hypotheses, metric = HYPOTHESES * 10, SACREBLEU[name]()
     references = [lines * 10 for lines in references]
     expected = metric.corpus_score(hypotheses, references, n_bootstrap=50)
-    (plain,) = corpus_scores(hypotheses, references, [name])
+    (plain,) = corpus_scores(hypotheses, references, [name], ScoreConfig())
     (found,) = corpus_scores(hypotheses, references, [name], ScoreConfig(bootstrap=50))
     assert (found.name, plain.score, found.score) == (expected.name, expected.score, expected.score)
     assert list(found.details.values()) == [getattr(expected, name) for name in DETAILS[name]]
@@ -105,7 +105,7 @@ def test_ter_counts_characters_of_chinese_and_japanese(lang: str, texts: tuple[l
 
 
 def test_chrf_plus_plus_counts_words_too() -> None:
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["chrf++"])
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["chrf++"], ScoreConfig())
     metric = CHRF(word_order=2)
     assert (found.name, found.score) == ("chrF2++", metric.corpus_score(HYPOTHESES, [REFERENCES]).score)
     assert "|nw:2|" in found.signature == str(metric.get_signature())
@@ -142,7 +142,7 @@ def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
 
 def test_lowercase_ignores_case() -> None:
     shouted = [line.upper() for line in REFERENCES]
-    assert corpus_scores(shouted, [REFERENCES])[0].score < 10
+    assert corpus_scores(shouted, [REFERENCES], ["bleu"], ScoreConfig())[0].score < 10
     (bleu, chrf) = corpus_scores(shouted, [REFERENCES], ["bleu", "chrf"], ScoreConfig(lowercase=True))
     assert (bleu.score, chrf.score) == (pytest.approx(100), pytest.approx(100))
     assert "case:lc" in bleu.signature
@@ -163,11 +163,11 @@ def test_every_tokeniser_gives_sacrebleus_score_whatever_the_language(tokenize: 
 ])  # fmt: skip
 def test_too_few_lines_are_refused(hypotheses: list[str], references: list[list[str]], message: str) -> None:
     with pytest.raises(NmtError, match=message):
-        corpus_scores(hypotheses, references)
+        corpus_scores(hypotheses, references, ["bleu"], ScoreConfig())
 
 
 def test_the_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    corpus_scores(["It is tokenised ."] * 200, [["It is tokenised ."] * 200])
+    corpus_scores(["It is tokenised ."] * 200, [["It is tokenised ."] * 200], ["bleu"], ScoreConfig())
     assert capfd.readouterr() == ("", "")
 
 
