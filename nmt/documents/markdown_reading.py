@@ -204,7 +204,7 @@ class MarkdownReader:
             math = next((inside for inside in match.group(*"abc") if inside is not None), None)
             spans += [match.span()] if math is None or _MATH.fullmatch(math) else []
         kept: list[Span] = []
-        for start, stop in sorted(spans):
+        for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
             if not kept or start >= kept[-1][1]:
                 kept.append((start, stop))
         return kept

@@ -38,7 +38,7 @@ Role = Literal["mark", "hidden", "space", "break", "end", "open", "close", "word
 
 
 class Token(NamedTuple):
-    """A part of marked-up text.
+    """A part of marked-up text. `a <b>dog</b><br>` is text, start, text, end and leaf.
 
     Attributes:
         kind: start and end are those of an element. A leaf has no content that is translated.
@@ -48,7 +48,8 @@ class Token(NamedTuple):
         name: of an element.
         kept_by: whether attributes around it say that it stays, by their names.
         role: what a leaf does to the text around it.
-        key: leaves with the same key keep their order, such as both ends of a bookmark.
+        key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close" with
+            the same key are the ends of one element.
         around: the spaces before and behind a leaf in the source, if its translation must have the same ones.
     """
 

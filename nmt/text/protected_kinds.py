@@ -18,7 +18,7 @@ class Kind(NamedTuple):
     examples: tuple[str, ...]
 
 
-# Every text with a protected word has one of these.
+# Every text with a protected word has one of these, so a new kind may need another one.
 SIGNS = r"[@/\\{<\[$%#&:_\u20e3\u203c-\u3299\ufe0f\U0001f000-\U0001ffff]|[wW]{3}\."
 
 # The rest of an address. Brackets belong to it in pairs, and punctuation only if more follows.

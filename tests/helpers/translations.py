@@ -7,6 +7,7 @@ from itertools import chain, count
 
 from nmt.documents.document import Document
 from nmt.text.markup_writing import MarkedText, Token
+from nmt.text.words import RAW_WORD
 from nmt.translate.units import Unit
 
 # The translation of a unit and its alignment.
@@ -22,7 +23,7 @@ def word_by_word(translate: Callable[[str], str]) -> Callable[[MarkedText], Tran
         for start, stop, _ in [*unit.protected, (len(source), len(source), "")]:
             text += translate(source[end:start]) + source[start:stop]
             end = stop
-        return text, [(i, i) for i in range(min(len(text.split()), len(unit.source.split())))]
+        return text, [(i, i) for i in range(min(len(RAW_WORD.findall(text)), len(RAW_WORD.findall(unit.source))))]
 
     return translation
 
@@ -31,7 +32,7 @@ upper = word_by_word(str.upper)
 
 
 def backwards(unit: MarkedText) -> Translation:
-    words = unit.source.split()
+    words = RAW_WORD.findall(unit.source)
     return " ".join(reversed(words)), [(len(words) - 1 - i, i) for i in range(len(words))]
 
 
@@ -40,7 +41,7 @@ def shuffled(seed: int) -> Callable[[MarkedText], Translation]:
     chance = random.Random(seed)
 
     def translation(unit: MarkedText) -> Translation:
-        words = unit.source.split()
+        words = RAW_WORD.findall(unit.source)
         chosen = [chance.randrange(len(words)) for _ in range(chance.randint(0, 2 * len(words)))]
         links = [(source, i) for i, source in enumerate(chosen) if chance.random() < 0.7]
         return " ".join(words[i] for i in chosen), links
