@@ -13,21 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from nmt.checkpoint_format import (
     SUFFIX,
     TAKE_ANOTHER,
-    TEXT,
     TRAINING,
     Content,
     codec_of,
     is_weight,
     read_file,
     without_prefix,
-    write_file,
+    write_model,
 )
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
@@ -99,18 +97,10 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
     """Writes a checkpoint to an open file."""
-    text = checkpoint.codec.to_dict()
-    models = {TEXT + name: text.pop(name) for name in ("source_model", "target_model")}
-    document = {
-        "model": checkpoint.model_config.to_dict(),
-        "text": text,
-        "provenance": checkpoint.provenance,
-        "training": checkpoint.training,
-    }
     tensors = checkpoint.weights | {TRAINING + name: t for name, t in checkpoint.training_tensors.items()}
-    contents: dict[str, Any] = contents_of(tensors) | contents_of(checkpoint.computed)
-    contents |= {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
-    write_file(file, document, contents)
+    contents = contents_of(tensors) | contents_of(checkpoint.computed)
+    model_config, codec = checkpoint.model_config, checkpoint.codec
+    write_model(file, model_config, codec, contents, checkpoint.provenance, checkpoint.training)
 
 
 def contents_of(tensors: Mapping[str, Tensor | Computed]) -> dict[str, Content]:

@@ -70,6 +70,22 @@ def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, 
     write_tensors(file, {_DOCUMENT: json.dumps({"schema_version": SCHEMA_VERSION, **document})}, contents, hashed=True)
 
 
+def write_model(
+    file: Output,
+    model_config: ModelConfig,
+    codec: TextCodec,
+    tensors: Mapping[str, np.ndarray | Content],
+    provenance: Mapping[str, Any],
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a checkpoint file; the arguments are the attributes of `nmt.checkpoint.Checkpoint`."""
+    text = codec.to_dict()
+    models = {TEXT + name: text.pop(name) for name in ("source_model", "target_model")}
+    stored = {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
+    document = {"model": model_config.to_dict(), "text": text, "provenance": provenance, "training": training or {}}
+    write_file(file, document, {**tensors, **stored})
+
+
 def write_tensors(
     file: Output, metadata: dict[str, str], contents: Mapping[str, Content], *, hashed: bool = False
 ) -> None:

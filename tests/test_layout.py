@@ -12,6 +12,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 from zipfile import ZipFile
 
 import pytest
@@ -189,14 +190,57 @@ def test_tests_do_not_wait_for_clocks() -> None:
     assert not {name: lines for name, lines in found.items() if lines}
 
 
-def test_the_wheel_alone_has_all_that_commands_need(trained: Path, tmp_path: Path) -> None:
-    source, env = tmp_path / "source", tmp_path / "env"
+def built_wheel(folder: Path) -> Path:
+    """Builds the wheel from a copy of the package, folder/source."""
+    source = folder / "source"
     shutil.copytree(ROOT / "nmt", source / "nmt", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={tmp_path}", str(source)]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={folder}", str(source)]
     subprocess.run(build, check=True, capture_output=True)
-    with ZipFile(next(tmp_path.glob("attention_nmt-*.whl"))) as wheel:
+    return next(folder.glob("attention_nmt-*.whl"))
+
+
+CALLER = """
+import nmt
+
+translator: nmt.Translator = nmt.Translator.load("best.safetensors")
+lines: list[str] = translator.translate(["a"], nmt.SearchConfig(beam=2))
+count: str = len(lines)
+"""
+
+
+@pytest.mark.nightly
+def test_a_wheel_is_installed_with_its_dependencies(trained: Path, tmp_path: Path) -> None:
+    """The packages come from the index of pip."""
+    venv.create(tmp_path / "env", with_pip=True)
+    python, run = tmp_path / "env" / "bin" / "python", trained / "run"
+
+    def said(*command: str | Path, text: str = "", code: int = 0) -> str:
+        words = [python, "-I", "-m", *command]
+        done = subprocess.run(words, input=text, cwd=tmp_path, capture_output=True, text=True, timeout=3000)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    said("pip", "install", f"{built_wheel(tmp_path)}[serve]", "mypy", "-c", ROOT / "constraints.txt")
+    assert said("nmt", "generate", run / "best.safetensors", text="Ba.\nDe.\n").count("\n") == 2
+    said("nmt", "report", run, "--output=report.html")
+    assert "drawAll();" in (tmp_path / "report.html").read_text()
+    (tmp_path / "caller.py").write_text(CALLER)
+    (error, *_) = said("mypy", "caller.py", code=1).splitlines()
+    assert 'caller.py:6: error: Incompatible types in assignment (expression has type "int"' in error
+    command = [python, "-I", "-m", "nmt", "serve", run / "best.safetensors", "--port=0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr
+        address = next(match[0] for line in server.stderr if (match := re.search(r"http://[\d.]+:\d+", line)))
+        page = urlopen(f"{address}/").read().decode()
+        server.terminate()
+    assert "<textarea" in page
+
+
+def test_the_wheel_alone_has_all_that_commands_need(trained: Path, tmp_path: Path) -> None:
+    source, env = tmp_path / "source", tmp_path / "env"
+    with ZipFile(built_wheel(tmp_path)) as wheel:
         files = {str(path.relative_to(source)) for path in (source / "nmt").rglob("*") if path.is_file()}
         assert files <= set(wheel.namelist())
         venv.create(env)

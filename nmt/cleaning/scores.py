@@ -22,9 +22,8 @@ from nmt.jobs.stream import Execution
 from nmt.text.codec import Direction
 from nmt.text.corpus import read_rows
 from nmt.translate.pairs import Pair, Score
-from nmt.translate.rescoring import RescoringJob
+from nmt.translate.rescoring import PairReader, RescoringJob
 from nmt.translate.setup import placed, settings_of
-from nmt.translate.sources import PairReader
 
 # How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
 # on statutes with planted noise (docs/cleaning.md).

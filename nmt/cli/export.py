@@ -55,7 +55,15 @@ def ctranslate2(
 
 @export.command(no_args_is_help=True)
 @flags()
-def huggingface(checkpoint: CheckpointFile, output: Folder, card: CardConfig) -> None:
+def huggingface(
+    checkpoint: CheckpointFile,
+    output: Folder,
+    card: CardConfig,
+    push: Annotated[
+        str | None,
+        Option(metavar="NAMESPACE/NAME", help="Upload the folder to Hugging Face's hub as a public model, too."),
+    ] = None,
+) -> None:
     """Write a folder for transformers.
 
     It holds a MarianMT model, or an M2M100 model if the checkpoint was imported from one.
@@ -63,6 +71,10 @@ def huggingface(checkpoint: CheckpointFile, output: Folder, card: CardConfig) ->
     from nmt.interop.huggingface import export_huggingface
 
     write(export_huggingface, checkpoint, output, card)
+    if push is not None:
+        from nmt.interop.hub import upload
+
+        upload(output, push)
 
 
 @export.command(no_args_is_help=True)
@@ -114,13 +126,34 @@ def argos(
     write(export_argos, checkpoint, output, card, **options)
 
 
+@export.command(no_args_is_help=True)
+@flags()
+def marian(
+    checkpoint: CheckpointFile,
+    output: Folder,
+    card: CardConfig,
+    quantization: Annotated[
+        Literal["float32", "int8"], Option(help="Data type of the stored matrices. Engines in browsers need int8.")
+    ] = "int8",
+) -> None:
+    """Write a folder for Marian and Bergamot, the engine of Firefox: for students such as transformer_tiny_ssru.
+
+    This command needs the extra huggingface: pip install '.\\[huggingface]' -c constraints.txt in the clone of nmt.
+    """
+    from nmt.interop.marian_export import export_marian
+
+    write(export_marian, checkpoint, output, card, quantization=quantization)
+
+
 def write(exporter: Callable[..., None], checkpoint: str, output: str, card: CardConfig, **options: Any) -> None:
     """Writes a checkpoint with a function of an exporter."""
     from nmt import console
     from nmt.checkpoint import load_checkpoint
+    from nmt.interop.hub import checkpoint_file
     from nmt.interop.model_card import Facts
     from nmt.text.corpus import read_lines
 
+    checkpoint = checkpoint_file(checkpoint)
     model = load_checkpoint(checkpoint, verify=True)
     facts = Facts(card.data, card.license, "\n".join(read_lines(card.scores)) if card.scores else None)
     exporter(model, checkpoint, output, facts=facts, **options)

@@ -14,7 +14,10 @@ from nmt import extensions
 from nmt.config.options import Config, check_relations, flag_name, with_tuples
 
 # The argument of commands that load one model, or several as an ensemble.
-Checkpoints = Annotated[list[str], Argument(metavar="CHECKPOINT", help="Checkpoint files; several form an ensemble.")]
+Checkpoints = Annotated[
+    list[str],
+    Argument(metavar="CHECKPOINT", help="Checkpoint files, or names of published models; several form an ensemble."),
+]
 Command = Callable[..., None]
 # The sections that a help page shows last.
 _LAST_PANELS = ("Model", "Hardware")

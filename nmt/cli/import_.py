@@ -94,6 +94,46 @@ def fairseq(
     write(convert, output, [file, *dict_, codes])
 
 
+@import_.command(no_args_is_help=True)
+def marian(
+    folder: Annotated[
+        str,
+        Argument(metavar="DIR", help="Folder of a model of Marian, Firefox or Opus-MT: its weights and vocabularies."),
+    ],
+    output: Output,
+    source_lang: Annotated[str | None, Option(help="Source language, if the names of the files do not say it.")] = None,
+    target_lang: Annotated[str | None, Option(help="Target language, if the names of the files do not say it.")] = None,
+    vocabulary_map: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="File to write for --vocabulary-map of nmt generate if the folder has a shortlist, lex*.bin: by "
+            "default model.vmap.txt for model.safetensors.",
+        ),
+    ] = None,
+) -> None:
+    """Convert a model of Marian to a checkpoint, such as one that Firefox translates with.
+
+    This command needs the extra marian: pip install '.\\[marian]' -c constraints.txt in the clone of nmt.
+    """
+    from nmt import console
+    from nmt.checkpoint_format import SUFFIX
+    from nmt.files import STDIO, output_file
+    from nmt.interop.marian import import_marian
+
+    inputs = list(Path(folder).glob("*"))
+    write_model, lines = import_marian(folder, source_lang, target_lang)
+    if vocabulary_map and lines is None:
+        raise NmtError(f"{folder} has no shortlist (lex*.bin); leave out --vocabulary-map")
+    with output_file(output, inputs, suffix=SUFFIX) as file:
+        if lines is not None and (vocabulary_map or output != STDIO):
+            path = vocabulary_map or f"{output.removesuffix(SUFFIX)}.vmap.txt"
+            with output_file(path, [*inputs, output], "--vocabulary-map") as map_file:
+                map_file.write("".join(lines))
+        write_model(file)
+    console.info(f"wrote {output}")
+
+
 def write(convert: Callable[[], Any], output: str, inputs: Iterable[str | Path]) -> None:
     """Writes the checkpoint that `convert` returns."""
     from nmt import console

@@ -20,17 +20,18 @@ def rescore(
     If a job from files to --output is interrupted, the same command resumes it.
     """
     from nmt.checkpoint_format import read_text_config
+    from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
     from nmt.text.codec import Direction
     from nmt.training.records import perplexity
-    from nmt.translate.rescoring import RescoringJob
+    from nmt.translate.rescoring import PairReader, RescoringJob
     from nmt.translate.setup import placed, settings_of
-    from nmt.translate.sources import PairReader
 
     form = "files" if files.source is not None else files.input_format
     direction = Direction.of(languages.source_lang, languages.target_lang)
-    pairs = PairReader(read_text_config(checkpoints[0]), direction, form)
+    models = checkpoint_files(checkpoints)
+    pairs = PairReader(read_text_config(models[0]), direction, form)
     source = Files([list(files.by_flag.values())], list(files.by_flag), pairs)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     lines = pieces = 0
@@ -45,9 +46,7 @@ def rescore(
 
     with executing(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
-        job = RescoringJob(
-            tuple(checkpoints), runtime, files.batch_tokens, files.alignments, files.output_format, files.normalize
-        )
+        job = RescoringJob(models, runtime, files.batch_tokens, files.alignments, files.output_format, files.normalize)
         names = ("input_format", "output_format", "normalize", "alignments")
         settings = settings_of(runtime, languages) | {flag_name(name): getattr(files, name) for name in names}
         is_written = Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)

@@ -16,7 +16,10 @@ def serve(
     runtime: RuntimeConfig,
     checkpoints: Annotated[
         list[str] | None,
-        Argument(metavar="CHECKPOINT", help="Checkpoint files; each model is named after its languages."),
+        Argument(
+            metavar="CHECKPOINT",
+            help="Checkpoint files, or names of published models; each is named after its languages.",
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,

@@ -137,7 +137,9 @@ class TranslationFiles(Config, panel="Input and output"):
 class DocumentFiles(Config, panel="Input and output"):
     """The model of `nmt translate-file`, what it writes, and how it reads documents."""
 
-    model: tuple[str, ...] = option(help="Checkpoint file. Given several times, they form an ensemble.")
+    model: tuple[str, ...] = option(
+        help="Checkpoint file, or name of a published model. Given several times, they form an ensemble."
+    )
     output: str | None = option(
         None,
         "File to write, or folder if several documents are given; a name with / at the end is a folder, and - is "

@@ -52,11 +52,17 @@ class ModelConfig(Config, panel="Model"):
     attention_window: Count | None = option(
         None, "Let each position attend only to this many nearest positions (paper §4)."
     )
-    sinusoids: Literal["paper", "fairseq"] = option(
+    decoder: Literal["attention", "ssru"] = option(
+        "attention",
+        "How a decoder layer sees earlier positions: by self-attention, as in the paper, or by the state of an SSRU "
+        "(Kim et al. 2019), which is faster.",
+    )
+    sinusoids: Literal["paper", "fairseq", "marian"] = option(
         "paper",
-        "Formula of positional encodings that are not learned: the paper's (§3.5), or fairseq's, which has "
-        "other wavelengths and starts at position 2. Imported M2M-100 and NLLB-200 have fairseq; a new model needs no "
-        "other than the paper's.",
+        "Formula of positional encodings that are not learned: the paper's (§3.5), or that of fairseq or Marian. Both "
+        "have other wavelengths, and fairseq's starts at position 2. With marian, a target begins with zeros instead "
+        "of an embedding of BOS. Imported models have the formula of their toolkit; a new model needs marian only for "
+        "nmt export marian.",
         excludes="learned_positions",
     )
     learned_positions: Count | None = option(
@@ -86,8 +92,8 @@ class ModelConfig(Config, panel="Model"):
                 f"--guided-alignment is layer {self.guided_alignment}, but the decoder has {self.decoder_layers}; "
                 f"give a layer from 1 to {self.decoder_layers}"
             )
-        if self.sinusoids == "fairseq" and self.d_model < 4:
-            raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
+        if self.sinusoids != "paper" and self.d_model < 4:
+            raise NmtError(f"--sinusoids {self.sinusoids} needs a --d-model of at least 4, but it is {self.d_model}")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

@@ -92,14 +92,20 @@ def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Itera
     spelling = [i for i in rare if len(target_pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(target_pieces[i])]
     always = [UNK, BOS, EOS, *frequent, *spelling]
     linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))
-    yield _line("", [target_pieces[i] for i in always])
+    yield entry("", [target_pieces[i] for i in always])
     for i, piece in enumerate(source_pieces):
         copy = data.codec.target.ids([piece]) if piece in data.codec.target else []
-        if i > EOS and not _UNWRITABLE.search(piece):
-            yield _line(piece, [target_pieces[j] for j in linked.get(i, copy)])
+        if i > EOS and (line := entry(piece, [target_pieces[j] for j in linked.get(i, copy)])):
+            yield line
 
 
-def _line(source: str, target: Sequence[str]) -> str:
+def entry(source: str, target: Sequence[str]) -> str:
+    """Returns the line of a source piece, or "" if it cannot be written.
+
+    The line of the piece "" has what is always a candidate.
+    """
+    if _UNWRITABLE.search(source):
+        return ""
     return f"{source}\t{' '.join(piece for piece in target if not _UNWRITABLE.search(piece))}\n"
 
 

@@ -1,222 +1,151 @@
-"""Text with elements inside, as several formats have it: its passages, and the same elements with the translations.
+"""Text with elements inside, as several formats have it: its passages, and the same tokens with the translations.
 
-In a passage, `<g1>…</g1>` stands for an element with text, and `<x2/>` for anything else. What stands before the first
-and behind the last word is no part of the passage, so that it keeps its place. Texts are HTML: they write `&` and `<`
-as references. Markdown uses the spelling of a reference, such as `&#042;`, to remember how the source writes a
-character.
+What stands before the first and behind the last word is no part of a passage, so that it keeps its place.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from html import unescape
-from itertools import islice, pairwise
-from typing import Any, Literal, NamedTuple
+from itertools import chain, islice, pairwise, takewhile
+from typing import NamedTuple
 
-from nmt.documents.document import Document, Passage, has_letters
+from nmt.documents.document import Document, has_letters
 from nmt.memories.matching import Match
-from nmt.text.markup_reading import parse
-from nmt.text.words import is_blank
+from nmt.text.markup_reading import apart
+from nmt.text.markup_writing import GAP, Token, merged
+from nmt.text.protected import Protected
+from nmt.text.words import RAW_WORD, is_blank
+from nmt.translate.units import Unit
 
-_MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
-
-# Two empty leaves in a row share the spaces between them.
-_EMPTY = re.compile(r"(?:(?<!\s)\s+)?<x(?P<leaf>\d+)/>\s*(?=(?:<x(?P<next>\d+)/>)?)")
-
-LeafKind = Literal["mark", "space", "break", "end", "open", "close"]
-_DEPTH = 50  # groups that `paired` nests, so that recursion ends
+_DEPTH = 50  # elements that `paired` nests
+SEPARATING = ("space", "break", "end")  # the roles of leaves between words
 
 
-@dataclass(frozen=True, eq=False)
-class Leaf:
-    """What stands in text and is not translated.
-
-    Attributes:
-        item: what the format writes.
-        words: what stands for it in the sentence, as HTML.
-        kind: an "end" separates the texts around it, such as a tab. So does a "break", such as the end of a line,
-            unless a lower-case letter follows it. A "space" separates words. "open" and "close" are the ends of a group
-            that is not found yet.
-        key: leaves with the same key keep their order, such as both ends of a bookmark.
-    """
-
-    item: Any
-    words: str = ""
-    kind: LeafKind = "mark"
-    key: object = None
-
-    @property
-    def separates(self) -> bool:
-        """Whether it stands between words."""
-        return self.kind in ("space", "break", "end")
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """An element with text. It is repeated if its words are apart in a translation.
-
-    Attributes:
-        item: what the format writes, or the `Ends`.
-    """
-
-    item: Any
-    content: Sequence["Inline"]
-
-
-class Ends(NamedTuple):
-    """The leaves at both ends of a group."""
-
-    start: Leaf
-    end: Leaf
-
-
-Inline = str | Leaf | Group
-
-
-def plain(content: Iterable[Inline]) -> str:
+def plain(tokens: Iterable[Token]) -> str:
     """Returns the text that is translated."""
-    return "".join(inline if isinstance(inline, str) else plain(getattr(inline, "content", ())) for inline in content)
+    return "".join(token.text for token in tokens if token.kind == "text")
 
 
-def _has_words(inline: Inline) -> bool:
-    return bool(getattr(inline, "words", "")) or not is_blank(unescape(plain([inline])))
+def paired(tokens: Iterable[Token]) -> list[Token]:
+    """Makes an element of each opening leaf and the closing leaf with the same key, if they are in the same element.
 
-
-@cache
-def is_untranslated(tag: str) -> bool:
-    """Returns whether an element of HTML with this start tag stays as it is."""
-    return tag[1:2].isalpha() and all(isinstance(part, str) for part in parse(f"{tag}x", "html"))
-
-
-def paired(content: Iterable[Inline]) -> list[Inline]:
-    """Joins each opening leaf, the closing leaf with the same key, and the content between them into a group.
-
-    Where two pairs overlap, one of them stays two leaves.
+    The key of its start is then its end. Where two pairs overlap, one of them stays two leaves.
     """
-    nested: list[Inline] = []
-    opened: list[tuple[Leaf, int]] = []  # each opening leaf and its index
-    for inline in content:
-        nested.append(inline)
-        if not isinstance(inline, Leaf):
-            continue
-        if inline.kind == "open" and len(opened) < _DEPTH:
-            opened.append((inline, len(nested) - 1))
-        elif inline.kind == "close":
-            depth = max((depth for depth, (leaf, _) in enumerate(opened) if leaf.key == inline.key), default=None)
-            if depth is not None:
-                opening, start = opened[depth]
-                nested[start:] = [Group(Ends(opening, inline), nested[start + 1 : -1])]
-                del opened[depth:]
-    return nested
+    paired: list[Token] = []
+    opened: list[int] = []  # each opening leaf, and the start of each element around
+    for token in tokens:
+        if token.kind == "start" or (token.role == "open" and len(opened) < _DEPTH):
+            opened.append(len(paired))
+        elif token.kind == "end":
+            while paired[opened.pop()].kind != "start":
+                pass
+        elif token.role == "close":
+            inside = takewhile(lambda i: paired[i].kind != "start", reversed(opened))
+            start = next((i for i in inside if paired[i].key == token.key), None)
+            if start is not None:
+                token = token._replace(kind="end")
+                paired[start] = paired[start]._replace(kind="start", text="", key=token)
+                del opened[opened.index(start) :]
+        paired.append(token)
+    return paired
 
 
-def flattened(content: Iterable[Inline], keeps_empty: Callable[[Leaf], bool] = lambda _: True) -> Iterator[str | Leaf]:
-    """Yields the texts and leaves of content whose groups are from `paired`.
+def passage(tokens: Iterable[Token], protected: Protected) -> Unit:
+    """Returns text that is translated by itself. Leaves in it keep their spaces."""
+    return Unit("", content=apart(list(_spaced(list(merged(tokens)))), protected))
 
-    Args:
-        keeps_empty: whether a group without content stays, by the leaf that begins it.
+
+def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yields tokens with a space behind each leaf that separates words. Notes the spaces around leaves."""
+    sides = [token.text if token.kind == "text" else "" for token in tokens]
+    for token, left, right in zip(tokens, ["", *sides], [*sides[1:], ""], strict=False):
+        around = left[len(left.rstrip()) :], right[: len(right) - len(right.lstrip())]
+        separates = token.role in SEPARATING
+        if token.kind == "leaf":
+            is_noted = not token.text and (all(around) or separates)
+            words, role = " ".join(RAW_WORD.findall(token.text)).strip(), token.role if separates else "mark"
+            token = token._replace(text=words, role=role, around=around if is_noted else None)
+        yield token
+        if separates:
+            yield Token("text", " ")
+
+
+def ordered(unit: Unit, translation: Iterable[Token]) -> list[Token]:
+    """Returns the translation of a passage in which leaves have the order and the spaces of the source.
+
+    Two leaves in a row share the spaces between them.
     """
-    for inline in content:
-        if not isinstance(inline, Group):
-            yield inline
-        elif (inner := list(flattened(inline.content, keeps_empty))) or keeps_empty(inline.item.start):
-            yield from [inline.item.start, *inner, inline.item.end]
+    waiting = defaultdict[object, list[Token]](list)
+    for leaf in (token for token in reversed(unit.tokens) if token.kind == "leaf"):
+        waiting[leaf.key].append(leaf)
+    tokens = list(merged(token for token in translation if token is not GAP))
+    stripped: list[Token] = []
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        if token.kind == "text":
+            is_left, is_right = (bool(beside and beside.around) for beside in (before, after))
+            token = token.stripped(left=is_left, right=is_right)
+        stripped += [token] if token.text or token.kind != "text" else []
+    result: list[Token] = []
+    for token, after in zip(stripped, [*stripped[1:], None], strict=False):
+        left, right = token.around or ("", "")
+        leaf = waiting[token.key].pop() if token.kind == "leaf" and token.key is not None else token
+        result += [Token("text", left), leaf, Token("text", "" if after and after.around else right)]
+    return list(merged(result))
 
 
 class Content:
-    """Inline content: what of it is translated, and what stays.
+    """Inline content with its passages."""
 
-    Args:
-        item: the item of the group around the content, which stays around it.
-    """
-
-    def __init__(self, content: Sequence[Inline], item: Any = None) -> None:
-        self._item = item
-        self._parts: list[Inline | Fragment | Content] = []
-        cuts, following = [len(content)], ""  # behind the leaves that separate texts
-        for i, inline in reversed(list(enumerate(content))):
-            following = plain([inline]).lstrip()[:1] or following
-            kind = inline.kind if isinstance(inline, Leaf) else "mark"
-            if kind == "end" or (kind == "break" and not following.islower()):
-                cuts.append(i + 1)
-        for text in (content[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
-            words = [i for i, inline in enumerate(text) if _has_words(inline)]
-            start, stop = (words[0], words[-1] + 1) if words else (0, 0)
-            core: Sequence[Inline | Fragment | Content] = text[start:stop]
-            if has_letters(unescape(plain(text[start:stop]))):
-                group = text[start] if stop == start + 1 else None
-                core = [Content(group.content, group.item) if isinstance(group, Group) else Fragment(text[start:stop])]
-            self._parts += [*text[:start], *core, *text[stop:]]
+    def __init__(self, tokens: Iterable[Token], protected: Protected) -> None:
+        self._parts = list(_parts(merged(tokens), protected))
 
     @property
-    def passages(self) -> list[Passage]:
-        return [passage for part in self._parts if isinstance(part, Fragment | Content) for passage in part.passages]
+    def passages(self) -> list[Unit]:
+        """What is translated."""
+        return [part for part in self._parts if isinstance(part, Unit)]
 
-    def translated(self, translations: Iterator[str]) -> list[Inline]:
+    def translated(self, translations: Iterator[Sequence[Token]]) -> list[Token]:
         """Returns the content with the next translations, one for each passage."""
-        content: list[Inline] = []
-        for part in self._parts:
-            content += part.translated(translations) if isinstance(part, Fragment | Content) else [part]
-        return content if self._item is None else [Group(self._item, content)]
+        parts = (ordered(part, next(translations)) if isinstance(part, Unit) else [part] for part in self._parts)
+        return list(merged(chain.from_iterable(parts)))
 
 
-class Fragment:
-    """Content that is one passage."""
+def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Unit]:
+    """Yields the passages of content, and what stands between them."""
+    siblings = list(_siblings(tokens))
+    cuts, following = [len(siblings)], ""  # behind the leaves that separate texts
+    for i, sibling in reversed(list(enumerate(siblings))):
+        following = plain(sibling).lstrip()[:1] or following
+        if sibling[0].role == "end" or (sibling[0].role == "break" and not following.islower()):
+            cuts.append(i + 1)
+    for text in (siblings[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
+        words = [i for i, sibling in enumerate(text) if _has_words(sibling)]
+        start, stop = (words[0], words[-1] + 1) if words else (0, 0)
+        core = list(chain.from_iterable(text[start:stop]))
+        yield from chain.from_iterable(text[:start])
+        if not has_letters(plain(core)):
+            yield from core
+        elif stop == start + 1 and core[0].kind == "start":
+            yield core[0]
+            yield from _parts(core[1:-1], protected)
+            yield core[-1]
+        else:
+            yield passage(core, protected)
+        yield from chain.from_iterable(text[stop:])
 
-    def __init__(self, content: Sequence[Inline]) -> None:
-        self._numbered: list[Leaf | Group] = []
-        # The spaces before and behind an empty leaf, by its number. A translation may lose or change them.
-        self._spaces: dict[str, tuple[str, str]] = {}
-        marked = "".join(map(self._marked, content))
-        self.passages = [Passage(re.sub(r"(?:(?<!\s)(\s+))?<x(\d+)/>(?=(\s*))", self._spaced, marked), "html")]
 
-    def _marked(self, inline: Inline) -> str:
-        if isinstance(inline, str):
-            return inline
-        number = len(self._numbered)
-        self._numbered.append(inline)
-        if isinstance(inline, Group):
-            return f"<g{number}>{''.join(map(self._marked, inline.content))}</g{number}>"
-        return f'<x{number} translate="no">{inline.words}</x{number}>' if inline.words else f"<x{number}/>"
+def _siblings(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+    """Yields each token that is in no element, and the tokens of each element."""
+    depth, sibling = 0, list[Token]()
+    for token in tokens:
+        depth += (token.kind == "start") - (token.kind == "end")
+        sibling.append(token)
+        if not depth:
+            yield sibling
+            sibling = []
 
-    def _spaced(self, empty: re.Match[str]) -> str:
-        """Returns an empty leaf with a space if it separates words. Notes the spaces around it."""
-        before, number, after = empty.groups("")
-        inline = self._numbered[int(number)]
-        separates = isinstance(inline, Leaf) and inline.separates
-        if (before and after) or separates:
-            self._spaces[number] = before, after
-        return empty[0] + " " * separates
 
-    def translated(self, translations: Iterator[str]) -> list[Inline]:
-        """Returns the content with the next translation."""
-        translation = _EMPTY.sub(self._with_spaces, next(translations))
-        waiting = defaultdict[object, list[Leaf]](list)
-        for inline in reversed(self._numbered):
-            if isinstance(inline, Leaf):
-                waiting[inline.key].append(inline)
-        opened: list[list[Inline]] = [[]]
-        start = 0
-        for mark in _MARK.finditer(translation):
-            opened[-1] += filter(None, [translation[start : mark.start()]])
-            start = mark.end()
-            inline = self._numbered[int(mark["leaf"] or mark["group"])]
-            if isinstance(inline, Leaf):
-                opened[-1].append(inline if inline.key is None else waiting[inline.key].pop())
-            elif mark["end"]:
-                inner = opened.pop()
-                opened[-1].append(Group(inline.item, inner))
-            else:
-                opened.append([])
-        return [*opened[0], *filter(None, [translation[start:]])]
-
-    def _with_spaces(self, empty: re.Match[str]) -> str:
-        if empty["leaf"] not in self._spaces:
-            return empty[0].rstrip() if empty["next"] in self._spaces else empty[0]
-        before, after = self._spaces[empty["leaf"]]
-        return f"{before}<x{empty['leaf']}/>{'' if empty['next'] in self._spaces else after}"
+def _has_words(sibling: Sequence[Token]) -> bool:
+    return bool(sibling[0].kind == "leaf" and sibling[0].text) or not is_blank(plain(sibling))
 
 
 class Slot(NamedTuple):
@@ -227,15 +156,15 @@ class Slot(NamedTuple):
         offer: takes the matches of memories for the only passage.
     """
 
-    passages: Sequence[Passage]
-    put: Callable[[Iterator[str]], None]
+    passages: Sequence[Unit]
+    put: Callable[[Iterator[Sequence[Token]]], None]
     offer: Callable[[Sequence[Match]], None] | None = None
 
 
 def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
     """Returns the document with these slots. `written` returns its file when all translations are in their slots."""
 
-    def write(translations: Sequence[str]) -> bytes:
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
         remaining = iter(translations)
         for slot in slots:
             slot.put(remaining)

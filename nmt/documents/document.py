@@ -4,35 +4,16 @@ import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import windows_code_page
-from nmt.text.markup_reading import parse
+from nmt.text.markup_writing import Token
 from nmt.text.protected import Protected
 from nmt.translate.units import Unit
-
-
-class Passage(NamedTuple):
-    """A text in a document that is translated by itself."""
-
-    text: str
-    markup: Literal["html"] | None = None  # None for plain text
-    lang: str = ""  # as for `parse`
-
-    @property
-    def unit(self) -> Unit:
-        """What is translated."""
-        return Unit(self.text, content=parse(self.text, self.markup, lang=self.lang) if self.markup else None)
-
-
-def literal(text: str) -> Passage:
-    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
-    return Passage(escape(text, quote=False), "html")
 
 
 def has_letters(text: str) -> bool:
@@ -44,9 +25,9 @@ def has_letters(text: str) -> bool:
 class Document:
     """A document that was read."""
 
-    passages: Sequence[Passage]  # what is translated, in order
-    # Returns the content of the file with the translation of each passage, in the same form.
-    write: Callable[[Sequence[str]], bytes]
+    passages: Sequence[Unit]  # what is translated, in order
+    # Returns the content of the file with the translation of each passage.
+    write: Callable[[Sequence[Sequence[Token]]], bytes]
     # The number of texts that stay as they are, by reason, such as "translated already".
     skipped: Mapping[str, int] = field(default_factory=dict)
     # Takes the matches of memories for each passage, before `write`; None if the format has no place for them.

@@ -8,26 +8,24 @@ of a link is translated, whether the link is a field or an element.
 import re
 import struct
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
-from html import escape, unescape
 from io import BytesIO
 from itertools import accumulate, groupby
 from lzma import LZMAError
-from operator import itemgetter
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Slot, document_of, paired, plain
-from nmt.documents.document import Document, ReadOptions, has_letters, literal
+from nmt.documents.content import Content, Slot, document_of, paired, passage, plain
+from nmt.documents.document import Document, ReadOptions, has_letters
 from nmt.documents.trees import Element, etree, local_name, parsed, written
 from nmt.errors import NmtError
 from nmt.text.languages import FAR_EASTERN, RIGHT_TO_LEFT, base_language, is_among
-from nmt.text.markup_writing import text_only
-from nmt.text.protected import Protected, Span
+from nmt.text.markup_writing import Role, Token, text_only
+from nmt.text.protected import Protected
 
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
@@ -75,7 +73,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES):
             tree = trees[name] = parsed(contents[name], f"{options.name}, part {name},")
             if content_type == _PROPERTIES:
-                slots += [_slot_of(title, "text") for title in tree.iter(_TITLE)]
+                slots += [_slot_of(title, "text", options.protected) for title in tree.iter(_TITLE)]
             else:
                 part = _TextPart(tree, options.protected)
                 part.set_language(options)
@@ -138,19 +136,19 @@ def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
     return types
 
 
-def _slot_of(element: Element, name: str) -> Slot:
+def _slot_of(element: Element, name: str, protected: Protected) -> Slot:
     """Returns the slot of an attribute, or of the text, of an element."""
     text = _text_of(element) if name == "text" else element.get(name, "")
-    lines = list(map(literal, text.split("\n"))) if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
+    lines = text.split("\n") if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
 
-    def put(translations: Iterator[str]) -> None:
-        translation = text_only("\n".join(unescape(next(translations)) for _ in lines))
+    def put(translations: Iterator[Sequence[Token]]) -> None:
+        translation = text_only("\n".join(plain(next(translations)) for _ in lines))
         if name == "text":
             element[:], element.text = [], translation
         else:
             element.set(name, translation)
 
-    return Slot(lines, put)
+    return Slot([passage([Token("text", line)], protected) for line in lines], put)
 
 
 def _text_of(element: Element) -> str:
@@ -184,118 +182,119 @@ class _TextPart:
             kinds = element.iterfind(f"../{self._word}sdtPr/*") if name == "sdtContent" else ()
             is_kept = is_code or any(local_name(kind) in ("comboBox", "dropDownList") for kind in kinds)
             if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not is_kept:
-                inline, base = _without_base(self._inline(element))
-                content = Content(inline)
+                tokens, base = _without_base(self._tokens(element))
+                content = Content(tokens, self._protected)
                 yield Slot(content.passages, partial(self._fill, element, content, base))
             elif name in ("docPr", "cNvPr", "textpath"):  # a picture, or the text of a watermark
-                yield from (_slot_of(element, attribute) for attribute in ("title", "descr", "string"))
+                names = ("title", "descr", "string")
+                yield from (_slot_of(element, attribute, self._protected) for attribute in names)
 
     def _is_code(self, style: Element | None) -> bool:
         name = "" if style is None else style.get(f"{self._word}val", "")
         return bool(_CODE.fullmatch(re.sub(r"[\W_]", "", name.lower())))
 
-    def _inline(self, parent: Element) -> list[Inline]:
-        content: list[Inline] = []
+    def _tokens(self, paragraph: Element) -> list[Token]:
+        """Returns the tokens of a paragraph. The item of each text is its run."""
+        tokens = list[Token]()
+        for is_text, group in groupby(self._inline(paragraph), lambda token: token.kind == "text" and token.item.key):
+            joined = list(group)
+            text, run = plain(joined), joined[0].item
+            if is_text is False:
+                tokens += joined
+            elif run.properties is not None and self._is_code(run.properties.find(f"{self._word}rStyle")):
+                tokens.append(Token("leaf", text, joined))
+            elif text:
+                tokens.append(Token("text", text, run))
+        return self._resolved(paired(_with_whole_words(tokens, self._protected)))
+
+    def _inline(self, parent: Element) -> Iterator[Token]:
         for child in parent:
             name = local_name(child)
             if name == "r":
-                content += self._run(child)
+                yield from self._run(child)
             elif name in ("smartTag", "customXml"):
-                content += self._inline(child)
+                yield from self._inline(child)
             elif name in _GROUPS or (child.get(f"{self._word}instr") or "").split()[:1] == ["HYPERLINK"]:
-                content.append(Group(child, self._inline(child)))
+                yield from (Token("start", item=child), *self._inline(child), Token("end", item=child))
             elif name in ("fldSimple", "oMath"):
-                content.append(Leaf(child, escape("".join(map(_text_of, child.iter("{*}t"))))))
+                yield Token("leaf", "".join(map(_text_of, child.iter("{*}t"))), child)
             elif name not in _DROPPED:
                 ends = _RANGE.fullmatch(name)
-                content.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
-        return list(map(self._resolved, paired(_with_whole_words(list(self._joined(content)), self._protected))))
+                yield Token("leaf", item=child, key=(ends[1], child.get(f"{self._word}id")) if ends else None)
 
-    def _run(self, run: Element) -> Iterator[Inline]:
+    def _run(self, run: Element) -> Iterator[Token]:
         properties = run.find(f"{self._word}rPr")
         key = b"" if properties is None else etree.tostring(properties, method="c14n", exclusive=True, with_tail=False)
         own = _Run(key, properties)
         for child in run:
             name = local_name(child)
             if name in ("t", "noBreakHyphen"):
-                yield Group(own, [escape(_text_of(child), quote=False) if name == "t" else "\u2011"])
+                yield Token("text", _text_of(child) if name == "t" else "\u2011", own)
             elif name == "ruby":  # its reading aid explains the source text
                 for base in child.iterfind("{*}rubyBase/{*}r"):
                     yield from self._run(base)
             elif name not in _DROPPED:
-                is_field = name in ("fldChar", "instrText")
-                yield Leaf(_RunPart(own, child), kind=self._kind(child), key="field" if is_field else None)
+                key = "field" if name in ("fldChar", "instrText") else None
+                yield Token("leaf", item=_RunPart(own, child), role=self._role(child), key=key)
 
-    def _kind(self, child: Element) -> LeafKind:
+    def _role(self, child: Element) -> Role:
         """Returns what a child of a run does to the text around it."""
-        match local_name(child), child.get(f"{self._word}type", "textWrapping"), child.get(f"{self._word}fldCharType"):
-            case ("cr", _, _) | ("br", "textWrapping", _):
-                return "break"
-            case ("br" | "tab" | "ptab", _, _):
-                return "end"
-            case _, _, "begin":
-                return "open"
-            case _, _, "end":
-                return "close"
-        return "mark"
+        name, kind = local_name(child), child.get(f"{self._word}fldCharType")
+        if kind in ("begin", "end"):
+            return "open" if kind == "begin" else "close"
+        is_line = name == "cr" or (name == "br" and child.get(f"{self._word}type", "textWrapping") == "textWrapping")
+        return "break" if is_line else "end" if name in ("br", "tab", "ptab") else "mark"
 
-    def _joined(self, content: Sequence[Inline]) -> Iterator[Inline]:
-        """Yields the content with adjacent runs of equal properties as one. Code becomes a leaf."""
-        keys = [i if run is None else run.key for i, run in enumerate(map(_run_of, content))]
-        for _, pairs in groupby(zip(keys, content, strict=True), key=lambda pair: pair[0]):
-            joined = [inline for _, inline in pairs]
-            run = _run_of(joined[0])
-            if run is None:
-                yield joined[0]
-            elif run.properties is not None and self._is_code(run.properties.find(f"{self._word}rStyle")):
-                yield Leaf(joined, plain(joined))
+    def _resolved(self, tokens: Iterable[Token]) -> list[Token]:
+        """Returns tokens in which each field is a link with text, or a leaf."""
+        resolved, starts = list[Token](), list[int]()
+        for token in tokens:
+            resolved.append(token)
+            if not isinstance(token.item, _RunPart) or token.kind == "leaf":
+                continue
+            if token.kind == "start":
+                starts.append(len(resolved) - 1)
+                continue
+            field = resolved[(start := starts.pop()) :]
+            children = [part.item.child if isinstance(part.item, _RunPart) else None for part in field]
+            kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
+            stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds) - 1
+            code = "".join(_text_of(child) for child in children[1:stop] if child is not None)
+            if code.split()[:1] == ["HYPERLINK"]:
+                resolved[start:] = [Token("start", item=field[:stop]), *field[stop:]]
             else:
-                yield Group(run, [plain(joined)])
+                resolved[start:] = [Token("leaf", plain(field[stop:]), field)]
+        return resolved
 
-    def _resolved(self, inline: Inline) -> Inline:
-        """Returns a field as a link with text, or as a leaf."""
-        if not isinstance(inline, Group) or not isinstance(inline.item, Ends):
-            return inline
-        start, end = inline.item
-        content = list(map(self._resolved, inline.content))
-        items = [leaf.item if isinstance(leaf, Leaf) else None for leaf in content]
-        children = [item.child if isinstance(item, _RunPart) else None for item in items]
-        kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
-        stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
-        code = "".join(_text_of(child) for child in children[:stop] if child is not None)
-        if code.split()[:1] == ["HYPERLINK"]:
-            return Group(([start, *content[:stop]], end), content[stop:])
-        return Leaf([start, *content, end], plain(content[stop:]))
-
-    def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[str]) -> None:
+    def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[Sequence[Token]]) -> None:
         translated = content.translated(translations)
         for child in list(element):
             if local_name(child) != "pPr":
                 element.remove(child)
-        element.extend(self._elements(translated, base))
+        self._append(element, translated, base)
 
-    def _elements(self, content: Sequence[Inline], run: _Run) -> Iterator[Element]:
-        """Yields the elements of a paragraph. `run` has the properties of text without other ones."""
-        for inline in content:
-            if isinstance(inline, str):
+    def _append(self, parent: Element, tokens: Iterable[Token], base: _Run) -> None:
+        """Appends tokens to an element. `base` has the properties of text without other ones."""
+        runs, parents = [base], [parent]
+        for kind, words, item, *_ in tokens:
+            if kind == "text":
                 text = etree.Element(f"{self._word}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
-                text.text = text_only(unescape(inline))
-                yield self._new_run(run, text)
-            elif isinstance(inline.item, _RunPart):
-                yield self._new_run(*inline.item)
-            elif isinstance(inline.item, list):
-                yield from self._elements(inline.item, run)
-            elif isinstance(inline, Leaf):
-                yield inline.item
-            elif isinstance(inline.item, _Run):
-                yield from self._elements(inline.content, inline.item)
-            elif isinstance(inline.item, tuple):  # what is before the text of a field, and what is behind it
-                start, end = inline.item
-                yield from self._elements([*start, *inline.content, end], run)
+                text.text = text_only(words)
+                parents[-1].append(self._new_run(item or runs[-1], text))
+            elif isinstance(item, _RunPart):
+                parents[-1].append(self._new_run(*item))
+            elif isinstance(item, list):
+                self._append(parents[-1], item, runs[-1])
+            elif kind == "leaf":
+                parents[-1].append(item)
+            elif kind == "end":
+                (runs if isinstance(item, _Run) else parents).pop()
+            elif isinstance(item, _Run):
+                runs.append(item)
             else:
-                element = etree.Element(inline.item.tag, inline.item.attrib, self._root.nsmap)
-                element.extend(self._elements(inline.content, run))
-                yield element
+                element = etree.Element(item.tag, item.attrib, self._root.nsmap)
+                parents[-1].append(element)
+                parents.append(element)
 
     def _new_run(self, run: _Run, child: Element) -> Element:
         element = etree.Element(f"{self._word}r")
@@ -304,69 +303,52 @@ class _TextPart:
         return element
 
 
-def _with_whole_words(content: Sequence[Inline], protected: Protected) -> Iterator[Inline]:
-    """Yields runs and leaves, with one leaf for each protected word that is in several runs.
+def _with_whole_words(tokens: list[Token], protected: Protected) -> list[Token]:
+    """Returns tokens with one leaf for each protected word that is in several runs.
 
     The ends of bookmarks and the like that are in the word move behind it.
     """
-    texts = [_text_across(inline) for inline in content]
+    texts = list(map(_text_across, tokens))
     starts, text = list(accumulate(map(len, texts), initial=0)), "".join(texts)
-    owner: dict[int, Span] = {}  # the word of each character
-    for start, stop, _ in protected.spans(text):
-        if bisect_right(starts, start) < bisect_left(starts, stop) and "\0" not in text[start:stop]:
-            owner |= dict.fromkeys(range(start, stop), (start, stop))
-    if not owner:
-        yield from content
-        return
-
-    def owned() -> Iterator[tuple[Span | None, Inline]]:
-        for start, inline, own in zip(starts, content, texts, strict=False):
-            run, word = _run_of(inline), owner.get(start)
-            if run and own:
-                for word, indices in groupby(range(start, start + len(own)), owner.get):
-                    yield word, Group(run, [escape("".join(text[i] for i in indices), quote=False)])
-            else:
-                yield word if word == owner.get(start - 1) else None, inline
-
-    for word, pairs in groupby(owned(), itemgetter(0)):
-        inlines = [inline for _, inline in pairs]
-        if word:
-            yield Leaf(list(filter(_run_of, inlines)), escape(text[slice(*word)], quote=False))
-        yield from (inline for inline in inlines if not (word and _run_of(inline)))
+    for span in reversed(protected.spans(text)):
+        word = span.word(text)
+        first, last = (bisect_right(starts, position) - 1 for position in (span.start, span.stop - 1))
+        if first == last or "\0" in word:
+            continue
+        for i, column in ((last, span.stop - starts[last]), (first, span.start - starts[first])):
+            parts = tokens[i].text[:column], tokens[i].text[column:]
+            tokens[i : i + 1] = [tokens[i]._replace(text=part) for part in parts]
+        inside = tokens[first + 1 : last + 2]
+        runs, others = ([token for token in inside if (token.kind == "text") == is_text] for is_text in (True, False))
+        tokens[first + 1 : last + 2] = [Token("leaf", word, runs), *others]
+    return [token for token in tokens if token.text or token.kind != "text"]
 
 
-def _text_across(inline: Inline) -> str:
+def _text_across(token: Token) -> str:
     """Returns the text of a run, nothing for what may stand within a word, or NUL for other things."""
-    if _run_of(inline):
-        return unescape(plain([inline]))
-    name = local_name(inline.item) if isinstance(inline, Leaf) and etree.iselement(inline.item) else None
+    if token.kind == "text":
+        return token.text
+    name = local_name(token.item) if token.kind == "leaf" and etree.iselement(token.item) else None
     return "" if name == "" or (name and _RANGE.fullmatch(name)) else "\0"
 
 
-def _run_of(inline: Inline) -> _Run | None:
-    return inline.item if isinstance(inline, Group) and isinstance(inline.item, _Run) else None
+def _without_base(tokens: Sequence[Token]) -> tuple[list[Token], _Run]:
+    """Puts text that does not look like most of the paragraph into elements.
 
-
-def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
-    """Finds the most frequent character properties.
-
-    Returns the content with the text that has them taken out of its groups, and these properties.
+    Also returns the run that looks like most of it.
     """
     runs, lengths = dict[bytes, _Run](), Counter[bytes]()
-
-    def count(inlines: Sequence[Inline]) -> None:
-        for inline in inlines:
-            if run := _run_of(inline):
-                lengths[run.key] += len(unescape(plain([inline])).strip())
-                runs.setdefault(run.key, run)
-            else:
-                count(getattr(inline, "content", ()))
-
-    def stripped(inline: Inline) -> Inline:
-        if (run := _run_of(inline)) and run.key == base:
-            return plain([inline])
-        return Group(inline.item, list(map(stripped, inline.content))) if isinstance(inline, Group) else inline
-
-    count(content)
-    base = max(lengths, key=lengths.__getitem__, default=b"")
-    return list(map(stripped, content)), runs.get(base, _Run(b"", None))
+    for token in tokens:
+        if token.kind == "text":
+            lengths[token.item.key] += len(token.text.strip())
+            runs.setdefault(token.item.key, token.item)
+    base = runs[max(lengths, key=lengths.__getitem__)] if lengths else _Run(b"", None)
+    elements: list[Token] = []
+    for token in tokens:
+        run, text = token.item, token._replace(item=None)
+        if token.kind != "text":
+            elements.append(token)
+        else:
+            is_base = run.key == base.key
+            elements += [text] if is_base else [Token("start", item=run), text, Token("end", item=run)]
+    return elements, base

@@ -8,26 +8,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from html import escape, unescape
-from itertools import count, takewhile
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import unescape
+from itertools import takewhile
 from textwrap import wrap
 from urllib.parse import unquote
 
-from nmt.documents.content import Content, Fragment, Inline, Leaf, LeafKind, flattened, paired
-from nmt.documents.document import (
-    Document,
-    Passage,
-    ReadOptions,
-    decoded,
-    encoded,
-    has_letters,
-    lines_of,
-    literal,
-    spliced,
-)
+from nmt.documents.content import Content, ordered, paired, passage, plain
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, lines_of, spliced
 from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, MarkdownReader, seen_attributes
+from nmt.text.markup_reading import marked_texts, scanned, written
+from nmt.text.markup_writing import Token, merged
+from nmt.translate.units import Unit
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. The options of
@@ -46,13 +39,11 @@ _IMPORT = re.compile(r"\s*import[ \t]+(?:[\w{*].*\sfrom[ \t]+)?['\"]")  # the be
 _PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 # What Markdown has in an HTML block besides tags: code, and the ends of links and images
-_IN_HTML = re.compile(
-    r"""(<[^<>]*>|`[^`\n]+`|!?\[(?=[^\[\]\n<]*\][(\[])"""
-    r"""|\](?:\([^()\s]*(?: "[^"\n]*")?\)|\[[^\[\]\n]+\])(?:\{[^{}\n]*\})?)"""
+_IN_HTML = (
+    r"""`[^`\n]+`|!?\[(?=[^\[\]\n<]*\][(\[])"""
+    r"""|\](?:\([^()\s]*(?: "[^"\n]*")?\)|\[[^\[\]\n]+\])(?:\{[^{}\n]*\})?"""
 )
 _TASK = re.compile(r"\[[ xX]\]\s+|")
-# What may need another spelling in Markdown than in HTML.
-_WRITTEN = re.compile(rf"&#?\w+;|{SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
 _TAG = re.compile(rf"(?<!`)<[a-zA-Z](?![^<>]*\btranslate\b){JSX}>")
@@ -71,7 +62,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
     unreached = reader.unreached + [block.first + 1 for block in all_blocks if not block.prefixes or block.is_unread]
 
-    def write(translations: Sequence[str]) -> bytes:
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)
         return encoded(spliced(text, {(block.start, block.stop): block.written(rest) for block in blocks}), data)
 
@@ -164,14 +155,14 @@ class _Block:
         is_element = self.kind == "html_block" and bool(ELEMENT.match(text))
         return is_element and "={" in text and has_letters(re.sub(rf"<{JSX}>", "", text))
 
-    @property
+    @cached_property
     def content(self) -> "_Content | _Html | _Value":
-        """What of the block is translated. It is made when it is needed, because it takes much memory."""
+        """What of the block is translated."""
         text = "\n".join(self.source)
         if self.kind == "html_block":
-            return _Html(text)
+            return _Html(self.reader, text)
         if self.kind in ("value", "scalar", "attribute"):
-            return _Value(text if self.kind == "attribute" else " ".join(self.source), self.kind)
+            return _Value(self.reader, text if self.kind == "attribute" else " ".join(self.source), self.kind)
         return _Content(self.reader, text)
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
@@ -192,7 +183,7 @@ class _Block:
         self.line_end = lines[self.first][1]
         return True
 
-    def written(self, translations: Iterator[str]) -> str:
+    def written(self, translations: Iterator[Sequence[Token]]) -> str:
         """Returns the content with the next translations. It stays as it is if its words do."""
         text = self.content.written(translations)
         lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
@@ -233,7 +224,7 @@ def _escaped(line: str) -> str:
 class _Value:
     """A value of front matter, an option, or an attribute."""
 
-    def __init__(self, source: str, kind: str = "attribute") -> None:
+    def __init__(self, reader: MarkdownReader, source: str, kind: str = "attribute") -> None:
         self._source, self._kind = source, kind
         self._quote = source[0] if source[0] in "\"'" and kind != "scalar" else ""
         self._text = source
@@ -246,11 +237,11 @@ class _Value:
                 self._text = json.loads(source)
             except ValueError:  # an escape of YAML alone
                 self._text = ""
-        self.passages = [literal(self._text)] if self._text else []
+        self.passages = [passage([Token("text", self._text)], reader.protected)] if self._text else []
 
-    def written(self, translations: Iterator[str]) -> str:
+    def written(self, translations: Iterator[Sequence[Token]]) -> str:
         """Returns the value with the next translation. It gets quotes if it needs them."""
-        text = unescape(next(translations)) if self._text else ""
+        text = plain(next(translations)) if self._text else ""
         if text in ("", self._text):
             return self._source
         if self._kind == "attribute":
@@ -266,29 +257,36 @@ class _Value:
 class _Html:
     """An HTML block. Code stays, and so does markup with expressions. Some programs read Markdown in it."""
 
-    def __init__(self, source: str) -> None:
-        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)|<[gx]\d", source)
-        kinds: dict[str, LeafKind] = {"!": "open", "[": "open", "]": "close"}
-        content = [
-            Leaf(raw, escape(raw) * (raw[0] == "`"), kinds.get(raw[0], "mark"), kinds.get(raw[0]) and "link")
-            if i % 2 and raw[0] != "<"
-            else raw
-            for i, raw in enumerate(_IN_HTML.split(source))
-        ]
-        self._source, self._fragment = source, Fragment(paired(content))
-        self._values = {raw: _Value(raw) for tag in _TAG.findall(source) for raw in seen_attributes(tag).values()}
-        attributes = [passage for value in self._values.values() for passage in value.passages]
-        self.passages = [] if is_code else [*self._fragment.passages, *attributes]
+    def __init__(self, reader: MarkdownReader, source: str) -> None:
+        is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)", source)
+        tokens = map(self._read, scanned(source, is_html=True, marks=_IN_HTML))
+        self._source, self._unit = source, Unit(source, content=marked_texts(tokens, reader.protected))
+        self._values = {
+            raw: _Value(reader, raw) for tag in _TAG.findall(source) for raw in seen_attributes(tag).values()
+        }
+        attributes = [unit for value in self._values.values() for unit in value.passages]
+        self.passages = [] if is_code else [self._unit, *attributes]
 
-    def written(self, translations: Iterator[str]) -> str:
+    def _read(self, token: Token) -> Token:
+        """Returns a mark of Markdown as an element, or as what stays."""
+        mark = token.raw[0] if token.kind == "leaf" else ""
+        if mark == "`":
+            return Token("leaf", token.raw, token.raw)
+        if mark and mark in "![]":
+            return Token("end" if mark == "]" else "start", item=token.raw, name="g", key="link")
+        return token
+
+    def written(self, translations: Iterator[Sequence[Token]]) -> str:
         """Returns the block with the next translation."""
-        content = flattened(self._fragment.translated(translations)) if self.passages else [self._source]
-        text = "".join(inline if isinstance(inline, str) else inline.item for inline in content)
-        new = {raw: value.written(translations) for raw, value in self._values.items() if self.passages}
-        return _TAG.sub(
-            lambda tag: spliced(tag[0], {span: new.get(raw, raw) for span, raw in seen_attributes(tag[0]).items()}),
-            text,
-        )
+        if not self.passages:
+            return self._source
+        tokens = ordered(self._unit, next(translations))
+        new = {raw: value.written(translations) for raw, value in self._values.items()}
+
+        def tag_with(tag: re.Match[str]) -> str:
+            return spliced(tag[0], {span: new.get(raw, raw) for span, raw in seen_attributes(tag[0]).items()})
+
+        return written(t if t.kind == "text" else t._replace(item=_TAG.sub(tag_with, t.raw)) for t in tokens)
 
 
 class _Content:
@@ -296,19 +294,18 @@ class _Content:
 
     def __init__(self, reader: MarkdownReader, source: str) -> None:
         self.source, self._reader = source, reader
-        self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
         # The alternative text of an image, and attributes that readers see, by where they are in markup
         self._texts: dict[str, dict[tuple[int, int], _Content | _Value]] = {}
         self._shortcuts: dict[str, str] = {}  # links and images that are found by their text, and their short forms
         task = _TASK.match(source)
         self._task = task[0] if task else ""
         self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
-        content = list[Inline]()
+        tokens: list[Token] = []
         for piece in reader.pieces(source[len(self._task) :]):
             texts: dict[tuple[int, int], _Content | _Value] = {}
             if piece.kind == "image" and piece.shown:
                 texts[2, 2 + len(piece.shown)] = _Content(reader, piece.shown)
-            texts |= {span: _Value(raw) for span, raw in piece.attributes.items()}
+            texts |= {span: _Value(reader, raw) for span, raw in piece.attributes.items()}
             self._texts |= {piece.whole: texts} if texts else {}
             if piece.kind == "kept":
                 self._kept.add(piece.raw)
@@ -318,60 +315,66 @@ class _Content:
                 self._shortcuts[rf"(\[{text}\])\[{label}\]"] = r"\1[]" if piece.raw.endswith("[]") else r"\1"
             match piece.kind:
                 case "text":
-                    text = SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
-                    content.append(text.replace(">", "&gt;"))
+                    spellings = (
+                        [c if SPECIAL.match(c) else None for c in piece.raw] if SPECIAL.search(piece.raw) else None
+                    )
+                    tokens.append(Token("text", piece.raw, spellings))
                 case "char":
-                    content.append(self._reference(piece.shown, piece.raw))
+                    tokens.append(Token("text", piece.shown, [piece.raw]))
                 case "open" | "close" | "space" | "end":
-                    content.append(Leaf(piece.whole, kind=piece.kind, key=piece.shown))
+                    tokens.append(Token("leaf", item=piece.whole, role=piece.kind, key=piece.shown))
                 case _:
-                    content.append(Leaf(piece.whole, escape(piece.shown) if piece.kind in ("leaf", "kept") else ""))
-        for i, (before, leaf, after) in enumerate(zip(content, content[1:], content[2:], strict=False)):
-            match before, leaf, after:  # of the spaces inside and outside, one would be lost
-                case str(), Leaf(kind="close"), str() if before.endswith(" ") and after.startswith(" "):
-                    words = before.rstrip(" ")
-                    content[i : i + 2] = words, replace(leaf, item=before[len(words) :] + leaf.item)
-        self._content = Content(paired(content))
-
-    def _reference(self, character: str, raw: str) -> str:
-        """Returns a reference to a character in HTML. The number of zeros in it tells how the source writes it."""
-        for zeros in count():
-            reference = f"&#{'0' * zeros}{ord(character)};"
-            if self._references.setdefault(reference, raw) == raw:
-                break
-        return reference
+                    tokens.append(Token("leaf", piece.shown if piece.kind in ("leaf", "kept") else "", piece.whole))
+        tokens = list(merged(tokens))
+        for i, (before, leaf, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+            # Of the spaces inside and outside, one would be lost.
+            if leaf.role == "close" and before.text.endswith(" ") and after.text.startswith(" "):
+                words = before.text.rstrip(" ")
+                leaf = leaf._replace(item=before.text[len(words) :] + leaf.item)
+                tokens[i : i + 2] = before.part(0, len(words)), leaf
+        self._content = Content(paired(tokens), reader.protected)
 
     @property
-    def passages(self) -> list[Passage]:
+    def passages(self) -> list[Unit]:
         """What is translated: the content, and then the alternative texts of images and the attributes."""
         texts = [text for texts in self._texts.values() for text in texts.values()]
-        return self._content.passages + [passage for text in texts for passage in text.passages]
+        return self._content.passages + [unit for text in texts for unit in text.passages]
 
-    def written(self, translations: Iterator[str]) -> str:
+    def written(self, translations: Iterator[Sequence[Token]]) -> str:
         """Returns the content with the next translations.
 
         If its markup would be another one, all special characters are escaped.
         """
-        content = list(flattened(self._content.translated(translations), lambda start: start.item[0] in "[<"))
+        tokens: list[Token] = []
+        for token in self._content.translated(translations):
+            if token.kind == "end" and tokens[-1].kind == "start" and tokens[-1].item[0] not in "[<":
+                tokens.pop()  # marks without text between them
+            else:
+                tokens.append(token)
         changed = {
             raw: spliced(raw, {span: text.written(translations) for span, text in texts.items()})
             for raw, texts in self._texts.items()
         }
-        markup = [changed.get(leaf.item, leaf.item) for leaf in content if isinstance(leaf, Leaf)]
-
-        def raw_of(is_cautious: bool, html: re.Match[str]) -> str:
-            character = unescape(html[0])
-            is_special = bool(SPECIAL.fullmatch(character))
-            raw = self._references.get(html[0], f"\\{character}" if is_special else character)
-            return f"\\{raw}" if is_cautious and is_special and raw == character else raw
-
+        tokens = [t if t.kind == "text" else t._replace(item=changed.get(t.item, t.item)) for t in tokens]
         kept = {changed.get(raw, raw) for raw in self._kept}
-        kinds, expected = ("text", "char", "kept"), [raw.strip(" ") for raw in markup if raw not in kept]
+        kinds = ("text", "char", "kept")
+        expected = [t.item.strip(" ") for t in tokens if t.kind != "text" and t.item not in kept]
         for is_cautious in (False, True):
-            spelt, rest = partial(_WRITTEN.sub, partial(raw_of, is_cautious)), iter(markup)
-            text = "".join(spelt(inline) if isinstance(inline, str) else next(rest) for inline in content)
+            text = "".join(_spelt(t, is_cautious=is_cautious) if t.kind == "text" else t.item for t in tokens)
             if expected == [piece.whole.strip(" ") for piece in self._reader.pieces(text) if piece.kind not in kinds]:
                 break
         for full, short in self._shortcuts.items():
             text = re.sub(full, short, text)
         return self._task + text
+
+
+def _spelt(token: Token, *, is_cautious: bool) -> str:
+    """Returns text as the source spells it. Other special characters are escaped, and all of them to be cautious."""
+    if not token.item:
+        return SPECIAL.sub(r"\\\g<0>", token.text)
+    return "".join(
+        f"\\{character}"
+        if SPECIAL.match(character) and (spelling is None or (is_cautious and spelling == character))
+        else spelling or character
+        for character, spelling in zip(token.text, token.item, strict=True)
+    )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import regex as re
 
-from nmt.documents.content import is_untranslated
 from nmt.documents.document import has_letters
 from nmt.errors import importing
+from nmt.text.markup_reading import is_kept
 from nmt.text.protected import Protected, Span
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class MarkdownReader:
     """Reads a file: first its blocks, and then their inline content."""
 
     def __init__(self, protected: Protected, is_mdx: bool) -> None:
-        self._parser, self._protected = _parser(is_mdx), protected
+        self._parser, self.protected = _parser(is_mdx), protected
         self._definitions = dict[str, Any]()  # of references
         self.unreached = list[int]()  # lines that are nested too deep, from 1
 
@@ -149,7 +149,7 @@ class MarkdownReader:
         while position < len(pieces):
             piece = pieces[position]
             position += 1
-            if piece.kind == "open" and piece.shown not in unclosed and is_untranslated(piece.raw):
+            if piece.kind == "open" and piece.shown not in unclosed and is_kept(piece.raw):
                 depths = accumulate(
                     _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
                 )
@@ -198,7 +198,7 @@ class MarkdownReader:
 
     def _kept_spans(self, content: str) -> list[Span]:
         """Returns what stays in text, as far as it is no markup."""
-        protected = self._protected.spans(content)
+        protected = self.protected.spans(content)
         spans = [(span.start, span.stop) for span in protected if not _PARSED.match(span.word(content))]
         for match in _KEPT.finditer(content):
             math = next((inside for inside in match.group(*"abc") if inside is not None), None)

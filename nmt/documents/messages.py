@@ -4,21 +4,21 @@ Tags, line breaks, protected words, the placeholders of formats, and the syntax 
 sentence unless a lower-case letter follows it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
-from html import escape, unescape
-from itertools import count
+from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
+from itertools import accumulate
 from operator import itemgetter
 
 import regex as re
 
-from nmt.documents.content import Content, Group, Inline, Leaf, flattened, is_untranslated, paired, plain
-from nmt.documents.document import Passage, ReadOptions, spliced
-from nmt.text.icu import IcuText, as_html, parse_icu
-from nmt.text.markup_reading import BLOCKS
-from nmt.text.protected import SURPLUS, Protected
+from nmt.documents.content import SEPARATING, Content, paired, plain
+from nmt.documents.document import ReadOptions
+from nmt.text.icu import IcuPiece, parse_icu
+from nmt.text.markup_reading import BLOCKS, is_kept
+from nmt.text.markup_writing import Role, Token, merged
+from nmt.text.protected import SURPLUS
 from nmt.text.words import is_blank
+from nmt.translate.units import Unit
 
 # Placeholders that may have a space, or letters behind them, and those without braces.
 _PERCENT = (
@@ -39,6 +39,7 @@ _OTHERS = (
     r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)"
     "|(?P<hidden><!--(?:[^<>-]|-(?!->))*+-->|[\0-\t\x0b-\x1f\x7f\ufffe\uffff])"
 )
+_MARKUP = "<\ufffc"  # what stands for markup in a text
 # Names of elements that programs also give to inline elements of their own are left out.
 _BLOCKS = BLOCKS - {"body", "br", "link", "menu", "search", "title"}
 # Elements that may stand in a word. What follows the end of another element directly is another word.
@@ -56,48 +57,43 @@ class Message:
     """
 
     def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] | None = None) -> None:
-        self._text, self._options = text, options
-        of_icu = [part for part in parse_icu(text) or () if isinstance(part, IcuText)]
-        self._raw_of: Callable[[str], str] = of_icu[0].written if of_icu else unescape
-        to_html = as_html if of_icu else partial(escape, quote=False)
-        leaves = parts(text, options.protected, flags)
-        has_others = re.search(r"%%\w", text) or "%" in spliced(text, {leaf[:2]: "" for leaf in leaves})
+        self._text, self._protected, self._icu = text, options.protected, parse_icu(text)
+        tokens = with_leaves([Token("text", text)], options, flags)
+        self.kept = sorted(token.text for token in tokens if token.kind == "leaf")
+        has_others = re.search(r"%%\w", text) or "%" in plain(tokens)
         self._is_printf = not has_others and any(map(_PRINTF.fullmatch, flags or ()))
-        self.kept = sorted(leaf.words for _, _, leaf in leaves)
-        content, start = list[Inline](), 0
-        for begin, stop, leaf in leaves:
-            is_sign = self._is_printf and leaf.item == "%%"
-            content += [*filter(None, [to_html(text[start:begin])]), "%" if is_sign else leaf]
-            start = stop
-        self._content = Content(grouped([*content, to_html(text[start:])], self._raw_of))
+        self._content = Content(grouped(map(self._read, tokens)), options.protected)
+
+    def _read(self, token: Token) -> Token:
+        if token.kind == "text" and self._icu:
+            return IcuPiece("text", token.text, 0).token
+        return Token("text", "%") if self._is_printf and token.item == "%%" else token
 
     @property
-    def passages(self) -> list[Passage]:
+    def passages(self) -> list[Unit]:
         """What is translated."""
         return self._content.passages
 
-    def written(self, translations: Iterator[str]) -> str:
-        """Returns the text with the next translations. It stays as it is if its letters do."""
-        text = with_categories(self._written(self._content.translated(translations), set()), self._options)
-        return self._text if "".join(text.split()) == "".join(self._text.split()) else text
+    def written(self, translations: Iterator[Sequence[Token]]) -> str:
+        """Returns the text with the next translations. It stays as it is if its letters do.
 
-    def _written(self, content: Iterable[Inline], written: set[Leaf]) -> str:
-        """Returns text with tags. One with a placeholder is not repeated, because a program counts placeholders."""
-        text = ""
-        for inline in content:
-            if not isinstance(inline, Group):
-                text += self._without_surplus(self._raw_of(inline)) if isinstance(inline, str) else inline.item
+        An element with a placeholder is not repeated, because a program counts placeholders.
+        """
+        text, seen, are_written = "", set[int](), list[bool]()
+        for token in self._content.translated(translations):
+            if token.kind == "text":
+                text += self._without_surplus(self._icu.written_text(token) if self._icu else token.text)
                 continue
-            start, end = inline.item
-            is_repeated = start in written and re.search("[%{$]", start.item)
-            written.add(start)
-            inner = self._written(inline.content, written)
-            text += inner if is_repeated else f"{start.item}{inner}{end.item}"
-        return text
+            if token.kind == "start":
+                are_written.append(id(token) not in seen or not re.search("[%{$]", token.item))
+                seen.add(id(token))
+            is_written = token.kind == "leaf" or (are_written.pop() if token.kind == "end" else are_written[-1])
+            text += token.item if is_written else ""
+        return self._text if "".join(text.split()) == "".join(self._text.split()) else text
 
     def _without_surplus(self, raw: str) -> str:
         """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
-        for start, stop, _ in reversed(self._options.protected.spans(raw)):
+        for start, stop, _ in reversed(self._protected.spans(raw)):
             is_percentage = raw[start] == "%" and not SURPLUS.match(raw, start)
             if _NEXT.fullmatch(raw[start:stop]) and not is_percentage:
                 raw = raw[:start].rstrip(" ") + raw[stop:]
@@ -116,80 +112,106 @@ _FORMS = re.compile(
 )
 
 
-def parts(text: str, protected: Protected, flags: Iterable[str] | None = ()) -> list[tuple[int, int, Leaf]]:
-    """Returns what of a text is not translated and where it begins and ends, in order."""
+def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] | None = ()) -> list[Token]:
+    """Returns tokens of a message in which what is not translated is a leaf, as far as it is not in an element in part.
+
+    A message of ICU gets the plural categories that the target language has.
+    """
+    text = _across(tokens)
+    if message := parse_icu(text, options.source_lang, options.target_lang):
+        copied: list[Token] = []
+        for _, raw, start in message.pieces:
+            copied += [Token("text", raw)] if start < 0 else _sliced(tokens, start, start + len(raw))
+        depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in copied))
+        is_nested = min(depths) >= 0 == depths[-1]
+        tokens, message = (copied, message) if is_nested else (tokens, parse_icu(text))
+        text = _across(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
     patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
-    leaves, start = list[tuple[int, int, Leaf]](), 0
-    for part in parse_icu(text) or ():
-        for kind, raw in [("", part)] if isinstance(part, str) else [(token.kind, token.text) for token in part.tokens]:
-            if kind != "text":
-                leaves.append((start, start + len(raw), _kept(raw) if kind else Leaf(raw, kind="end")))
-            start += len(raw)
+    leaves, start = list[tuple[int, int, Token]](), 0
+    for kind, raw, _ in message.pieces if message else ():
+        kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end")
+        leaves += [(start, start + len(raw), kept)] if kind != "text" else []
+        start += len(raw)
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)
     leaves += [(*match.span(), _leaf(match)) for match in matches if has_forms or not match["bar"]]
-    leaves += [(start, stop, _kept(text[start:stop])) for start, stop, _ in protected.spans(text)]
-    apart: list[tuple[int, int, Leaf]] = []
-    is_date = _DATE.search(text)
-    for start, stop, leaf in sorted(leaves, key=itemgetter(0)):  # of those that begin together, the first
-        if not apart or start >= apart[-1][1]:
-            apart.append((start, stop, replace(leaf, key=None) if is_date and leaf.key == "next" else leaf))
-    return apart
+    leaves += [(start, stop, _kept(text[start:stop])) for start, stop, _ in options.protected.spans(text)]
+    result, end, is_date = list[Token](), 0, _DATE.search(text)
+    for start, stop, leaf in [*sorted(leaves, key=itemgetter(0)), (len(text), len(text), None)]:
+        inside = _sliced(tokens, start, stop)
+        if start < end or any(token.kind in ("start", "end") for token in inside):
+            continue  # of those that begin together, the first
+        result += _sliced(tokens, end, start)
+        if leaf:
+            key = None if is_date and leaf.key == "next" else leaf.key
+            result.append(leaf._replace(item="".join(token.raw for token in inside), key=key))
+        end = stop
+    return list(merged(result))
 
 
-def with_categories(text: str, options: ReadOptions) -> str:
-    """Returns a message of ICU with the plural categories that the target language has, and other text as it is."""
-    tags, numbers = re.findall("<[^<>]*>", text), count(0xF0000)  # characters for private use; tags may have braces
-    without_tags = re.sub("<[^<>]*>", lambda _: chr(next(numbers)), text)
-    message = parse_icu(without_tags, options.source_lang, options.target_lang) or [without_tags]
-    written = (part if isinstance(part, str) else "".join(token.text for token in part.tokens) for part in message)
-    return "".join(written).translate(dict(enumerate(tags, 0xF0000)))
+def _across(tokens: Iterable[Token]) -> str:
+    """Returns the text of tokens, in which markup is in no word, tag or address."""
+    return "".join(token.text if token.kind == "text" else _MARKUP for token in tokens)
 
 
-def grouped(content: Iterable[Inline], raw_of: Callable[[str], str] = str) -> list[Inline]:
-    """Returns content with groups, whose items are strings. One that stays, or has no words, is a leaf.
+def _sliced(tokens: Iterable[Token], start: int, stop: int) -> list[Token]:
+    """Returns the tokens in a part of the text across them."""
+    sliced, position = list[Token](), 0
+    for token in tokens:
+        length = len(token.text) if token.kind == "text" else len(_MARKUP)
+        if position < stop and position + length > start:
+            is_text = token.kind == "text"
+            sliced.append(token.part(max(0, start - position), stop - position) if is_text else token)
+        position += length
+    return sliced
 
-    An empty leaf separates adjacent elements, except for those that may stand in a word. `raw_of` writes text.
+
+def grouped(tokens: Iterable[Token]) -> list[Token]:
+    """Returns tokens with elements, whose items are strings. An element that stays, or has no words, is a leaf.
+
+    An empty leaf separates adjacent elements, except for those that may stand in a word.
     """
-    separated, ended = list[Inline](), ""  # the element that the last leaf ends
-    for inline in content:
-        kind, name = (inline.kind, inline.key) if isinstance(inline, Leaf) else ("", "")
-        if kind == "open" and ended and isinstance(name, str) and not {ended, name} & set(_IN_WORDS.split()):
-            separated.append(Leaf("", kind="end"))
-        separated.append(inline)
-        ended = name if kind == "close" and isinstance(name, str) else ""
-    return [_solid(inline, raw_of) for inline in paired(separated)]
+    in_words, separated, ended = set(_IN_WORDS.split()), list[Token](), ""  # the element that the last leaf ends
+    for token in tokens:
+        name = token.key if isinstance(token.key, str) else ""
+        if token.role == "open" and ended and name and not {ended, name} & in_words:
+            separated.append(Token("leaf", item="", role="end"))
+        separated.append(token)
+        ended = name if token.role == "close" else ""
+    solid, starts = list[Token](), list[int]()
+    for token in paired(separated):
+        # The end of a block that does not stay separates texts.
+        solid.append(token._replace(role="end") if token.kind == "leaf" and token.key in _BLOCKS else token)
+        if token.kind == "start":
+            starts.append(len(solid) - 1)
+        elif token.kind == "end":
+            element = solid[(start := starts.pop()) :]
+            tag, inner = element[0].item, element[1:-1]  # of XLIFF, the tag may have a tag of HTML inside
+            stays = any(map(is_kept, [tag, *re.findall(r"<\w[^<>]*>", unescape(tag))]))
+            is_empty = all(is_blank(t.text) and t.kind != "start" and t.role not in SEPARATING for t in inner)
+            if stays or is_empty:
+                words = "".join(each.text for each in inner) if stays else ""
+                solid[start:] = [Token("leaf", words, "".join(each.raw for each in element))]
+    return solid
 
 
-def _solid(inline: Inline, raw_of: Callable[[str], str]) -> Inline:
-    if not isinstance(inline, Group):  # the end of a block that does not stay separates texts
-        return replace(inline, kind="end") if isinstance(inline, Leaf) and inline.key in _BLOCKS else inline
-    leaf = Leaf("".join(raw_of(each) if isinstance(each, str) else each.item for each in flattened([inline])))
-    tag = inline.item.start.item  # of XLIFF, it may have a tag of HTML inside
-    if any(map(is_untranslated, [tag, *re.findall(r"<\w[^<>]*>", unescape(tag))])):
-        words = "".join(each if isinstance(each, str) else each.words for each in flattened(inline.content))
-        return replace(leaf, words=" ".join(words.split()))
-    inner = [_solid(each, raw_of) for each in inline.content]
-    is_kept = any(isinstance(i, Group) or (isinstance(i, Leaf) and (i.words or i.separates)) for i in inner)
-    return Group(inline.item, inner) if is_kept or not is_blank(plain(inner)) else leaf
-
-
-def _leaf(match: re.Match[str]) -> Leaf:
+def _leaf(match: re.Match[str]) -> Token:
     raw, name = match[0], (match["name"] or "").lower()
+    role: Role | None = None
     if match["line"] or name == "br":
-        return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
-    if match["spaces"] or name == "input":
-        return Leaf(raw, kind="space")
-    is_block = name in _BLOCKS and not match["end"] and not is_untranslated(raw)
-    if is_block or match["bar"] or raw == "\t":
-        return Leaf(raw, kind="end")
-    if match["end"] or (match["tag"] and match["rest"]):
-        return Leaf(raw, kind="close" if match["end"] else "open", key=name)
-    if match["tag"]:
-        return Leaf(raw, escape(raw), "open", name)
-    return Leaf(raw, "" if match["hidden"] else raw) if match["hidden"] or match["reference"] else _kept(raw)
+        role = "end" if raw.count("\n") > 1 else "break"
+    elif match["spaces"] or name == "input":
+        role = "space"
+    elif (name in _BLOCKS and not match["end"] and not is_kept(raw)) or match["bar"] or raw == "\t":
+        role = "end"
+    elif match["tag"]:
+        words = "" if match["end"] or match["rest"] else raw
+        return Token("leaf", words, role="close" if match["end"] else "open", key=name)
+    elif match["hidden"] or match["reference"]:
+        return Token("leaf", "" if match["hidden"] else unescape(raw))
+    return Token("leaf", role=role) if role else _kept(raw)
 
 
-def _kept(raw: str) -> Leaf:
-    return Leaf(raw, escape(" ".join(raw.split()), quote=False), key="next" if _NEXT.fullmatch(raw) else None)
+def _kept(raw: str) -> Token:
+    return Token("leaf", " ".join(raw.split()), key="next" if _NEXT.fullmatch(raw) else None)

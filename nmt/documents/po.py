@@ -17,6 +17,7 @@ from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language, plural_forms
+from nmt.text.markup_writing import Token
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.
@@ -214,7 +215,7 @@ class _Writer:
         fields = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
 
-        def put(translations: Iterator[str]) -> None:
+        def put(translations: Iterator[Sequence[Token]]) -> None:
             texts = [message.written(translations) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.

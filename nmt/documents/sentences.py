@@ -12,7 +12,11 @@ from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
 class SentenceKey(NamedTuple):
-    """What makes sentences different."""
+    """What makes sentences different, as in `Sentence`.
+
+    Attributes:
+        has_elements: false if no memory is used, because the model translates text with elements like other text.
+    """
 
     text: str
     tags: tuple[str, ...]
@@ -39,7 +43,7 @@ class Sentences:
 
     def add(self, document: Document) -> list[Unit]:
         """Adds the sentences of a document. Returns its passages as units."""
-        units = [self._maker.complete(passage.unit) for passage in document.passages]
+        units = list(map(self._maker.complete, document.passages))
         self.has_markup |= any(unit.content is not None for unit in units)
         self.keys |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
         return units
@@ -50,11 +54,11 @@ class Sentences:
 
     def unit(self, key: SentenceKey, maker: UnitMaker) -> Unit:
         """Returns a sentence as a unit, with the matches of the memories of `maker`."""
-        sentence = Sentence(**key._asdict())
+        sentence = Sentence(key.text, tags=key.tags, protected=key.protected, has_elements=key.has_elements)
         return maker.complete(Unit(key.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
 
-    def translate(self, key: SentenceKey, translation: Translation, matches: Sequence[Match] = ()) -> None:
-        """Sets the translation of a sentence, and its matches."""
+    def set_translation(self, key: SentenceKey, translation: Translation, matches: Sequence[Match] = ()) -> None:
+        """Keeps the translation of a sentence, and its matches, for `written`."""
         alignment = np.array(translation.alignment or (), np.int32)
         self._translations[key] = translation.text, alignment.tobytes()
         self._from_memory |= {key} if translation.is_from_memory else set()
@@ -74,7 +78,7 @@ class Sentences:
 
         keys = [list(map(self._key, unit.sentences)) for unit in units]
         translated = [
-            unit.translated(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
+            unit.restored(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
         ]
         if document.offer:
             document.offer([self._matches.get(each[0], ()) if len(each) == 1 else () for each in keys])

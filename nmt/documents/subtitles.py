@@ -6,15 +6,14 @@ in captions that roll, gets the same translation.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from html import escape, unescape
+from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
 from itertools import accumulate, chain, groupby, pairwise
 from typing import NamedTuple
 
 import regex
 
-from nmt.documents.content import Fragment, Inline, Leaf, LeafKind, flattened, paired
+from nmt.documents.content import ordered, paired, passage, plain
 from nmt.documents.document import (
     Document,
     ReadOptions,
@@ -27,6 +26,8 @@ from nmt.documents.document import (
     spliced,
 )
 from nmt.errors import NmtError
+from nmt.text.markup_reading import text_token, written
+from nmt.text.markup_writing import Role, Token
 from nmt.text.words import is_blank
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
@@ -98,7 +99,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     encoding = "" if is_vtt or marked_encoding(data) else code_page(data, options.source_lang)
     file = decoded(data, options, encoding, may_have_nul=is_vtt)  # the standard of WebVTT allows it
     is_vtt = file.startswith("WEBVTT")
-    tag, html = (_TAG_OF_VTT, str) if is_vtt else (_TAG, partial(escape, quote=False))
+    tag = _TAG_OF_VTT if is_vtt else _TAG
     lines, starts = lines_of(file)
     spans = [(start, start + len(line)) for start, (line, _) in zip(starts, lines, strict=False)]
     rows = [line for line, _ in lines]
@@ -109,25 +110,28 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
     texts = list(_texts(file, cues, tag))
     groups = _groups(texts)
+    lines_of_groups = (" ".join(texts[i].line for i in group) for group in groups)
+    passages = [passage(_tokens(line, tag, is_vtt=is_vtt), options.protected) for line in lines_of_groups]
 
-    def write(translations: Sequence[str]) -> bytes:
-        new, changes = dict[int, str](), dict[tuple[int, int], str]()
-        for group, translation in zip(groups, translations, strict=True):
-            ends = list(accumulate(len(html(texts[i].visible)) + 1 for i in group))
-            fragment = _fragment([texts[i].line for i in group], tag, html)
-            new |= zip(group, _divided(fragment, translation, ends, str if is_vtt else unescape), strict=True)
+    def raw(tokens: Iterable[Token]) -> str:
+        return (written(tokens) if is_vtt else "".join(token.text or token.raw for token in tokens)).strip()
+
+    def write(translations: Sequence[Sequence[Token]]) -> bytes:
+        new, changes = dict[int, list[Token]](), dict[tuple[int, int], str]()
+        for group, unit, translation in zip(groups, passages, translations, strict=True):
+            lengths = (len(unescape(texts[i].visible) if is_vtt else texts[i].visible) for i in group)
+            new |= zip(group, _divided(ordered(unit, translation), lengths), strict=True)
         for i, text in enumerate(texts):
-            translation = new[text.original]
-            if translation != texts[text.original].line:
-                shown = translation if text.original == i or tag.search(text.raw) else tag.sub("", translation)
-                length = len(_TAG.sub("", shown))
+            shown = new[text.original]
+            if raw(shown) != texts[text.original].line:
+                if text.original != i and not tag.search(text.raw):
+                    shown = [token for token in shown if token.kind == "text"]
+                length = len(plain(shown))
                 is_wrapped = length > _WIDTH and (text.is_alone or "\n" in text.raw)
-                wrapped = filter(None, _cut(shown, [length / 2])) if is_wrapped else [shown]
-                changes[text.start, text.start + len(text.raw)] = (lines[0][1] or "\n").join(wrapped)
+                lines_of_cue = map(raw, _cut(shown, [length / 2]) if is_wrapped else [shown])
+                changes[text.start, text.start + len(text.raw)] = (lines[0][1] or "\n").join(filter(None, lines_of_cue))
         return encoded(spliced(file, changes), data, encoding)
 
-    fragments = (_fragment([texts[i].line for i in group], tag, html) for group in groups)
-    passages = [passage for fragment in fragments for passage in fragment.passages]
     obstacle = "no times stand directly above; correct the times and blank lines there"
     return Document(passages, write, unreached=unreached, obstacle=obstacle)
 
@@ -216,49 +220,55 @@ def _groups(texts: Sequence[_Text]) -> list[list[int]]:
     return groups
 
 
-def _fragment(lines: Iterable[str], tag: re.Pattern[str], html: Callable[[str], str]) -> Fragment:
-    """Returns texts as one. It is made when it is needed, because it takes much memory."""
-    content, start, text = list[Inline](), 0, " ".join(lines)
-    for mark in tag.finditer(text):
-        name = mark[3] or ""
-        kind: LeafKind = "break" if name.lower() == "br" else "close" if mark[2] else "open" if name else "mark"
-        content += [html(text[start : mark.start()]), Leaf(mark[0], kind=kind, key=name or mark[0][0])]
-        start = mark.end()
-    return Fragment(paired([*content, html(text[start:])]))
+def _tokens(line: str, tag: re.Pattern[str], *, is_vtt: bool) -> list[Token]:
+    """Returns the tokens of a text. WebVTT has references as HTML."""
+    tokens, start = list[Token](), 0
+    for mark in [*tag.finditer(line), None]:
+        raw = line[start : mark.start() if mark else None]
+        tokens.append(text_token(raw) if is_vtt else Token("text", raw))
+        if mark:
+            name = mark[3] or ""
+            role: Role = "break" if name.lower() == "br" else "close" if mark[2] else "open" if name else "mark"
+            tokens.append(Token("leaf", item=mark[0], role=role, key=name or mark[0][0]))
+            start = mark.end()
+    return paired(tokens)
 
 
-def _divided(fragment: Fragment, translation: str, ends: Sequence[int], raw_of: Callable[[str], str]) -> list[str]:
-    """Returns a translation divided in proportion to the lengths of the texts, of which the ends are given."""
-    scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
-    texts = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-    # The texts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
-    joined = "\0".join(text.replace("\0", "") for text in texts)
-    content = flattened(fragment.translated(iter([joined])))
-    divided = "".join(raw_of(inline) if isinstance(inline, str) else inline.item for inline in content)
-    return [text.strip() for text in divided.split("\0")]
+def _divided(translation: list[Token], lengths: Iterable[int]) -> Iterator[list[Token]]:
+    """Yields parts of a translation in proportion to the lengths of texts. What is cut begins again in the next one."""
+    ends = list(accumulate(length + 1 for length in lengths))
+    scale, opened = len(plain(translation)) / max(1, ends[-1] - 1), list[Token]()
+    for text in _cut(translation, [(end - 1) * scale for end in ends[:-1]]):
+        before = opened
+        for token in text:
+            opened = [*opened, token] if token.kind == "start" else opened[: -1 if token.kind == "end" else None]
+        yield [*before, *text, *(start.key for start in reversed(opened) if isinstance(start.key, Token))]
 
 
-def _cut(text: str, goals: Sequence[float]) -> list[str]:
-    """Returns a text cut near the goals, which count characters without tags."""
-    tags = [tag.span() for tag in _TAG.finditer(text)]
-    inside = {i for start, stop in tags for i in range(start, stop)}
-    visible = [i for i in range(len(text)) if i not in inside]
-    spaces = [column for column, i in enumerate(visible) if column and _CUT.match(text, i)]
-    texts, start = list[str](), 0
+def _cut(tokens: Sequence[Token], goals: Sequence[float]) -> list[list[Token]]:
+    """Returns texts cut near the goals, which count characters."""
+    text, cuts = plain(tokens), [0]
+    spaces = [column for column in range(1, len(text)) if _CUT.match(text, column)]
     for left, goal in enumerate(goals, start=1 - len(goals)):
         # Keep a space for each text that follows.
-        possible = [column for column in spaces[: len(spaces) + left] if visible[column] > start]
-        stop = visible[min(possible, key=lambda column: abs(column - goal))] if possible else start
-        texts.append(text[start:stop].strip())
-        start = stop
-    return [*texts, text[start:].strip()]
+        possible = [column for column in spaces[: len(spaces) + left] if column > cuts[-1]]
+        cuts.append(min(possible, key=lambda column: abs(column - goal)) if possible else cuts[-1])
+    texts, rest = list[list[Token]](), list(tokens)
+    for start, stop in pairwise(cuts):
+        before, rest = _split(rest, stop - start)
+        texts.append(before)
+    # No text has spaces at its ends.
+    return [
+        [t.stripped(left=t is text[0], right=t is text[-1]) if t.kind == "text" else t for t in text]
+        for text in [*texts, rest]
+    ]
 
 
-def _balanced(texts: Iterable[str]) -> Iterator[str]:
-    """Yields texts in HTML in which the elements that are open at a cut end, and begin again in the next text."""
-    opened: list[str] = []
-    for text in texts:
-        before = "".join(f"<g{group}>" for group in opened)
-        for end, group in re.findall(r"<(/?)g(\d+)>", text):
-            opened = opened[:-1] if end else [*opened, group]
-        yield before + text + "".join(f"</g{group}>" for group in reversed(opened))
+def _split(tokens: list[Token], column: int) -> tuple[list[Token], list[Token]]:
+    """Returns the tokens before the character with this number, and the others."""
+    for i, token in enumerate(tokens if column else ()):
+        if token.kind == "text":
+            if column < len(token.text):
+                return [*tokens[:i], token.part(0, column)], [token.part(column), *tokens[i + 1 :]]
+            column -= len(token.text)
+    return [], tokens

@@ -4,7 +4,6 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,7 +130,7 @@ def translate(
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")
-    sentences = Sentences(replace(setup.maker("sentence", offers=False), memories=()), has_memory=bool(memories))
+    sentences = Sentences(setup.maker("sentence", offers=False), has_memory=bool(memories))
     options = ReadOptions("", *direction, files.all, setup.protected, files.keys)
     reports, documents = list[Report](), list[tuple[int, Document, list[Unit]]]()
     for path, output in outputs:
@@ -160,7 +159,7 @@ def translate(
         if records is None:
             return reports
         for key, record in zip(sentences.keys, records, strict=True):
-            sentences.translate(key, record.translations[0], record.matches)
+            sentences.set_translation(key, record.translations[0], record.matches)
         for i, document, units in documents:
             path, output = reports[i].path, reports[i].output
             try:

@@ -7,35 +7,37 @@ bytes of a file stay.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape, unescape
-from typing import Any, NamedTuple
 
-from nmt.documents.content import Content, Ends, Group, Leaf, LeafKind, Slot, document_of, flattened
+from nmt.documents.content import Content, Slot, document_of
 from nmt.documents.document import Document, ReadOptions, has_letters, spliced
-from nmt.documents.messages import grouped, parts, with_categories
+from nmt.documents.messages import grouped, with_leaves
 from nmt.documents.trees import Element, XmlText, etree, local_name, tag_with
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
-from nmt.text.markup_writing import text_only
+from nmt.text.markup_reading import text_token
+from nmt.text.markup_reading import written as written_xml
+from nmt.text.markup_writing import Role, Token, text_only
 from nmt.text.words import is_blank
 
 _CONTAINERS = ("g", "mrk", "pc")
 # Elements that begin or end something. The last letters of both are equal.
-_ENDS: dict[str, LeafKind] = {
+_ENDS: dict[str, Role] = {
     **dict.fromkeys(("bpt", "bx", "sc", "sm"), "open"), **dict.fromkeys(("ept", "ex", "ec", "em"), "close"),
 }  # fmt: skip
 _TAG_OF_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_IS_EXACT = "ancestor-or-self::*[@xml:space][1]/@xml:space = 'preserve'"
 _ITS_TRANSLATE = "{http://www.w3.org/2005/11/its}translate"
 # The identifier of a tag of XLIFF 2 that may be repeated.
 _REFERENCE = re.compile(
     r"""(?<=<)(?:\w+:)?(?:(?:pc|mrk|sc|sm)\s(?:[^>]*\s)?id|(?:ec|em)\s(?:[^>]*\s)?startRef)\s*=\s*["'][^"']*"""
 )
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
-_TOKEN = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<other><!--.*?-->|<\?.*?\?>)|&[^;]*;|.", re.DOTALL)
+_TOKEN = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<text>[^<]+)|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _NEW = ("new", "needs-translation")
 
 
@@ -98,21 +100,7 @@ def _is_kept(element: Element) -> bool:
     return element.get("mtype") in ("protected", "x-its-translate-no") or next(values, "") == "no"
 
 
-class _Piece(NamedTuple):
-    """A character and how the file writes it, or a leaf. Step 1 begins an element with text, and -1 ends it."""
-
-    character: str
-    raw: str
-    leaf: Leaf | None = None
-    step: int = 0
-
-
-def _markup(leaf: Leaf, step: int = 0) -> list[_Piece]:
-    """Returns what stands for an element in a text. It is in no word, tag or address."""
-    return [_Piece("<", leaf.item, leaf, step), _Piece("\ufffc", "")]
-
-
-def _pieces(file: XmlText, element: Element) -> Iterator[_Piece]:
+def _tokens(file: XmlText, element: Element) -> Iterator[Token]:
     """Yields the content of an element."""
     text, places, start = file.text, file.places, file.places[element].inside
     for child in element.iterchildren("*"):
@@ -126,81 +114,59 @@ def _pieces(file: XmlText, element: Element) -> Iterator[_Piece]:
             start = next(ends, start) if name == "sm" else start
             words = unescape(re.sub("<[^>]*>", "", text[place.inside : start]))
         if name in _CONTAINERS and not words and not is_blank("".join(child.itertext())):
-            yield from _markup(Leaf(text[place.start : place.inside]), 1)
-            yield from _pieces(file, child)
-            yield from _markup(Leaf(text[place.end : start]), -1)
+            yield Token("start", item=text[place.start : place.inside])
+            yield from _tokens(file, child)
+            yield Token("end", item=text[place.end : start])
         else:
             item = text[place.start : start]
-            yield from _markup(Leaf(item, escape(" ".join(words.split()))) if words else _leaf(child, name, item))
+            yield Token("leaf", words, item) if words else _leaf(child, name, item)
     yield from _of_text(text[start : places[element].end])
 
 
-def _of_text(raw: str) -> Iterator[_Piece]:
+def _of_text(raw: str) -> Iterator[Token]:
     """Yields text, comments and the like, and CDATA sections as elements."""
     for token in _TOKEN.finditer(raw):
         if token["cdata"] is not None:
-            yield from [*_markup(Leaf(_CDATA), 1), *map(_Piece, token["cdata"], token["cdata"])]
-            yield from _markup(Leaf(_CDATA_END), -1)
+            inside = [Token("text", token["cdata"])] if token["cdata"] else []
+            yield from (Token("start", item=_CDATA), *inside, Token("end", item=_CDATA_END))
         else:
-            yield from _markup(Leaf(token[0])) if token["other"] else [_Piece(unescape(token[0]) or " ", token[0])]
+            yield text_token(token[0]) if token["text"] else Token("leaf", item=token[0])
 
 
-def _leaf(element: Element, name: str, item: str) -> Leaf:
+def _leaf(element: Element, name: str, item: str) -> Token:
     if element.get("ctype") == "lb" or element.get("subType") == "xlf:lb" or element.get("equiv") == "LINE_BREAK":
-        return Leaf(item, kind="break")
+        return Token("leaf", item=item, role="break")
     if name == "x" and (tag := _TAG_OF_ANGULAR.fullmatch(element.get("id", ""))):
-        return Leaf(item, kind="open" if tag[1] == "START" else "close", key=tag[2])
+        return Token("leaf", item=item, role="open" if tag[1] == "START" else "close", key=tag[2])
+    if name not in _ENDS:
+        return Token("leaf", item=item)
     number = element.get("rid") or element.get("startRef") or element.get("id")
-    return Leaf(item, kind=_ENDS[name], key=(name[-1], number)) if name in _ENDS else Leaf(item)
+    return Token("leaf", item=item, role=_ENDS[name], key=(name[-1], number))
 
 
 def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
-    """Returns the content of an element: its text as HTML, with the elements in it."""
-    pieces = list(_pieces(file, element))
-    text = "".join(piece.character for piece in pieces)
-    is_exact = element.xpath("ancestor-or-self::*[@xml:space][1]/@xml:space") == ["preserve"]
-    leaves: list[tuple[int, int, Any, int]] = [
-        (at, at + 2, piece.leaf, piece.step) for at, piece in enumerate(pieces) if piece.leaf
-    ]
-    for start, stop, leaf in parts(text, options.protected):
-        if not any(piece.step for piece in pieces[start:stop]):
-            item = "".join(piece.raw for piece in pieces[start:stop])
-            # Where spaces are not preserved, indented lines are for those who read the file.
-            is_layout = leaf.kind == "break" and not is_exact and re.search(r"\n[ \t]", item)
-            leaves.append((start, stop, replace(leaf, item=item, kind="space" if is_layout else leaf.kind), 0))
-    levels: list[list[Any]] = [[]]  # the content of each element around, behind the leaf that begins it
-    end, is_cdata = 0, False
-    for start, stop, leaf, step in [*sorted(leaves, key=lambda each: each[0]), (len(text), 0, None, 0)]:
-        if start < end:
-            continue
-        raw = "".join(piece.raw for piece in pieces[end:start])
-        levels[-1] += filter(None, [escape(raw, quote=False) if is_cdata else raw])
-        end = stop
-        if step:
-            is_cdata = leaf.item == _CDATA
-        if step > 0:
-            levels.append([leaf])
-        elif step < 0:
-            opening, *inner = levels.pop()
-            levels[-1].append(Group(Ends(opening, leaf), grouped(inner, unescape if opening.item == _CDATA else str)))
-        else:
-            levels[-1] += filter(None, [leaf])
-    return Content(grouped(levels[0]))
+    """Returns the content of an element: its text, with the elements in it."""
+    tokens, is_exact = with_leaves(list(_tokens(file, element)), options), element.xpath(_IS_EXACT)
+    for i, token in enumerate(tokens):
+        # Where spaces are not preserved, indented lines are for those who read the file.
+        if not is_exact and token.role == "break" and re.search(r"\n[ \t]", token.item):
+            tokens[i] = token._replace(role="space")
+    return Content(grouped(tokens), options.protected)
 
 
-def _written(content: Content, translations: Iterator[str], options: ReadOptions) -> str:
+def _written(content: Content, translations: Iterator[Sequence[Token]]) -> str:
     """Returns the content of a target."""
     written, is_cdata, repeated = "", False, Counter[str]()
-    for inline in flattened(content.translated(translations)):
-        if isinstance(inline, str):
-            cdata = text_only(unescape(inline)).replace(_CDATA_END, f"]]{_CDATA_END}{_CDATA}>")
-            written += cdata if is_cdata else text_only(inline)
+    for token in content.translated(translations):
+        if token.kind == "text":
+            cdata = token.text.replace(_CDATA_END, f"]]{_CDATA_END}{_CDATA}>")
+            written += text_only(cdata if is_cdata else written_xml([token]))
             continue
-        is_cdata = (is_cdata or inline.item == _CDATA) and inline.item != _CDATA_END
-        repeated[inline.item] += 1
-        number = f"-{repeated[inline.item]}" if repeated[inline.item] > 1 else ""
-        written += _REFERENCE.sub(rf"\g<0>{number}", inline.item, count=1)
-    return with_categories(written, options)
+        is_cdata = (is_cdata or token.item == _CDATA) and token.item != _CDATA_END
+        repeated[token.item] += 1
+        number = f"-{repeated[token.item]}" if repeated[token.item] > 1 else ""
+        written += _REFERENCE.sub(rf"\g<0>{number}", token.item, count=1)
+    return written
 
 
 def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
@@ -221,9 +187,9 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
     before = text[places[unit].inside : places[model].start]
     space = before[len(before.rstrip()) :]
 
-    def put(translations: Iterator[str]) -> None:
+    def put(translations: Iterator[Sequence[Token]]) -> None:
         changes = {
-            span: content if isinstance(content, str) else _written(content, translations, options)
+            span: content if isinstance(content, str) else _written(content, translations)
             for span, content in segments.items()
         }
         start, inside, end, stop = places[model]

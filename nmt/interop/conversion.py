@@ -16,9 +16,8 @@ from nmt.config import ModelConfig, flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, replaced_file, writing
 from nmt.interop.foreign_files import CONFIG, GENERATION, WEIGHTS
-from nmt.model.transformer import SILENT
 from nmt.text.mapped import SPECIAL_PIECES
-from nmt.text.subword import without_surrogates
+from nmt.text.subword import SILENT, without_surrogates
 
 # Model options that both CTranslate2 and MarianMT support, or that have no effect after training.
 _COMMON = "activation", "attention_biases", "output_bias", "attention_dropout", "activation_dropout", "guided_alignment"

@@ -19,9 +19,9 @@ from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
 from nmt.interop.model_card import Facts, example, example_codec, model_card
-from nmt.model.transformer import SILENT, bias_without_bos, sinusoids
+from nmt.model.transformer import bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
-from nmt.text.subword import BOS, EOS, NEVER, UNK
+from nmt.text.subword import BOS, EOS, NEVER, SILENT, UNK
 
 # What the exported subword models of these kinds do not do, for a warning.
 _NOT_SENTENCEPIECE = {

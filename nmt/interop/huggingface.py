@@ -87,13 +87,7 @@ def import_huggingface(
     path = Path(folder if base is None else base)
     if base is None and (path / ADAPTER_CONFIG).exists():
         raise NmtError(f"{folder} has an adapter; give the folder of its model with --base")
-    settings = Settings(read_json(path / CONFIG), path / CONFIG)
-    kind = settings.values.get("model_type")
-    if kind not in _WITHOUT_EFFECT:
-        problem = f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have"
-        raise NmtError(f"{problem}; choose one such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100")
-    for name, value in {"quantization_config": None, **_WITHOUT_EFFECT[kind]}.items():
-        settings.choice(name, [value], value)
+    settings, kind = read_settings(path)
     stored, origin = read_tensors(path)
     values = stored if base is None else with_adapter(stored, Path(folder))
     tensors = Tensors(values, origin, CONFIG, "download both again")
@@ -105,6 +99,18 @@ def import_huggingface(
         unneeded = ", ".join(map(flag_name, variants))
         raise NmtError(f"{path} is a model of MarianMT, which stays as it is; leave out {unneeded}")
     return _import_marian(settings, tensors, languages, folder)
+
+
+def read_settings(folder: Path) -> tuple[Settings, str]:
+    """Returns the settings in a folder and the type of its model, which must be one that nmt can represent."""
+    settings = Settings(read_json(folder / CONFIG), folder / CONFIG)
+    kind = settings.values.get("model_type")
+    if kind not in _WITHOUT_EFFECT:
+        problem = f"{settings.path} is for a model of type {kind!r:.40}, which nmt does not have"
+        raise NmtError(f"{problem}; choose one such as Opus-MT, M2M-100, NLLB-200 and SMaLL-100")
+    for name, value in {"quantization_config": None, **_WITHOUT_EFFECT[kind]}.items():
+        settings.choice(name, [value], value)
+    return settings, kind
 
 
 def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, folder: str) -> Checkpoint:

@@ -18,7 +18,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, SPACE, UNK, processor_of
 
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"  # the file of a BPE model in a folder that may have tokenizer.json
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
+_NORMAL, _UNKNOWN, CONTROL = 1, 2, 3  # types of pieces
 _BPE = 2  # the type of a model
 # Added pieces are never split. Decoding drops special pieces.
 _ADDED = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -77,7 +77,7 @@ def changed(
         proto.pieces.add(piece=piece, score=last - rank, type=_NORMAL)
     for piece in control:
         if piece not in names:
-            proto.pieces.add(piece=piece, type=_CONTROL)
+            proto.pieces.add(piece=piece, type=CONTROL)
     proto.trainer_spec.vocab_size = len(proto.pieces)
     return bytes(proto.SerializeToString())
 
@@ -95,7 +95,7 @@ def from_tokenizer_json(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     sentencepiece merges the adjacent pieces whose union has the best score, so the score of a piece is the rank of the
     merges that make it.
     """
-    model, special = tokenizer["model"], {"<unk>": _UNKNOWN, "<s>": _CONTROL, "</s>": _CONTROL}
+    model, special = tokenizer["model"], {"<unk>": _UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
     vocabulary: dict[str, int] = model["vocab"]
     merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     merged = [union for union, _ in groupby(left + right for left, right in merges)]

@@ -13,9 +13,12 @@ from nmt.memories.memory import Memory
 from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
 from nmt.text.languages import UNKNOWN, look_swapped
+from nmt.text.protected import Protected
 
 
-def open_memories(paths: Sequence[str], text: TextConfig, direction: Direction) -> tuple[Memory, ...]:
+def open_memories(
+    paths: Sequence[str], text: TextConfig, direction: Direction, protected: Protected
+) -> tuple[Memory, ...]:
     """Returns the memories in corpus files, whose indexes are built the first time, for a direction of a model.
 
     Raises:
@@ -25,10 +28,10 @@ def open_memories(paths: Sequence[str], text: TextConfig, direction: Direction) 
     if languages.source == UNKNOWN:
         raise OptionError("--memory needs --source-lang, because a memory has one direction; name the language")
     asked = [code or lang for code, lang in zip(direction, languages, strict=True)]
-    return tuple(open_memory(path, languages, asked) for path in paths)
+    return tuple(open_memory(path, languages, asked, protected) for path in paths)
 
 
-def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()) -> Memory:
+def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str], protected: Protected) -> Memory:
     """Returns the memory in a corpus file or the PREFIX of two, whose index is built the first time.
 
     Args:
@@ -57,4 +60,4 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str] = ()
 
     content = [digest_of(str(file)) for file in paths]
     digest = digest_of_json([VERSION, kind_of(path), source_lang, target_lang, *content])
-    return Memory.of(pairs, digest, languages)
+    return Memory.of(pairs, digest, languages, protected)

@@ -1,10 +1,11 @@
-"""How a sentence matches an earlier one: equal, equal but for numbers and placeholders, or similar.
+"""How a sentence matches an earlier one: equal, equal but for numbers and protected words, or similar.
 
-Sentences are equal if their text is, in NFC of Unicode and with every white space as one space.
+Sentences are equal if their text is, in NFC of Unicode and with every white space as one space. A text is compared in
+parts: those with odd indices are its values, which are numbers and protected words, and the others are between them.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -18,13 +19,11 @@ from nmt.text.languages import (
     plural_form,
     plural_forms,
 )
-from nmt.text.protected import Protected
+from nmt.text.protected import ProtectedSpan
 
 _SPACES = " \u00a0\u202f"
 # Placeholders that take the next value, so that their order is that of the values.
 _IN_ORDER = re.compile(r"%[^$()\[{%]*|\{(?::.*)?\}")
-# Text without placeholders and addresses, which is recognised ten times as fast as by looking for them.
-_PLAIN = re.compile(r"(?:(?!www\.|WWW\.)[^\W_]|[\s,;.!?()'’\"“”–-])*+")
 _TOKEN = re.compile(rf"{UNSPACED_SCRIPT.pattern}|(?:(?!{UNSPACED_SCRIPT.pattern})\w)+|\s+|[^\w\s]")
 
 
@@ -33,7 +32,7 @@ class Match(NamedTuple):
 
     Attributes:
         source: of the memory.
-        target: of the memory; with the numbers and placeholders of the new sentence if only these differ.
+        target: of the memory; with the values of the new sentence if only these differ.
         score: the similarity of the sources. It is 1 if and only if `target` translates the new sentence.
         difference: the parts of both sources in order. `=` is in both, `-` only in the memory, `+` only in the new one.
     """
@@ -58,23 +57,31 @@ def normalised(text: str) -> str:
     return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
 
 
-# Numbers and placeholders
+# Numbers and protected words
 
 
-def split(text: str, language: str) -> list[str]:
-    """Returns a text cut into numbers and placeholders, which have odd indices, and the text between them."""
+def parts_of(text: str, protected: Iterable[ProtectedSpan], language: str) -> list[str]:
+    """Returns the parts of a text.
+
+    Args:
+        protected: where its protected words are, in order.
+    """
     has_spaces = is_among(language, WITH_SPACED_THOUSANDS)
     groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if has_spaces else ""
-    parts, end = list[str](), 0
-    spans = [] if _PLAIN.fullmatch(text) else [(span.start, span.stop) for span in Protected().spans(text)]
-    for start, stop in [*spans, (len(text), len(text))]:
+    parts, end, text = list[str](), 0, text.replace("\0", "\ufffd")
+    for start, stop, _ in [*protected, ProtectedSpan(len(text), len(text), "")]:
         parts += [*re.split(rf"({groups}\d+(?:[.,]\d+)*)", text[end:start]), text[start:stop]]
         end = stop
     return parts[:-1]
 
 
+def normalised_parts(text: str, protected: Iterable[ProtectedSpan], language: str) -> list[str]:
+    """Returns the parts of a text in the form in which sentences are compared; see `parts_of`."""
+    return normalised("\0".join(parts_of(text, protected, language))).split("\0")
+
+
 def rest(parts: Sequence[str]) -> str:
-    """Returns a text that was split with a sign in place of each number and placeholder."""
+    """Returns a text with a sign in place of each value."""
     return "".join(f"\0{part[0].isdigit():d}" if i % 2 else part for i, part in enumerate(parts))
 
 
@@ -120,21 +127,21 @@ def _is_clear(before: str, after: str, language: str) -> bool:
     return not (has_point and new_value[1] and not (new_value[2] or value[1] or value[2]))
 
 
-def with_values(old: Sequence[str], new: Sequence[str], target: str, languages: tuple[str, str]) -> str | None:
-    """Returns a translation with new numbers and placeholders, or None if it is not clear where they belong.
+def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], languages: tuple[str, str]) -> str | None:
+    """Returns a translation with new values, or None if it is not clear where they belong.
 
     A value that changes must occur in the translation as often as in its source, and get the same new value each time.
     A number before a word must not need another form of that word. If a number changes, the translation must have no
     others than its source, since they may depend on it, such as 16 km for 10 miles.
 
     Args:
-        old: the numbers and placeholders of the source that `target` translates.
+        old: the values of the source.
         new: those of a sentence that is the same otherwise.
+        parts: of the translation of the source.
     """
     changes = dict(zip(old, new, strict=True))
     if [changes[value] for value in old] != list(new):
         return None
-    parts = split(target, languages[1])
     numbers = [_number(text, languages[1]) if i % 2 else None for i, text in enumerate(parts)]
     written, sources = list(parts), dict[int, str]()
     for before, after in changes.items():
@@ -169,13 +176,15 @@ def _marks(number: str) -> set[str]:
     return set(re.findall(r"\D", number))
 
 
-def exact_match(sentence: str, earlier: str, target: str, languages: tuple[str, str]) -> Match | None:
-    """Returns the match if a pair translates a normalised sentence, perhaps with other numbers and placeholders."""
-    if sentence == earlier:
-        return Match(earlier, target, 1.0, [("=", earlier)])
-    old, new = split(earlier, languages[0]), split(sentence, languages[0])
-    filled = with_values(old[1::2], new[1::2], target, languages) if rest(old) == rest(new) else None
-    return None if filled is None else Match(earlier, filled, 1.0, difference(earlier, sentence))
+def exact_match(
+    sentence: Sequence[str], earlier: Sequence[str], target: Sequence[str], languages: tuple[str, str]
+) -> Match | None:
+    """Returns the match if a pair translates a sentence, perhaps with other values. All are given in parts."""
+    old, new = "".join(earlier), "".join(sentence)
+    if old == new:
+        return Match(old, "".join(target), 1.0, [("=", old)])
+    filled = with_values(earlier[1::2], sentence[1::2], target, languages) if rest(earlier) == rest(sentence) else None
+    return None if filled is None else Match(old, filled, 1.0, difference(old, new))
 
 
 # Similar sentences

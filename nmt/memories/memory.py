@@ -20,11 +20,12 @@ import numpy as np
 
 from nmt.cache import cached_folder
 from nmt.errors import DamagedError
-from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
+from nmt.memories.matching import Match, exact_match, near_matches, normalised_parts, parts_of, rest
 from nmt.text.languages import UNSPACED_SCRIPT
+from nmt.text.protected import PROTECTED, Protected, ProtectedSpan
 
 # The version of the index. Another one is needed if what is written, or how sentences are compared, changes.
-_VERSION = 2
+_VERSION = 3
 # Similar sentences with a smaller score are not offered, and at most so many are.
 LEAST, MOST = 0.7, 3
 # Pairs that are compared with a new sentence: with other numbers, and with the same rare words.
@@ -47,15 +48,23 @@ class Memory:
         self._folder, self.languages, self.digest = folder, languages, digest
 
     @classmethod
-    def of(cls, pairs: Callable[[], Iterable[tuple[str, str]]], digest: str, languages: tuple[str, str]) -> "Memory":
+    def of(
+        cls,
+        pairs: Callable[[], Iterable[tuple[str, str]]],
+        digest: str,
+        languages: tuple[str, str],
+        protected: Protected = PROTECTED,
+    ) -> "Memory":
         """Returns the memory with pairs of source and target. Of pairs with equal sources, the last one counts.
 
         Args:
             pairs: returns one or more pairs; called if the user's cache has no index of them.
             digest: of what the pairs depend on.
+            protected: finds their protected words.
         """
         key = {"version": _VERSION, "digest": digest, "languages": languages}
-        folder = cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages))
+        key |= {"keep": protected.keep, "protect": protected.defaults}
+        folder = cached_folder("memories", key, lambda folder: _write(pairs(), folder, languages, protected))
         return cls(folder, languages, digest)
 
     def __reduce__(self) -> Any:  # another process maps the arrays itself
@@ -74,10 +83,10 @@ class Memory:
                 f"the index {self._folder} is damaged ({error}); delete the folder, and it will be built again"
             ) from error
 
-    def exact(self, sentence: str) -> Match | None:
-        """Returns a pair whose target translates a sentence, perhaps with other numbers and placeholders."""
-        sentence, arrays = normalised(sentence), self._arrays
-        of_rest, key = _keys(sentence, self.languages[0])
+    def exact(self, sentence: Sequence[str]) -> Match | None:
+        """Returns a pair whose target translates a sentence, given in parts, perhaps with other values."""
+        arrays = self._arrays
+        of_rest, key = _keys(sentence)
         first, last = (int(arrays["rests"].searchsorted(of_rest, side)) for side in ("left", "right"))
         same = first + int(arrays["keys"][first:last].searchsorted(key))
         places = [same] if same < last and arrays["keys"][same] == key else range(first, min(last, first + ALIKE))
@@ -85,13 +94,13 @@ class Memory:
         return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
 
     def near(self, sentence: str, least: float = LEAST, most: int = MOST) -> list[Match]:
-        """Returns the pairs whose sources are most similar to a sentence, the most similar first.
+        """Returns the pairs whose sources are most similar to a normalised sentence, the most similar first.
 
         Args:
             least: the smallest score.
             most: the largest number of pairs.
         """
-        sentence, arrays = normalised(sentence), self._arrays
+        arrays = self._arrays
         limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
         # Keys of another type would have numpy convert the whole array.
         span = arrays["lengths"].searchsorted(np.array(limits, np.uint32)).astype(np.uint32)
@@ -109,12 +118,14 @@ class Memory:
         shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
         pairs = [self._pair(int(span[0] + place)) for place in best[shared[best] > 0]]
-        return near_matches(sentence, pairs, least, most)
+        return near_matches(sentence, [("".join(source), "".join(target)) for source, target in pairs], least, most)
 
-    def _pair(self, number: int) -> tuple[str, str]:
+    def _pair(self, number: int) -> tuple[list[str], list[str]]:
+        """Returns the parts of a source and its target."""
         begin, middle, end = self._arrays["edges"][number].tolist()
         text = self._arrays["text"]
-        return text[begin:middle].tobytes().decode(), text[middle:end].tobytes().decode()
+        source, target = text[begin:middle].tobytes().decode(), text[middle:end].tobytes().decode()
+        return source.split("\0"), target.split("\0")
 
 
 class AnyMemory(Protocol):
@@ -123,30 +134,37 @@ class AnyMemory(Protocol):
     @property
     def languages(self) -> tuple[str, str]: ...
 
-    def exact(self, sentence: str) -> Match | None: ...
+    def exact(self, sentence: Sequence[str]) -> Match | None: ...
 
     def near(self, sentence: str) -> list[Match]: ...
 
 
 def matches_of(
-    sentence: str, memories: Sequence[AnyMemory], languages: tuple[str, str], *, offers: bool = True
+    text: str,
+    protected: Iterable[ProtectedSpan],
+    memories: Sequence[AnyMemory],
+    languages: tuple[str, str],
+    *,
+    offers: bool = True,
 ) -> tuple[Match, ...]:
     """Returns the match of the first memory that has a sentence, or else the most similar ones of all memories.
 
     Args:
+        protected: where the sentence has protected words, in order.
         languages: of the sentence and its translation. Memories of others are not used.
         offers: whether similar ones are needed.
     """
     memories = [memory for memory in memories if memory.languages == languages]
+    sentence = normalised_parts(text, protected, languages[0])
     if exact := next(filter(None, (memory.exact(sentence) for memory in memories)), None):
         return (exact,)
-    near = [match for memory in memories for match in memory.near(sentence)] if offers else []
+    near = [match for memory in memories for match in memory.near("".join(sentence))] if offers else []
     return tuple(sorted(near, key=attrgetter("score"), reverse=True)[:MOST])
 
 
-def _keys(sentence: str, language: str) -> tuple[np.uint64, np.uint64]:
-    """Returns hashes of a normalised sentence: without its numbers and placeholders, and of all of it."""
-    texts = rest(split(sentence, language)), sentence
+def _keys(sentence: Sequence[str]) -> tuple[np.uint64, np.uint64]:
+    """Returns hashes of a sentence, given in parts: without its values, and of all of it."""
+    texts = rest(sentence), "".join(sentence)
     first, second = (blake2b(text.encode(errors="replace"), digest_size=8).digest() for text in texts)
     return np.frombuffer(first, np.uint64)[0], np.frombuffer(second, np.uint64)[0]
 
@@ -160,16 +178,18 @@ def _words(sentence: str) -> set[int]:
     return {crc32(word.encode(errors="replace")) for word in words}
 
 
-def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str, str]) -> None:
+def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str, str], protected: Protected) -> None:
     """Writes the index of pairs. It needs some 50 bytes of RAM for each pair; words are sorted in a mapped file."""
     lengths, edges, rests, keys = array("I"), array("Q", [0]), array("Q"), array("Q")
     with (folder / "text").open("wb") as text, (folder / "entries").open("wb") as entries:
         for number, (source, target) in enumerate(pairs):
-            sentence = normalised(source)
-            for side in (sentence, target.strip()):
-                edges.append(edges[-1] + text.write(side.encode(errors="replace")))
+            target = target.strip()
+            parts = normalised_parts(source, protected.spans(source), languages[0])
+            for side in (parts, parts_of(target, protected.spans(target), languages[1])):
+                edges.append(edges[-1] + text.write("\0".join(side).encode(errors="replace")))
+            sentence = "".join(parts)
             lengths.append(len(sentence))
-            for values, key in zip((rests, keys), _keys(sentence, languages[0]), strict=True):
+            for values, key in zip((rests, keys), _keys(parts), strict=True):
                 values.append(int(key))
             array("Q", [word << 32 | number for word in _words(sentence)]).tofile(entries)
     of_rests, of_keys, of_lengths = map(np.array, (rests, keys, lengths))

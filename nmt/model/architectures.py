@@ -17,6 +17,7 @@ _BASE = ModelConfig(encoder_layers=6, decoder_layers=6, d_model=512, d_ff=2048, 
 # The size that Wu et al. 2021 (arXiv:2105.14462) use for the 29,000 pairs of Multi30k.
 _TINY = replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3)
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
+_MARIAN: dict[str, Any] = {"decoder": "ssru", "sinusoids": "marian", "attention_biases": True, "output_bias": True}
 
 ARCHITECTURES: dict[str, ModelConfig] = {
     # Paper Table 3, rows "base" and "big"; P_drop of big is 0.3 for en-de and 0.1 for en-fr (§5.4, §6.1).
@@ -34,6 +35,10 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     # (Kasai et al. 2021, arXiv:2006.10369). A deep encoder learns faster with pre-norm. See docs/distillation.md.
     "transformer_base_fast": replace(_BASE, encoder_layers=12, decoder_layers=1, norm="pre"),
     "transformer_tiny_fast": replace(_TINY, encoder_layers=12, decoder_layers=1, norm="pre"),
+    # A decoder of two layers without self-attention, as in Bogoychev et al. 2020, "Edinburgh's submissions to the 2020
+    # machine translation efficiency task". `nmt export marian` writes them.
+    "transformer_base_ssru": replace(_BASE, decoder_layers=2, **_MARIAN),
+    "transformer_tiny_ssru": replace(_TINY, encoder_layers=6, decoder_layers=2, **_MARIAN),
     # The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
     # label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
     **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
@@ -86,7 +91,8 @@ def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> in
         attention += config.heads * (2 * config.d_k + config.d_v) + config.d_model
     norm = 2 * config.d_model
     encoder = config.encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    earlier = attention if config.decoder == "attention" else config.d_model * (2 * config.d_model + 1)
+    decoder = config.decoder_layers * (earlier + attention + feed_forward + 3 * norm)
     final_norms = 2 * norm if config.norm == "pre" else 0
     positions = 2 * (config.learned_positions or 0) * config.d_model
     embeddings = (vocab_size + source_size) * config.d_model + (vocab_size if config.output_bias else 0)

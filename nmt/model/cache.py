@@ -91,13 +91,36 @@ class LayerCache:
             longest: source positions of the longest sentence.
             unneeded: rows at the beginning that are dropped.
         """
+        own = tuple(_padded(x[:, :, unneeded:], sentences) for x in self.own)
+        return type(self)(own, self._joined_source(others, indices_X, sentences, longest))
+
+    def _joined_source(
+        self, others: Self, indices_X: Tensor, sentences: int, longest: int
+    ) -> tuple[tuple[Tensor, ...], ...]:
         source = []
         for x_BHSK, others_BHSK in zip(map(_united, self.source), map(_united, others.source), strict=True):
             width = others_BHSK.shape[2]
             x_BHSK = _padded(x_BHSK, sentences, width)
             x_BHSK[indices_X, :, :width] = others_BHSK
             source.append((x_BHSK[:, :, :longest],))
-        return type(self)(tuple(_padded(x[:, :, unneeded:], sentences) for x in self.own), tuple(source))
+        return tuple(source)
+
+
+class RecurrentCache(LayerCache):
+    """The cache of a layer with an SSRU: `own` is the state BWD of each hypothesis."""
+
+    def reordered(self, parents_BW: Tensor) -> Self:
+        """Returns the cache in which hypothesis w continues old hypothesis `parents_BW[b, w]`."""
+        (state_BWD,) = self.own
+        index_BWD = parents_BW[:, :, None].expand(-1, -1, state_BWD.shape[2])
+        return type(self)((state_BWD.gather(1, index_BWD),), self.source)
+
+    def join(self, others: Self, indices_X: Tensor, sentences: int, longest: int, _unneeded: int) -> Self:
+        """Returns a cache as `LayerCache.join` does; new sentences begin with a state of zero."""
+        (state_BWD,) = self.own
+        state_BWD = F.pad(state_BWD, (0, 0, 0, 0, 0, max(0, sentences - len(state_BWD))))
+        state_BWD[indices_X] = 0
+        return type(self)((state_BWD,), self._joined_source(others, indices_X, sentences, longest))
 
 
 def _padded(x_BHSK: Tensor, sentences: int, width: int = 0) -> Tensor:
@@ -134,12 +157,16 @@ class DecoderCache:
     length: int = 0
     first: int = 0
 
-    def next_step(self, window: int | None) -> tuple[Self, tuple[BlockMask]]:
+    def next_step(self, window: int | None) -> tuple[Self, tuple[BlockMask, ...]]:
         """Returns the cache with a slot for the next position, and the mask that shows each hypothesis its ancestors.
 
         Args:
             window: slots that are used again and again; None if every position gets its own slot.
+
+        States need neither slots nor a mask.
         """
+        if isinstance(self.layers[0], RecurrentCache):
+            return replace(self, length=self.length + 1), ()
         sentences, beam, slots = self.ancestors_BWT.shape
         slot = self.length - self.first
         slot = slot % window if window else slot
@@ -178,7 +205,10 @@ class DecoderCache:
                 starts_B=self.starts_B[sentences_B],
             )
         index_BWT = parents_BW[:, :, None].expand(-1, -1, cache.ancestors_BWT.shape[2])
-        return replace(cache, ancestors_BWT=cache.ancestors_BWT.gather(1, index_BWT))
+        layers = tuple(
+            layer.reordered(parents_BW) if isinstance(layer, RecurrentCache) else layer for layer in cache.layers
+        )
+        return replace(cache, layers=layers, ancestors_BWT=cache.ancestors_BWT.gather(1, index_BWT))
 
     def join(self, others: Self, indices_X: Tensor) -> Self:
         """Adds sentences that begin now: at these indices of B, whose sentences are dropped, or behind the last."""

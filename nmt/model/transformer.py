@@ -26,11 +26,12 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.attention import OfKeys, attend, attention_function
-from nmt.model.cache import DecoderCache, LayerCache
+from nmt.model.cache import DecoderCache, LayerCache, RecurrentCache
 from nmt.model.cpu_kernels import Dropout, Linear, PackedLinear, linear
 from nmt.model.device import product_dtype
 from nmt.model.masks import BlockMask, Layout, Mask, bound_on, padding_mask, self_attention_mask
-from nmt.text.subword import BOS, EOS
+from nmt.model.ssru import SSRU, Beginnings
+from nmt.text.subword import BOS, EOS, SILENT
 
 if TYPE_CHECKING:
     from nmt.model.lora import FrozenTable
@@ -39,20 +40,18 @@ if TYPE_CHECKING:
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
     """Returns the sinusoidal encodings of the first positions (paper §3.5), (length, d_model).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
-    is 2i/(d_model - 2), positions begin with 2, the id of its PAD plus one, and angles are computed in 32 bits.
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq and Marian, the
+    exponent is 2i/(d_model - 2), and angles are computed in 32 bits. Positions begin with 2 in fairseq, the id of its
+    PAD plus one. In Marian, all sines come before all cosines.
     """
-    fairseq = config.sinusoids == "fairseq"
-    first, dtype = (2, torch.float32) if fairseq else (0, torch.float64)
-    divisor = config.d_model - 2 if fairseq else config.d_model
+    is_paper, is_marian = (config.sinusoids == name for name in ("paper", "marian"))
+    first = 2 if config.sinusoids == "fairseq" else 0
+    dtype, divisor = (torch.float64, config.d_model) if is_paper else (torch.float32, config.d_model - 2)
     with torch.device("cpu"):  # no checkpoint has them, so they are computed even for a model on the meta device
         frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
         angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
-
-
-# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
-SILENT = -100.0
+    columns = angles.sin(), angles.cos()
+    return (torch.cat(columns, -1) if is_marian else torch.stack(columns, -1).flatten(1)).float()
 
 
 def bias_without_bos(size: int) -> Tensor:
@@ -218,11 +217,15 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention and a feed-forward network (paper §3.1), with dropout on their outputs (§5.4)."""
+    """Self-attention, cross-attention and a feed-forward network (paper §3.1), with dropout on their outputs (§5.4).
+
+    With --decoder ssru, an `SSRU` is in the place of self-attention.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config, cross=False)
+        is_recurrent = config.decoder == "ssru"
+        self.self_attention = SSRU(config.d_model) if is_recurrent else MultiHeadAttention(config, cross=False)
         self.self_attention_residual = SublayerNorm(config)
         self.cross_attention = MultiHeadAttention(config, cross=True)
         self.cross_attention_residual = SublayerNorm(config)
@@ -231,14 +234,20 @@ class DecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, x_MD: Tensor, encoded_ND: Tensor | None, self_mask: Mask, cross_mask: Mask, cache: LayerCache | None
+        self,
+        x_MD: Tensor,
+        encoded_ND: Tensor | None,
+        self_mask: Mask | Beginnings,
+        cross_mask: Mask,
+        cache: LayerCache | None,
     ) -> Tensor:
         """Returns the layer's output MD.
 
         Args:
             encoded_ND: the encoder output; None with a cache, which has its keys and values.
-            cache: keys and values of earlier positions and of the encoder output; those of x are added. None for whole
-                sentences.
+            self_mask: the beginnings of sentences for an SSRU.
+            cache: keys and values of earlier positions, or states, and those of the encoder output; those of x are
+                added. None for whole sentences.
         """
         norm = self.self_attention_residual
         x_MD = norm.after(x_MD + self.dropout(self.self_attention(norm.before(x_MD), None, self_mask, cache)))
@@ -321,7 +330,11 @@ class Transformer(nn.Module):
         Decoding position by position has another self-attention mask, that of `DecoderCache.next_step`.
         """
         x_MD = self.embed_target(ids_M, target.positions_F, target.longest)
-        self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
+        self_mask: Mask | Beginnings
+        if self.config.decoder == "ssru":
+            self_mask = Beginnings.of(target)
+        else:
+            self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
         cross_mask = padding_mask(target, source)
         for layer in self.decoder:
             x_MD = layer(x_MD, encoded_ND, self_mask, cross_mask, None)
@@ -332,7 +345,10 @@ class Transformer(nn.Module):
         positions_MD = self.target_positions(positions_M, longest)
         if self.config.bos_is_eos:
             ids_M = ids_M.masked_fill(ids_M == BOS, EOS)
-        return self.dropout(self.target_embedding(ids_M) * self.config.d_model**0.5 + positions_MD)
+        x_MD = self.target_embedding(ids_M) * self.config.d_model**0.5
+        if self.config.sinusoids == "marian":  # which begins a target with a vector of zeros
+            x_MD = x_MD.masked_fill((ids_M == BOS)[:, None], 0)
+        return self.dropout(x_MD + positions_MD)
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
@@ -374,7 +390,10 @@ def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> Decod
     sizes = [(block.sentences, block.width) for block in source.blocks]
     attentions = [cast(DecoderLayer, layer).cross_attention for layer in model.decoder]
     layers = tuple(LayerCache.of_source(cross.keys_values(encoded_ND), sizes, beam) for cross in attentions)
-    dtype = layers[0].own[0].dtype
+    if model.config.decoder == "ssru":
+        state_BWD = encoded_ND.new_zeros(len(source.lengths_B), beam, model.config.d_model, dtype=torch.float32)
+        layers = tuple(RecurrentCache((state_BWD,), layer.source) for layer in layers)
+    dtype = layers[0].source[0][0].dtype
     mask = tuple(
         replace(block, queries=beam, bias=None if block.bias is None else block.bias.to(dtype))
         for block in cast(tuple[BlockMask, ...], padding_mask(source, source))

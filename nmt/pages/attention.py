@@ -84,11 +84,13 @@ def attention_in(engine: PyTorchEngine, source: str, target: str | None, directi
     sources = codec.source.pieces(with_eos(source_ids).tolist())
     inputs = codec.target.pieces(with_bos(target_ids).tolist())
     predictions = codec.target.pieces(with_eos(target_ids).tolist())
-    return {
+    drawn: Attentions = {
         "encoder": Attention(sources, sources, _stacked(recorded, model.encoder, "self_attention")),
-        "decoder": Attention(inputs, inputs, _stacked(recorded, model.decoder, "self_attention")),
         "cross": Attention(predictions, sources, _stacked(recorded, model.decoder, "cross_attention")),
     }
+    if model.config.decoder == "attention":
+        drawn["decoder"] = Attention(inputs, inputs, _stacked(recorded, model.decoder, "self_attention"))
+    return drawn
 
 
 def _check(ids: list[int], what: str) -> None:
@@ -104,6 +106,8 @@ def page_data(attentions: Attentions) -> dict[str, Any]:
     """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
     kinds = {}
     for name, names in _KINDS.items():
+        if name not in attentions:  # the decoder has an SSRU
+            continue
         attention, (layers, heads, _, _) = attentions[name], attentions[name].weights_LHQS.shape
         weights = base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode()
         pieces = {"queries": attention.queries, "keys": attention.keys}

@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from nmt.checkpoint_format import latest, read_header, read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.interop.hub import checkpoint_file
 from nmt.memories.files import open_memory
 from nmt.memories.memory import Memory
 from nmt.serving.corrections import Corrections
@@ -82,6 +83,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
     """Returns the model of each checkpoint, by name."""
     models: dict[str, ServedModel] = {}
     for given, path in [*_named(named, "--model", "CHECKPOINT"), *(("", path) for path in checkpoints)]:
+        path = checkpoint_file(path)
         config, codec = read_model(path)
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
@@ -140,11 +142,13 @@ class Catalog:
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {file} another name")
             self.glossaries[name] = Glossary.read(file)
-        self.corrections = Corrections(config.corrections, config.max_seconds) if config.corrections else None
+        self.corrections = None
+        if config.corrections:
+            self.corrections = Corrections(config.corrections, config.max_seconds, self.protected)
         self.memories: dict[str, tuple[Memory, ...]] = {}
         for value, file in _named(config.memory, "--memory", "FILE"):
             name, *languages = value.split(":")
-            memory = open_memory(file, self._memory_languages(file, languages), languages)
+            memory = open_memory(file, self._memory_languages(file, languages), languages, self.protected)
             self.memories[name] = (*self.memories.get(name, ()), memory)
 
     def _memory_languages(self, file: str, languages: Sequence[str]) -> tuple[str, str]:

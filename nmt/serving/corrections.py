@@ -19,11 +19,12 @@ from nmt import __version__, console
 from nmt.errors import NmtError, importing
 from nmt.files import Output, writing
 from nmt.locks import locked
-from nmt.memories.matching import Match, exact_match, near_matches, normalised, rest, split
+from nmt.memories.matching import Match, exact_match, near_matches, normalised, normalised_parts, parts_of, rest
 from nmt.memories.memory import ALIKE, LEAST, MOST
 from nmt.serving.schema import Correction, CorrectionBody
 from nmt.text.corpus import reading
 from nmt.text.markup_writing import text_only
+from nmt.text.protected import PROTECTED, Protected
 
 _ADVICE = "free some space, or give --corrections a file that can be written"
 _START = b'{"source":'  # of the file
@@ -37,13 +38,14 @@ class Corrections:
 
     Args:
         patience: how many seconds to wait while another process writes.
+        protected: finds protected words.
 
     Attributes:
         skipped: the number of lines that are no records.
     """
 
-    def __init__(self, path: str, patience: float) -> None:
-        self._path, self._patience = Path(path), patience
+    def __init__(self, path: str, patience: float, protected: Protected = PROTECTED) -> None:
+        self._path, self._patience, self.protected = Path(path), patience, protected
         self._reading, self._writing = Lock(), Lock()
         self._forget()
         with importing("rapidfuzz", "--corrections", extra="memory"):
@@ -68,7 +70,7 @@ class Corrections:
         """Stores a correction, and returns it with its id. The latest one of a sentence is not stored twice."""
         correction = Correction(id=uuid4().hex, time=_now(), **body.model_dump())
         with self._locked():
-            alike = self._alike.get(_key(body.source, body.source_lang, body.target_lang), {})
+            alike = self._alike.get(self._key(body.source, body.source_lang, body.target_lang), {})
             same = [other for other in list(alike.values()) if normalised(other.source) == normalised(body.source)]
             if same and (same[-1].source, same[-1].target) == (body.source, body.target):
                 return same[-1]
@@ -119,17 +121,22 @@ class Corrections:
             skipped = f"{self._path}, line {self._lines} is no correction and is skipped"
             console.warn(f"{skipped}; nothing else is lost if a process was killed while it wrote the line")
             return
-        alike = self._alike.setdefault(_key(correction.source, correction.source_lang, correction.target_lang), {})
+        key = self._key(correction.source, correction.source_lang, correction.target_lang)
+        alike = self._alike.setdefault(key, {})
         for corrections in (self._by_id, alike):
             corrections.pop(correction.id, None)
             if not correction.taken_back:
                 corrections[correction.id] = correction
 
-    def pairs(self, languages: tuple[str, str], like: str | None = None) -> list[tuple[str, str]]:
-        """Returns normalised sources of a direction, all or those `like` one but for numbers, with translations."""
+    def _key(self, source: str, source_lang: str, target_lang: str) -> tuple[str, str, str]:
+        parts = normalised_parts(source, self.protected.spans(source), source_lang)
+        return source_lang, target_lang, rest(parts)
+
+    def pairs(self, languages: tuple[str, str], like: Sequence[str] | None = None) -> list[tuple[str, str]]:
+        """Returns normalised sources of a direction, all or those `like` one but for values, with translations."""
         with self._reading:
             if like is not None:
-                groups = [self._alike.get(_key(like, *languages), {})]
+                groups = [self._alike.get((*languages, rest(like)), {})]
             else:
                 groups = [group for key, group in self._alike.items() if key[:2] == languages]
             pairs = ((_normalised(each.source), each.target) for group in groups for each in group.values())
@@ -152,10 +159,6 @@ class Corrections:
         self.refresh()
 
 
-def _key(source: str, source_lang: str, target_lang: str) -> tuple[str, str, str]:
-    return source_lang, target_lang, rest(split(normalised(source), source_lang))
-
-
 @dataclass(frozen=True)
 class CorrectionMemory:
     """Corrections of one direction as a memory; `pair` is what the server calls the languages of the models."""
@@ -164,16 +167,20 @@ class CorrectionMemory:
     pair: tuple[str, str]
     languages: tuple[str, str]
 
-    def exact(self, sentence: str) -> Match | None:
-        """Returns the latest correction whose target translates a sentence, perhaps with other numbers."""
-        sentence = normalised(sentence)
-        pairs = sorted(self.corrections.pairs(self.pair, like=sentence), key=lambda pair: pair[0] == sentence)
-        matches = (exact_match(sentence, *pair, self.languages) for pair in pairs[: -ALIKE - 1 : -1])
-        return next(filter(None, matches), None)
+    def exact(self, sentence: Sequence[str]) -> Match | None:
+        """Returns the latest correction that translates a sentence, given in parts, perhaps with other values."""
+        text = "".join(sentence)
+        pairs = sorted(self.corrections.pairs(self.pair, like=sentence), key=lambda pair: pair[0] == text)
+        spans, (source_lang, target_lang) = self.corrections.protected.spans, self.languages
+        in_parts = (
+            (parts_of(source, spans(source), source_lang), parts_of(target, spans(target), target_lang))
+            for source, target in pairs[: -ALIKE - 1 : -1]
+        )
+        return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in in_parts)), None)
 
     def near(self, sentence: str) -> list[Match]:
-        """Returns the corrections whose sources are most similar to a sentence."""
-        return near_matches(normalised(sentence), self.corrections.pairs(self.pair), LEAST, MOST)
+        """Returns the corrections whose sources are most similar to a normalised sentence."""
+        return near_matches(sentence, self.corrections.pairs(self.pair), LEAST, MOST)
 
 
 def _now() -> datetime:

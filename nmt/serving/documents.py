@@ -144,7 +144,7 @@ class DocumentStore:
 
         def plain_text() -> str:
             parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
-            text = "\n".join(line for passage in parsed.passages for line in passage.unit.texts)
+            text = "\n".join(line for passage in parsed.passages for line in passage.texts)
             text = text[: self._service.config.max_characters]
             check_text([text], self._service.config)
             return text
@@ -172,7 +172,7 @@ class DocumentStore:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
-        maker = replace(self._service.maker(path, "sentence"), memories=())
+        maker = self._service.maker(path, "sentence", memories)
         sentences = Sentences(maker, has_memory=bool(memories or self._catalog.corrections))
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
 
@@ -205,7 +205,7 @@ class DocumentStore:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             for key, unit, (ranked,) in zip(waiting, matched, translations, strict=True):
-                sentences.translate(key, ranked[0], unit.sentences[0].matches)
+                sentences.set_translation(key, ranked[0], unit.sentences[0].matches)
             document.done += len(waiting)
         content, _ = await self._in_thread(partial(sentences.written, parsed, passages, target_lang))
         return content

@@ -22,7 +22,6 @@ from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces
 from nmt.text.markup_reading import NO_RULES, ElementRules, parse
-from nmt.text.markup_writing import MarkedText
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
@@ -146,12 +145,12 @@ class Service:
         is_plain = not (body.markup or body.prefix or body.constraints)
         units = []
         for source in sources:
-            content: Sequence[str | MarkedText] | None = None
+            unit, protected = Unit(source, body.prefix, tuple(body.constraints)), self.catalog.protected
             if body.markup:
-                content = parse(source, body.markup, lang=lang, rules=rules)
-            elif is_plain:
-                content = parse_icu(source)
-            units.append(Unit(source, body.prefix, tuple(body.constraints), content=content))
+                unit = replace(unit, content=parse(source, body.markup, protected, lang, rules))
+            elif is_plain and (message := parse_icu(source)):
+                unit = replace(unit, content=message.content(protected), write=message.written)
+            units.append(unit)
         if self.catalog.identifies(body.model, body.source_lang):
             texts = ["\n".join(unit.texts) for unit in units]
             chosen = [self.catalog.detected_path(text, body.model, body.target_lang) for text in texts]

@@ -4,16 +4,15 @@ What is translated is the text around such arguments and in their branches. Argu
 apostrophes quote stay. See https://unicode-org.github.io/icu/userguide/format_parse/messages/.
 """
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
-from html import escape, unescape
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Literal, NamedTuple
 
 import regex as re
 
 from nmt.text.languages import plural_categories
-from nmt.text.markup_writing import MarkedText, Token
-from nmt.text.words import AlignedWords
+from nmt.text.markup_writing import MarkedText, Token, merged
+from nmt.text.protected import Protected
 
 _BRANCHING = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+)?")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=#,']+)\s*\{")
@@ -22,99 +21,109 @@ _QUOTED = r"'[{}#<>|](?:[^']|'')*+(?:'|\Z)"
 # Braces and what is in them, to the end of the text if they are not closed
 _BRACES = re.compile(rf"\{{(?:[^{{}}']++|{_QUOTED}|''?|(?0))*+(?:\}}|\Z)")
 _PART = re.compile(rf"{_QUOTED}|(?P<text>(?:''|'(?![{{}}#<>|])|[^'{{}}#])++)|[{{}}#]")
-_TWICE = "&#39;"
 _DEEPEST = 5  # branches in branches; those of plurals are copied at each level
 
 
-@dataclass(frozen=True, slots=True)
-class IcuText(MarkedText):
-    """Text in a message, whose leaves stay as they are.
+class IcuPiece(NamedTuple):
+    """A part of a message: text, what stays in a text, or the skeleton.
 
     Attributes:
-        doubles: whether the message writes each apostrophe twice.
+        start: where it is in the message, or -1 if the message lacks it.
     """
 
-    doubles: bool = False
+    kind: Literal["text", "leaf", "skeleton"]
+    raw: str
+    start: int
 
-    def written(self, html: str) -> str:
-        """Returns text without leaves, given as HTML, as the message writes it. `&#39;` is an apostrophe twice."""
-        quoted = []
-        for text in map(unescape, html.split(_TWICE)):
-            doubled = text.replace("'", "''") if self.doubles else re.sub(r"'(?=[{}#<>|]|\Z)", "''", text)
-            quoted.append(re.sub(r"[{}]+", r"'\g<0>'", doubled))
-        return "''".join(quoted)
-
-    def restored(self, translation: str, alignment: Sequence[AlignedWords], optional: Container[str] = ()) -> str:
-        """Returns the translation as the message writes it, given the alignment of its words."""
-        parts = re.split(r"<([^<>]*)>", MarkedText.restored(self, translation, alignment, optional))
-        return "".join(unescape(part) if i % 2 else self.written(part) for i, part in enumerate(parts))
+    @property
+    def token(self) -> Token:
+        """The piece as a token."""
+        if self.kind != "text":
+            return Token("leaf", self.raw if self.kind == "leaf" else "", self.raw)
+        written = re.findall("''|.", self.raw, re.DOTALL)
+        return Token("text", "".join(each[0] for each in written), [each if each == "''" else None for each in written])
 
 
-def is_icu(text: str) -> bool:
-    """Returns whether a text is a message with an argument that branches."""
-    return bool(_BRANCHING.search(text))
+class IcuMessage(NamedTuple):
+    """A message with an argument that branches.
+
+    Attributes:
+        doubles: whether it writes each apostrophe twice.
+    """
+
+    pieces: Sequence[IcuPiece]
+    doubles: bool
+
+    def content(self, protected: Protected) -> list[Token | MarkedText]:
+        """Returns the texts that are translated, and what stands between them."""
+        content: list[Token | MarkedText] = []
+        for is_skeleton, group in groupby(self.pieces, lambda piece: piece.kind == "skeleton"):
+            pieces = list(group)
+            tokens = [piece.token for piece in pieces]
+            is_text = not is_skeleton and any(p.kind == "text" and any(map(str.isalpha, p.raw)) for p in pieces)
+            content += [MarkedText(tokens, protected)] if is_text else tokens
+        return content
+
+    def written(self, tokens: Iterable[Token]) -> str:
+        """Returns tokens as the message writes them."""
+        return "".join(self.written_text(token) if token.kind == "text" else token.raw for token in merged(tokens))
+
+    def written_text(self, token: Token) -> str:
+        """Returns text as the message writes it. Where the source has an apostrophe twice, it stays so."""
+        written, spellings = "", token.item or [None] * len(token.text)
+        for is_twice, pairs in groupby(zip(token.text, spellings, strict=True), lambda pair: pair[1] is not None):
+            text = "".join(spelling or character for character, spelling in pairs)
+            if not is_twice:
+                text = text.replace("'", "''") if self.doubles else re.sub(r"'(?=[{}#<>|]|\Z)", "''", text)
+                text = re.sub(r"[{}]+", r"'\g<0>'", text)
+            written += text
+        return written
 
 
-def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> list[str | IcuText] | None:
-    """Returns the texts of a message that are translated and what stands between them; None if no argument branches.
+def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> IcuMessage | None:
+    """Returns a message; None if no argument of the text branches.
 
     A plural that lacks a category of the target language gets a copy of its branch `other`, unless the source language
     has the category too. An argument that cannot be understood stays as it is.
     """
-    if not is_icu(text):
+    if not _BRANCHING.search(text):
         return None
     known = plural_categories(source_lang)
     added = [category for category in plural_categories(target_lang) if category not in known]
-    pieces, _ = _message(text, 0, added, 0)
-    texts = [piece.text for piece in pieces if isinstance(piece, Token) and piece.kind == "text"]
-    apostrophes = [mark for text in texts for mark in re.findall("''?", text)]
-    doubles = bool(apostrophes) and "'" not in apostrophes
-    parts: list[str | IcuText] = []
-    for _, group in groupby(pieces, lambda piece: isinstance(piece, Token)):
-        run = list(group)
-        tokens = [piece for piece in run if isinstance(piece, Token)]
-        if any(token.kind == "text" and any(map(str.isalpha, token.text)) for token in tokens):
-            parts.append(IcuText(tokens, doubles))
-        else:
-            parts.append("".join(piece.text if isinstance(piece, Token) else piece for piece in run))
-    return parts
+    pieces, _ = _message(text, 0, len(text), added, 0)
+    apostrophes = [mark for piece in pieces if piece.kind == "text" for mark in re.findall("''?", piece.raw)]
+    return IcuMessage(pieces, bool(apostrophes) and "'" not in apostrophes)
 
 
-def as_html(raw: str) -> str:
-    """Returns text of a message as HTML, as `IcuText.written` reads it."""
-    return escape(raw, quote=False).replace("''", _TWICE)
+def _message(text: str, start: int, stop: int, added: Sequence[str], depth: int) -> tuple[list[IcuPiece], int]:
+    """Returns the pieces of a message that begins at `start`.
 
-
-def _message(text: str, start: int, added: Sequence[str], depth: int) -> tuple[list[str | Token], int]:
-    """Returns the skeleton and the tokens of a message that begins here.
-
-    Also returns where it ends: at a brace that closes its branch, or at the end of the text.
+    Also returns where it ends: at a brace that closes its branch, or at `stop`.
     """
-    pieces, position = list[str | Token](), start
-    while (part := _PART.match(text, position)) and not (depth and part[0] == "}"):
-        position = (_BRACES.match(text, position) or part).end()
-        raw = text[part.start() : position]
-        if branching := _BRANCHING.match(raw):
-            pieces += _argument(raw, branching, added, depth) or [raw]
-        elif part["text"]:
-            pieces.append(Token("text", as_html(raw), text=raw))
+    pieces, position = list[IcuPiece](), start
+    while (part := _PART.match(text, position, stop)) and not (depth and part[0] == "}"):
+        begin, position = part.start(), (_BRACES.match(text, position, stop) or part).end()
+        raw = text[begin:position]
+        if branching := _BRANCHING.match(text, begin, position):
+            pieces += _argument(text, branching, position, added, depth) or [IcuPiece("skeleton", raw, begin)]
         else:
-            pieces.append(Token("leaf", f"<{escape(raw)}>", text=raw))
+            pieces.append(IcuPiece("text" if part["text"] else "leaf", raw, begin))
     return pieces, position
 
 
-def _argument(raw: str, branching: re.Match[str], added: Sequence[str], depth: int) -> list[str | Token]:
-    """Returns the pieces of an argument that branches; none if it cannot be understood."""
-    branches, position = dict[str, list[str | Token]](), branching.end()
-    while depth < _DEEPEST and (selector := _SELECTOR.match(raw, position)) and selector[1] not in branches:
-        branch, end = _message(raw, selector.end(), added, depth + 1)
-        branches[selector[1]] = [selector[0], *branch, "}"]
-        position = end + 1
-    if not branches or not _END.fullmatch(raw, position):
+def _argument(text: str, branching: re.Match[str], stop: int, added: Sequence[str], depth: int) -> list[IcuPiece]:
+    """Returns the pieces of an argument that branches and ends at `stop`; none if it cannot be understood."""
+    branches, position = dict[str, list[IcuPiece]](), branching.end()
+    while depth < _DEEPEST and (selector := _SELECTOR.match(text, position, stop)) and selector[1] not in branches:
+        branch, end = _message(text, selector.end(), stop, added, depth + 1)
+        opening, closing = IcuPiece("skeleton", selector[0], position), IcuPiece("skeleton", text[end : end + 1], end)
+        branches[selector[1]], position = [opening, *branch, closing], end + 1
+    if not branches or not _END.fullmatch(text, position, stop):
         return []
-    pieces: list[str | Token] = [branching[0]]
+    pieces = [IcuPiece("skeleton", branching[0], branching.start())]
     for name, (opening, *branch) in branches.items():
-        is_copied = name == "other" and branching[1] == "plural"
-        for category in [*(category for category in added if is_copied and category not in branches), name]:
-            pieces += [str(opening).replace(name, category), *branch]
-    return [*pieces, raw[position:]]
+        if name == "other" and branching[1] == "plural":
+            for category in (category for category in added if category not in branches):
+                pieces += [IcuPiece("skeleton", opening.raw.replace(name, category), -1), *branch]
+        pieces += [opening, *branch]
+    return [*pieces, IcuPiece("skeleton", text[position:stop], position)]

@@ -1,4 +1,4 @@
-"""Reads marked-up text: HTML and XML, cut into the marked texts that are translated and the markup between them.
+"""Reads and writes HTML and XML; and cuts tokens of any format into marked texts and the markup between them.
 
 All markup stays as it is written, also where it is wrong. HTML is read as browsers read it: an unclosed comment or tag
 reaches to the end, and what is in a script, a title or a textarea is no markup.
@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape, unescape
-from itertools import accumulate, chain, groupby, pairwise, takewhile
+from html.entities import html5
+from itertools import accumulate, groupby, pairwise, takewhile
+from operator import itemgetter
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -16,11 +18,9 @@ import regex as re
 
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
-from nmt.text.markup_writing import GAP, MarkedText, Token, spellings
+from nmt.text.markup_writing import GAP, MarkedText, Token, merged
 from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD, is_blank
-
-_PROTECTED = Protected()
 
 
 class ElementRules(NamedTuple):
@@ -89,8 +89,10 @@ _DOCTYPE = rf"<!DOCTYPE(?:{_QUOTED}|\[(?:{_QUOTED}|{_MISC}|[^\]\"'])*+\]|[^>\[\"
 _XML = re.compile(rf"{_MISC}|<!\[CDATA\[.*?\]\]>|{_DOCTYPE}|<(?P<end>/?)(?P<name>[^\s/>!?]{_TAG}", re.DOTALL | re.ASCII)
 # What only the beginning of a document may have.
 _PROLOG = re.compile(rf"(?:<\?xml\s[^>]*\?>)?(?:(?:\s|{_MISC})*+{_DOCTYPE})?", re.DOTALL | re.ASCII)
-# Elements that may be within a word, and comments. Documents write g1 and x2 for theirs; XLIFF has most of the others.
+# Elements that may be within a word, and those without a name, such as comments. XLIFF has most of them.
 _IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
+_REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
+_LONGEST_REFERENCE = max(map(len, html5))
 # Characters that no space separates from the word before them, or behind them.
 _CLOSING, _OPENING = ".,;:!?…)]}»”’'/-–_%", "([{«“„‘¿¡/-–_@#"
 _SPACES = " \t\n\r\f\v"
@@ -100,8 +102,8 @@ _DEEPEST = 100
 
 
 def parse(
-    text: str, markup: Literal["html", "xml"], lang: str = "", rules: ElementRules = NO_RULES
-) -> list[str | MarkedText]:
+    text: str, markup: Literal["html", "xml"], protected: Protected, lang: str = "", rules: ElementRules = NO_RULES
+) -> list[Token | MarkedText]:
     """Returns the marked texts of a fragment, and the markup between them.
 
     Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own, and
@@ -112,6 +114,7 @@ def parse(
     script, style, svg and var. Misnested end tags of HTML stay in their order.
 
     Args:
+        protected: finds what stays in the texts.
         lang: the language code of the text; empty if elements of all languages are translated.
         rules: for elements of these names. The names of elements of HTML are in lower case.
 
@@ -119,31 +122,97 @@ def parse(
         NmtError: the XML is not well-formed, or text is in too many elements.
     """
     is_html = markup == "html"
-    tokens = _nested(text, lang, rules.kept, is_html=is_html)
-    are_blocks = _are_blocks(tokens, rules, is_html=is_html)
-    parts: list[str | MarkedText] = []
-    for _, pairs in groupby(zip(are_blocks, tokens, strict=True), key=lambda pair: pair[0]):
+    if not is_html:
+        # A fragment may have several elements, and text, at the top. Nothing is loaded that a DOCTYPE names.
+        inside = _PROLOG.sub(r"\g<0><x>", text, count=1) + "</x>"
+        try:
+            expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise NmtError(f"the XML is not well-formed in line {error.lineno} ({reason}); correct it") from error
+    return marked_texts(scanned(text, lang, rules.kept, is_html=is_html), protected, rules, is_html=is_html)
+
+
+def marked_texts(
+    scanned: Iterable[Token], protected: Protected, rules: ElementRules = NO_RULES, *, is_html: bool = True
+) -> list[Token | MarkedText]:
+    """Returns tokens of HTML or XML, whose tags may not be nested, as `parse` does."""
+    tokens = _nested(list(scanned), is_html=is_html)
+    parts: list[Token | MarkedText] = []
+    for _, pairs in groupby(zip(_are_blocks(tokens, rules, is_html=is_html), tokens, strict=True), itemgetter(0)):
         group = [token for _, token in pairs]
         if is_html and any(token.name == "br" for token in group):
             group = _with_lines(group)
-        for part in _apart(group, rules) if any(map(_has_text, group)) else [group]:
-            marked = MarkedText(list(_with_protected(part)))
-            is_text = any(map(_has_text, marked.tokens))
-            parts.append(marked if is_text else "".join(token.raw for token in marked.tokens))
+        parts += apart(group, protected, rules) if any(map(_has_text, group)) else group
     return parts
 
 
-def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mapping[str, str]], lang: str = "") -> str:
-    """Returns HTML with other values of attributes, or titles of SVG. Elements that are not translated keep theirs.
+def written(tokens: Iterable[Token]) -> str:
+    """Returns tokens as HTML or XML."""
+    return "".join(_written_text(token) if token.kind == "text" else token.raw for token in merged(tokens))
+
+
+def _written_text(token: Token) -> str:
+    """Returns text as the source spells it, if that has the same meaning here."""
+    if not token.item:
+        return escape(token.text, quote=False)
+    written, following, is_literal = list[str](), "", False  # from the end
+    for character, spelling in reversed(list(zip(token.text, token.item, strict=True))):
+        new = escape(character, quote=False) if spelling is None else spelling
+        if new == "<" and not is_literal and re.match("[a-zA-Z/!?]", following):
+            new = "&lt;"
+        is_open = new.startswith("&") and not new.endswith(";")
+        if is_open and unescape(new + following) != character + unescape(following):
+            new = "&amp;" if new == "&" else f"{new};"
+        written.append(new)
+        following, is_literal = (new + following)[:_LONGEST_REFERENCE], spelling is not None
+    return "".join(reversed(written))
+
+
+def text_token(raw: str) -> Token:
+    """Returns text of HTML or XML, which may have references."""
+    if not re.search("[&<>]", raw):
+        return Token("text", raw)
+    written = spellings(raw)
+    return Token("text", unescape(raw), [each if len(each) != 1 or each in "&<>" else None for each in written])
+
+
+def spellings(raw: str) -> list[str]:
+    """Returns how text writes each of its characters. A semicolon may be missing behind a reference of HTML.
+
+    The second of two characters that one reference stands for is written with the first one.
+    """
+    written, start = list[str](), 0
+    for match in _REFERENCE.finditer(raw):
+        reference = match[0]
+        if reference[1] != "#":
+            stops = range(min(len(reference), _LONGEST_REFERENCE + 1), 1, -1)
+            reference = next((reference[:stop] for stop in stops if reference[1:stop] in html5), "&")
+        written += raw[start : match.start()]
+        written += [reference, ""][: len(unescape(reference))]  # some stand for two characters
+        start = match.start() + len(reference)
+    return [*written, *raw[start:]]
+
+
+@cache
+def is_kept(tag: str) -> bool:
+    """Returns whether an element of HTML with this start tag stays as it is."""
+    token = next(scanned(tag, is_html=True))
+    return tag[1:2].isalpha() and (token.is_kept if token.kind == "start" else token.kind == "leaf" and not token.name)
+
+
+def with_attributes(
+    tokens: Iterable[Token], change: Callable[[str, Mapping[str, str]], Mapping[str, str]]
+) -> Iterator[Token]:
+    """Yields tokens of HTML with other values of attributes, or titles of SVG. What is not translated keeps its own.
 
     Args:
         change: returns the new values by the names of attributes, given the name of an element and the values of its
             attributes. All names are in lower case. An attribute that the element lacks is added.
-        lang: as for `parse`.
     """
 
     @cache  # a page has many equal tags
-    def written(raw: str) -> str:
+    def changed_tag(raw: str) -> str:
         tag = _HTML.match(raw)
         element = (tag["name"] or tag["literal"] or "").lower() if tag else ""
         if not tag or tag["end"] or element in ("", "script", "style"):  # a lone end tag or the like
@@ -169,14 +238,12 @@ def with_attributes(html: str, change: Callable[[str, Mapping[str, str]], Mappin
         new = change("svg", {"title": old}).get("title", old)
         return title[0] if new == old else escape(new, quote=False)
 
-    return "".join(
-        written(token.raw)
-        if token.kind in ("start", "leaf") and not token.is_kept
-        else _SVG_TITLE.sub(titled, token.raw)
-        if token.name == "svg" and not any({**token.kept_by, "name": False}.values())
-        else token.raw
-        for token in _nested(html, lang, is_html=True)
-    )
+    for token in tokens:
+        if token.kind in ("start", "leaf") and not token.is_kept:
+            token = token._replace(item=changed_tag(token.raw))
+        elif token.name == "svg" and not any({**token.kept_by, "name": False}.values()):
+            token = token._replace(item=_SVG_TITLE.sub(titled, token.raw))
+        yield token
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -191,16 +258,18 @@ def _line(text: str) -> str:
 
 
 def _has_text(token: Token) -> bool:
-    return token.kind == "text" and not is_blank(token.words)
+    return token.kind == "text" and not is_blank(token.text)
 
 
-def _scanned(text: str, lang: str, kept: Container[str], *, is_html: bool) -> Iterator[Token]:
-    """Yields the tokens of a text, whose tags may not be nested."""
+def scanned(text: str, lang: str = "", kept: Container[str] = (), *, is_html: bool, marks: str = "") -> Iterator[Token]:
+    """Yields the tokens of HTML or XML, whose tags may not be nested. `marks` is a pattern of other markup."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
     pattern = _HTML if is_html else _XML
+    pattern = re.compile(f"{marks}|{pattern.pattern}", pattern.flags) if marks else pattern
+    text = text.replace("\0", "\ufffd") if is_html else text  # as the HTML standard says
     while match := pattern.search(text, start):
         if match.start() > start:
-            yield Token("text", text[start : match.start()])
+            yield text_token(text[start : match.start()])
         if (token := known.get(match[0])) is None:
             token = known[match[0]] = _markup(match, lang, kept, is_html=is_html)
         yield token
@@ -211,10 +280,11 @@ def _scanned(text: str, lang: str, kept: Container[str], *, is_html: bool) -> It
             lines = r"(\r\n|\r|\n)" if token.name == "textarea" else "(?!)"
             for i, line in enumerate(re.split(lines, text[start:stop])):
                 if line:
-                    yield Token("leaf", line, "br") if i % 2 else Token("text", line)
+                    spelt = spellings(line)
+                    yield Token("leaf", item=line, name="br") if i % 2 else Token("text", unescape(line), spelt)
             start = stop
     if start < len(text):
-        yield Token("text", text[start:])
+        yield text_token(text[start:])
 
 
 def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: bool) -> Token:
@@ -222,9 +292,10 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     raw, name = match[0], match["name"] or ""
     name = name.lower() if is_html else name
     if match["end"]:
-        return Token("end", raw, name)
+        return Token("end", item=raw, name=name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
-        return Token("leaf", raw, text=_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else "")
+        words = _line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else ""
+        return Token("leaf", words, raw, role="hidden")
     values = _attributes(match["attributes"])
     says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
     if says is None and is_html and "notranslate" in values.get("class", "").lower().split():
@@ -235,21 +306,11 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     if lang and language and name not in ("html", "body"):  # which often name a wrong language
         kept_by["lang"] = base_language(language) != base_language(lang)
     is_empty = match["empty"] or (is_html and name in _VOID)
-    return Token("leaf" if is_empty else "start", raw, name, kept_by=kept_by)
+    return Token("leaf" if is_empty else "start", item=raw, name=name, kept_by=kept_by)
 
 
-def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -> list[Token]:
+def _nested(scanned: list[Token], *, is_html: bool) -> list[Token]:
     """Returns tokens with nested tags. Empty elements, lone tags, and elements that are not translated are leaves."""
-    if is_html:
-        text = text.replace("\0", "\ufffd")  # as the HTML standard says
-    else:
-        # A fragment may have several elements, and text, at the top. Nothing is loaded that a DOCTYPE names.
-        inside = _PROLOG.sub(r"\g<0><x>", text, count=1) + "</x>"
-        try:
-            expat.ParserCreate("utf-8").Parse(inside.encode(errors="surrogatepass"), True)
-        except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
-            raise NmtError(f"the XML is not well-formed in line {error.lineno} ({reason}); correct it") from error
     tokens: list[Token] = []
     unclosed: list[int] = []  # the start tags of elements
     depths = defaultdict[str, list[int]](list)  # the numbers of elements in `unclosed`, by their names
@@ -263,22 +324,22 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
             has_end = end is not None and len(unclosed) == depth
             tokens.extend([end] if end and has_end else [])
             if opening.is_kept and any(token.kind == "text" and not token.is_kept for token in tokens[start:]):
-                tokens[start] = opening._replace(kind="start" if has_end else "leaf")
+                tokens[start] = opening._replace(kind="start" if has_end else "leaf", role="hidden")
                 for i, token in reversed(list(enumerate(tokens[start:], start))):
                     if token.kind == "text" and token.is_kept:
-                        pieces = (token._replace(raw=raw) for raw in _EDGES.split(token.raw) if raw)
                         tokens[i : i + 1] = [
-                            piece._replace(kind="leaf", text=_line(piece.words)) if _has_text(piece) else piece
-                            for piece in pieces
+                            piece._replace(kind="leaf", text=_line(piece.text), item=piece.raw)
+                            if _has_text(piece)
+                            else piece
+                            for piece in _pieces(token)
                         ]
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
-                words = "".join(token.words for token in tokens[start:])
-                tokens[start:] = [opening._replace(kind="leaf", raw=whole, text=_line(words))]
+                words = "".join(token.text for token in tokens[start:])
+                tokens[start:] = [opening._replace(kind="leaf", item=whole, text=_line(words), role="hidden")]
             elif not has_end:
-                tokens[start] = opening._replace(kind="leaf")
+                tokens[start] = opening._replace(kind="leaf", role="hidden")
 
-    scanned = list(_scanned(text, lang, kept, is_html=is_html))
     for n, token in enumerate(scanned):
         name = token.name
         if token.kind == "end" and depths[name]:
@@ -297,7 +358,7 @@ def _nested(text: str, lang: str, kept: Container[str] = (), *, is_html: bool) -
             close(min((depth for other in ended for depth in depths[other] if depth > barrier), default=len(unclosed)))
         if unclosed and (around := tokens[unclosed[-1]].kept_by):
             token = token._replace(kept_by={**around, **token.kept_by})
-        tokens.append(token._replace(kind="leaf") if token.kind == "end" else token)
+        tokens.append(token._replace(kind="leaf", role="close") if token.kind == "end" else token)
         if token.kind == "start":
             depths[name].append(len(unclosed))
             unclosed.append(len(tokens) - 1)
@@ -332,36 +393,41 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
 
 def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
-    pieces = [
-        token._replace(raw=raw)
-        for token in tokens
-        for raw in (_EDGES.split(token.raw) if token.kind == "text" else [token.raw])
-        if raw
-    ]
+    pieces = [piece for token in tokens for piece in (_pieces(token) if token.kind == "text" else [token])]
     lines: list[Token] = []
     for is_edge, run in groupby(pieces, lambda piece: piece.name == "br" or not piece.raw.strip(_SPACES)):
         edge = list(run)
         is_line = is_edge and any(piece.name == "br" for piece in edge)
-        lines += [Token("leaf", "".join(piece.raw for piece in edge), "br", "\n")] if is_line else edge
+        lines += [Token("leaf", "\n", "".join(piece.raw for piece in edge), "br")] if is_line else edge
     return lines
 
 
-def _apart(tokens: Sequence[Token], rules: ElementRules) -> list[list[Token]]:
-    """Returns the tokens of a text with gaps between words of elements that only touch each other.
+def _pieces(token: Token) -> list[Token]:
+    """Returns a text without the spaces at its edges, and these spaces before and behind it."""
+    start, stop = len(token.text) - len(token.text.lstrip(_SPACES)), len(token.text.rstrip(_SPACES))
+    pieces = (token.part(0, start), token.part(start, stop), token.part(max(start, stop)))
+    return [piece for piece in pieces if piece.text]
+
+
+def apart(tokens: Sequence[Token], protected: Protected, rules: ElementRules = NO_RULES) -> list[Token | MarkedText]:
+    """Returns the marked texts of nested tokens. There is a gap between words of elements that only touch each other.
 
     If all words are in elements, each of these is a text of its own.
+
+    Raises:
+        NmtError: text is in too many elements.
     """
     depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
     if _DEEPEST in depths:
         raise NmtError(
-            f"{tokens[depths.index(_DEEPEST)].raw:.40} is in {_DEEPEST} elements around the same text; nest fewer "
+            f"{tokens[depths.index(_DEEPEST)].item!s:.40} is in {_DEEPEST} elements around the same text; nest fewer "
             f"elements, or leave out the markup"
         )
     is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in tokens)
     is_whole |= any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
     cuts = {
-        max((n for n in range(i, j) if tokens[n].raw.startswith("</")), default=i) + 1  # behind the last end tag
-        for i, j in pairwise(i for i, token in enumerate(tokens) if token.words)
+        max((n for n in range(i, j) if _ends(tokens, n)), default=i) + 1  # behind the last end tag
+        for i, j in pairwise(i for i, token in enumerate(tokens) if token.text)
         if _separates(tokens[i : j + 1])
     }
     texts: list[list[Token]] = [[]]
@@ -371,12 +437,21 @@ def _apart(tokens: Sequence[Token], rules: ElementRules) -> list[list[Token]]:
         elif i in cuts:
             texts.append([])
         texts[-1].append(token)
-    return texts
+    parts: list[Token | MarkedText] = []
+    for text in texts:
+        marked = MarkedText(text, protected)
+        parts += [marked] if marked.has_words else text
+    return parts
+
+
+def _ends(tokens: Sequence[Token], i: int) -> bool:
+    """Returns whether a token ends an element with content."""
+    return (tokens[i].kind == "end" and tokens[i - 1].kind != "start") or tokens[i].role == "close"
 
 
 def _separates(tokens: Sequence[Token]) -> bool:
     """Returns whether the markup between two parts of a text separates words, although there is no space."""
-    left, right = tokens[0].words[-1], tokens[-1].words[0]
+    left, right = tokens[0].text[-1], tokens[-1].text[0]
     if left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
         return False
     begins = right.isupper() and (left.islower() or left in ".:;!?…")
@@ -384,25 +459,8 @@ def _separates(tokens: Sequence[Token]) -> bool:
     for i, token in enumerate(tokens):
         if token.kind == "text" or (not begins and _IN_WORD.fullmatch(token.name)):
             continue
-        if i == 0 or token.raw.startswith("</"):
+        if i == 0 or _ends(tokens, i):
             has_end = True
-        elif has_end or (token.kind == "leaf" and not token.words and (token.raw[-2:] == "/>" or token.name in _VOID)):
+        elif has_end or (token.kind == "leaf" and not token.text and token.role != "hidden"):
             return True
     return False
-
-
-def _with_protected(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yields the tokens of a text, in which each protected word is a leaf."""
-    for token in tokens:
-        spans = _PROTECTED.spans(token.words) if token.kind == "text" else []
-        if not spans:
-            yield token
-            continue
-        written = spellings(token.raw)
-        edges = [0, *chain.from_iterable((span.start, span.stop) for span in spans), len(written)]
-        for n, (start, stop) in enumerate(pairwise(edges)):
-            raw = "".join(written[start:stop])
-            if n % 2:
-                yield Token("leaf", raw, text=_line(token.words[start:stop]))
-            elif raw:
-                yield Token("text", raw)

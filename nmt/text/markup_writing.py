@@ -5,43 +5,61 @@ extended over the words between, one wrong link could mark a whole sentence. In 
 edges corresponds to punctuation. Text without a counterpart gets the elements around both of its neighbours. Markup
 without words keeps its place relative to a neighbour. Placeholders and elements that are not translated stay in the
 text; if the translation lacks one, it is inserted.
+
+Text in tokens is plain text. How a format writes it is the concern of that format alone.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape, unescape
-from html.entities import html5
-from itertools import accumulate, chain, pairwise, zip_longest
-from typing import Literal, NamedTuple
+from itertools import accumulate, chain, groupby, pairwise, zip_longest
+from typing import Any, Literal, NamedTuple
 
 import regex as re
 
-from nmt.text.words import RAW_WORD, AlignedWords
+from nmt.text.protected import Protected, ProtectedSpan
+from nmt.text.words import RAW_WORD, AlignedWords, is_blank
 
-_REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
-_BEGIN, _END = "\ufdd0", "\ufdd1"  # which are no characters of text
-_LONGEST_REFERENCE = max(map(len, html5))
 _WORD = re.compile(r"(\W*+)((?:.*\w)?)(\W*)", re.DOTALL)  # with the punctuation around it
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
-_LINE_END = re.compile("\n")
+_LINE, _LINE_END = re.compile("[^\n]+"), re.compile("\n")
+_SPACE, _CHARACTER = re.compile(r"\s+", re.ASCII), re.compile(r"\s+|\S", re.ASCII)
 _SPACES = re.compile(r"(?<=\s)(?=\s+\S)")
 _WORD_END = re.compile(r"(?<=\S)(?!\S)")
 _Span = tuple[int, int]
 
+# "hidden" markup separates no words, such as a comment; a "mark" may. A "space" separates words. An "end" separates
+# texts, such as a tab, and so does a "break", such as the end of a line, unless a lower-case letter follows it. "open"
+# and "close" are the ends of an element whose other end is not known yet. A "word" is a protected one in text.
+Role = Literal["mark", "hidden", "space", "break", "end", "open", "close", "word"]
+
 
 class Token(NamedTuple):
-    """A part of marked-up text."""
+    """A part of marked-up text.
 
-    # Start and end are tags. A leaf has no content that is translated. A gap is a space that the source lacks.
-    kind: Literal["start", "end", "text", "leaf", "gap"]
-    raw: str  # how the source writes it
+    Attributes:
+        kind: start and end are those of an element. A leaf has no content that is translated.
+        text: of text, what a reader sees; of a leaf, what stands for it in a sentence.
+        item: what the format writes. For text, how it writes each character, or None for those written as usual; None
+            if that holds for all.
+        name: of an element.
+        kept_by: whether attributes around it say that it stays, by their names.
+        role: what a leaf does to the text around it.
+        key: leaves with the same key keep their order, such as both ends of a bookmark.
+        around: the spaces before and behind a leaf in the source, if its translation must have the same ones.
+    """
+
+    kind: Literal["start", "end", "text", "leaf"]
+    text: str = ""
+    item: Any = None
     name: str = ""
-    text: str = ""  # of a leaf or gap, what stands for it in a line
-    kept_by: Mapping[str, bool] = {}  # whether attributes around it say that it stays, by their names
+    kept_by: Mapping[str, bool] = {}
+    role: Role = "mark"
+    key: object = None
+    around: tuple[str, str] | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -49,86 +67,115 @@ class Token(NamedTuple):
         return any(self.kept_by.values())
 
     @property
-    def words(self) -> str:
-        """What a reader sees of it."""
-        return unescape(self.raw) if self.kind == "text" else self.text
+    def raw(self) -> str:
+        """How the source writes it, in a format that is text."""
+        if self.kind == "text" and self.item:
+            both = zip(self.item, self.text, strict=True)
+            return "".join(character if spelling is None else spelling for spelling, character in both)
+        return self.text if self.kind == "text" else self.item or ""
+
+    def part(self, start: int, stop: int | None = None) -> "Token":
+        """Returns a part of a text."""
+        return self._replace(text=self.text[start:stop], item=self.item and self.item[start:stop])
+
+    def stripped(self, *, left: bool = True, right: bool = True) -> "Token":
+        """Returns a text without the spaces at its ends."""
+        start = len(self.text) - len(self.text.lstrip()) if left else 0
+        return self.part(start, max(start, len(self.text.rstrip()) if right else len(self.text)))
 
 
-GAP = Token("gap", "", text=" ")
+GAP = Token("text", " ", [""])  # a space that the source lacks
 
 
-@dataclass(frozen=True, slots=True)
+def merged(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yields tokens in which adjacent texts are one. Empty texts are left out."""
+    for is_text, group in groupby(tokens, lambda token: token.kind == "text"):
+        if not is_text:
+            yield from group
+        elif texts := [token for token in group if token.text]:
+            is_spelt = any(token.item for token in texts)
+            items = [each for token in texts for each in token.item or [None] * len(token.text)] if is_spelt else None
+            yield Token("text", "".join(token.text for token in texts), items)
+
+
 class MarkedText:
-    """Text that is translated as a whole, as nested tokens."""
+    """Text that is translated as a whole, as nested tokens.
 
-    tokens: Sequence[Token]
+    Attributes:
+        source: what is translated: one line, or several if the text has br elements.
+        protected: what of `source` stays as it is.
+    """
+
+    __slots__ = ("_edges", "_starts", "protected", "source", "tokens")
+
+    def __init__(self, tokens: Sequence[Token], protected: Protected) -> None:
+        self.tokens = tokens
+        source, kept = "", list[_Span]()
+        # Where each token begins in the source. Spaces that are left out there count: a token begins before them.
+        self._starts: list[int] = []
+        self._edges: list[int] = []  # where elements begin or end in the source
+        for token in tokens:
+            is_text = token.kind == "text"
+            words = _SPACE.sub(" ", token.text) if is_text else " ".join(RAW_WORD.findall(token.text)) or token.text
+            is_kept = not is_text and bool(words.strip())
+            if words[:1] == "\n":
+                source = source.rstrip(" ")
+            shown = words if is_kept else words.lstrip(" " if source else None) if source[-1:] in " \n" else words
+            self._starts.append(len(source) - len(words) + len(shown))
+            self._edges += [] if is_text or words else [len(source)]
+            kept += [(len(source), len(source) + len(shown))] if is_kept else []
+            source += shown
+        self.source = source = source[: max(len(source.rstrip()), kept[-1][1] if kept else 0)]
+        for token, start, end in zip(tokens, self._starts, [*self._starts[1:], len(source)], strict=True):
+            edges = (source[i - 1 : i + 1] for i in (start, end) if i)
+            # A word that touches other text may only be found by itself.
+            if token.kind == "text" and any(len(edge) == 2 and not _SPACE.search(edge) for edge in edges):
+                kept += [(start + a, start + b) for a, b, _ in protected.spans(_SPACE.sub(" ", token.text))]
+        self.protected: list[ProtectedSpan] = []
+        for start, stop in (line.span() for line in _LINE.finditer(self.source)):
+            others = [(a - start, b - start) for a, b in kept if start <= a and b <= stop]
+            for span in protected.spans(self.source[start:stop], others):
+                self.protected.append(ProtectedSpan(start + span.start, start + span.stop, span.kind))
 
     @property
-    def text(self) -> str:
-        """The text without tags, with the spaces around it."""
-        return "".join(token.words for token in self.tokens)
+    def has_words(self) -> bool:
+        """Whether some of it does not stay as it is."""
+        edges = [0, *(edge for span in self.protected for edge in span[:2]), len(self.source)]
+        return not all(is_blank(self.source[start:stop]) for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
-    @property
-    def source(self) -> str:
-        """What is translated: one line, or several if the text has br elements."""
-        return self._marked.replace(_BEGIN, "").replace(_END, "")
+    def has_elements(self, start: int, stop: int) -> bool:
+        """Returns whether elements begin or end in a part of the source that has no spaces at its ends."""
+        return bisect_right(self._edges, start) < bisect_left(self._edges, stop)
 
-    @property
-    def kept(self) -> list[tuple[int, int]]:
-        """Where the parts of `source` begin and end that stay as they are."""
-        marked = re.finditer(f"{_BEGIN}[^{_END}]*{_END}", self._marked)
-        return [(match.start() - 2 * i, match.end() - 2 * i - 2) for i, match in enumerate(marked)]
-
-    @property
-    def edges(self) -> list[int]:
-        """Where elements begin or end, as the numbers of characters before them.
-
-        White space is not counted, because `source` has less of it than the tokens.
-        """
-        counts = accumulate(len("".join(token.words.split())) for token in self.tokens)
-        return [n for token, n in zip(self.tokens, counts, strict=True) if token.kind != "text" and not token.words]
-
-    @property
-    def _marked(self) -> str:
-        """The source with marks around the parts that stay."""
-        text = ""
-        for token in self.tokens:
-            words = token.words.replace(_BEGIN, "").replace(_END, "")
-            if token.kind == "text":
-                text += re.sub(r"\s+", " ", words, flags=re.ASCII)
-            else:
-                text += f"{_BEGIN}{' '.join(RAW_WORD.findall(words))}{_END}" if words.strip() else words
-        return re.sub(r" *(\n| ) *", r"\1", text).strip()
-
-    def restored(self, translation: str, alignment: Sequence[AlignedWords], optional: Container[str] = ()) -> str:
-        """Returns the translation with markup, given the alignment between the words of `source` and of it.
+    def restored(
+        self, translation: str, alignment: Sequence[AlignedWords], optional: Container[str] = ()
+    ) -> Sequence[Token]:
+        """Returns the tokens of the translation, given the alignment between the words of `source` and of it.
 
         Args:
             optional: protected words that are not inserted if the translation lacks them.
         """
         if translation == self.source:
-            return "".join(token.raw for token in self.tokens)
-        if all(token.kind == "text" and not re.search("[&<>]", token.raw) for token in self.tokens):
-            left, right = _spaces_around(self.text)
-            return left + escape(translation.strip(), quote=False) + right
-        return "".join(_Projection(self, translation, alignment).written(optional))
+            return self.tokens
+        if all(token.kind == "text" and not token.item for token in self.tokens) and not self.protected:
+            left, right = _spaces_around("".join(token.text for token in self.tokens))
+            return [Token("text", left + translation.strip() + right)]
+        return list(merged(_Projection(self, translation, alignment).written(optional)))
 
-
-def spellings(raw: str) -> Sequence[str]:
-    """Returns how text writes each of its characters. A semicolon may be missing behind a reference of HTML."""
-    if "&" not in raw:
-        return raw
-    written, start = list[str](), 0
-    for match in _REFERENCE.finditer(raw):
-        reference = match[0]
-        if reference[1] != "#":
-            stops = range(min(len(reference), _LONGEST_REFERENCE + 1), 1, -1)
-            reference = next((reference[:stop] for stop in stops if reference[1:stop] in html5), "&")
-        characters = unescape(reference)
-        written += raw[start : match.start()]
-        written += [reference] if len(characters) == 1 else characters
-        start = match.start() + len(reference)
-    return [*written, *raw[start:]]
+    def with_words(self) -> Iterator[Token]:
+        """Yields the tokens, with a leaf for each protected word that is in one text."""
+        begins = [span.start for span in self.protected]
+        for token, start, end in zip(self.tokens, self._starts, [*self._starts[1:], len(self.source)], strict=True):
+            spans = self.protected[bisect_left(begins, start) : bisect_left(begins, end)]
+            ends = [0, *(character.end() for character in _CHARACTER.finditer(token.text))] if spans else []
+            position = 0
+            for span in spans if token.kind == "text" else ():
+                if span.stop - start < len(ends):
+                    begin, stop = ends[span.start - start], ends[span.stop - start]
+                    yield token.part(position, begin)
+                    yield Token("leaf", self.source[span.start : span.stop], token.part(begin, stop), role="word")
+                    position = stop
+            yield token.part(position) if position else token
 
 
 def _spaces_around(text: str) -> tuple[str, str]:
@@ -141,10 +188,10 @@ class _MarkupNode:
 
     path: tuple[int, ...]  # the nodes around it, from the outermost, and itself
     begin: int
-    start_tag: str
+    opening: Token
     is_leaf: bool
+    closing: Token | None = None
     end: int = 0
-    end_tag: str = ""
     last: int = 0
 
 
@@ -152,23 +199,26 @@ class _Projection:
     """A translation with the spaces around it, and for each of its characters the source character and the node."""
 
     def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
-        self.source = marked.text
-        left, right = map(len, _spaces_around(self.source))
+        self.source = ""
         self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all others
         self.source_nodes: list[int] = []  # the innermost node around each character of the source
-        self.spellings: list[str] = []  # how the source writes each of its characters
+        self.spellings: list[str | None] = []  # how the source writes each of its characters
         unclosed: list[int] = []
-        for token in [Token("start", ""), *marked.tokens, Token("end", "")]:
+        for token in [Token("start"), *marked.with_words(), Token("end")]:
             if token.kind in ("start", "leaf"):
                 unclosed.append(len(self.nodes))
-                self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token.raw, token.kind == "leaf"))
-            written = spellings(token.raw) if token.kind == "text" else token.text
-            self.spellings += [""] if token.kind == "gap" else written
-            self.source_nodes += unclosed[-1:] * len(written)
+                self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token, token.kind == "leaf"))
+            is_spelt = token.kind == "text" and token.item
+            self.spellings += token.item if is_spelt else [None] * len(token.text)
+            self.source_nodes += unclosed[-1:] * len(token.text)
+            self.source += token.text
             if token.kind in ("end", "leaf"):
                 node = self.nodes[unclosed.pop()]
                 node.end, node.last = len(self.spellings), len(self.nodes)
-                node.end_tag = token.raw if token.kind == "end" else ""
+                if token.kind == "end":
+                    node.closing, node.is_leaf = token, self.nodes[-1] is node and node.begin == node.end
+        self.is_spelt = any(spelling is not None for spelling in self.spellings)
+        left, right = map(len, _spaces_around(self.source))
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         links = {target: source for source, target in sorted(alignment, reverse=True)}
         source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, len(self.source) - right)]
@@ -180,7 +230,7 @@ class _Projection:
         self.origins: list[int | None] = [*range(left), *[None] * len(inner_target)]
         self.origins += range(len(self.source) - right, len(self.source))
         inner = [(leaf, node) for leaf, node in enumerate(self.nodes) if left <= node.begin < len(self.source) - right]
-        ends = [leaf for leaf, node in inner if node.is_leaf and self._text(node) == "\n"]
+        ends = [leaf for leaf, node in inner if node.is_leaf and self._words(node) == "\n"]
         lines = _LINE_END.finditer(self.target, left, len(self.target) - right)
         leaves = self._leaves_in_target(links) | dict(zip(ends, (line.start() for line in lines), strict=False))
         self._map_words(links, leaves)
@@ -200,7 +250,7 @@ class _Projection:
                 gaps[i] += " " * len(self._edges_between(start, stop))
         return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
 
-    def _text(self, node: _MarkupNode) -> str:
+    def _words(self, node: _MarkupNode) -> str:
         return self.source[node.begin : node.end]
 
     def _word(self, side: int, position: int) -> int:
@@ -211,7 +261,7 @@ class _Projection:
         """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
         ranked = []
         for leaf, node in enumerate(self.nodes):
-            phrase = self._text(node) if node.is_leaf else ""
+            phrase = self._words(node) if node.is_leaf else ""
             word = self._word(0, node.begin)
             for match in re.finditer(f"(?={re.escape(phrase)})", self.target) if phrase.strip() else ():
                 span = match.start(), match.start() + len(phrase)
@@ -304,14 +354,17 @@ class _Projection:
         """Returns the innermost node around both."""
         return a if a == b else next(node for node in reversed(self.nodes[a].path) if node in self.nodes[b].path)
 
-    def written(self, optional: Container[str] = ()) -> Iterator[str]:
-        """Yields the parts of the marked-up translation; see `MarkedText.restored`."""
-        lost = self._lost()
-        inside = 0
-        for position, target_node in enumerate([*self.target_nodes, 0]):
-            for i in lost[position]:
+    def written(self, optional: Container[str] = ()) -> Iterator[Token]:
+        """Yields the tokens of the translation; see `MarkedText.restored`."""
+        lost, inside = self._lost(), 0
+        nodes = [0, *self.target_nodes, 0]
+        changes = [i for i, (before, node) in enumerate(pairwise(nodes)) if before != node or i in lost]
+        yield self._text(0, changes[0] if changes else None)
+        for position, following in pairwise([*changes, len(self.target)]):
+            target_node = nodes[position + 1]
+            for i in lost.get(position, ()):
                 node = self.nodes[i]
-                if self._text(node) in optional and not node.start_tag.startswith("<"):
+                if node.opening.role == "word" and self._words(node) in optional:
                     continue
                 element = node.path[-1 - node.is_leaf]
                 yield from self._tags(inside, element)
@@ -320,32 +373,35 @@ class _Projection:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
                     around = self.source[max(0, node.begin - 1) : node.end + 1]
-                    has_words = bool(self._text(node).strip())
+                    has_words = bool(self._words(node).strip())
                     is_apart = has_words or (len(around) > 1 and around.isspace() and " " in sides)
-                    left, right = (" " if is_apart and side.strip() else "" for side in sides)
-                    yield f"{left}{node.start_tag}{right}"
-            yield from self._tags(inside, target_node) if target_node != inside else ()
+                    left, right = (Token("text", " " * bool(is_apart and side.strip())) for side in sides)
+                    yield from (left, *self._tags(element, i), *self._tags(i, element), right)
+            yield from self._tags(inside, target_node)
             inside = target_node
-            if position < len(self.target) and not self.nodes[target_node].is_leaf:
-                character, origin = self.target[position], self.origins[position]
-                is_same = origin is not None and self.source[origin] == character
-                yield self._spelling(position, origin or 0) if is_same else escape(character, quote=False)
+            if not self.nodes[target_node].is_leaf:
+                yield self._text(position, following)
 
-    def _spelling(self, position: int, origin: int) -> str:
-        """Returns how the source spells a character, if that has the same meaning in the translation."""
-        spelling, following = self.spellings[origin], self.target[position + 1 : position + 1 + _LONGEST_REFERENCE]
-        if spelling == "<" and re.match("[a-zA-Z/!?]", following):
-            return "&lt;"
-        is_open = spelling.startswith("&") and not spelling.endswith(";")
-        if is_open and unescape(spelling + following) != self.target[position] + following:
-            return "&amp;" if spelling == "&" else f"{spelling};"
-        return spelling
+    def _text(self, start: int, stop: int | None) -> Token:
+        """Returns a part of the translation with the spellings of characters that are those of the source."""
+        text = self.target[start:stop]
+        if not self.is_spelt:
+            return Token("text", text)
+        both = zip(text, self.origins[start:stop], strict=True)
+        item = [self.spellings[i] if i is not None and self.source[i] == character else None for character, i in both]
+        if "" in item:  # what is written with the character before, or a gap
+            text = "".join(character for character, spelling in zip(text, item, strict=True) if spelling != "")
+        item = [spelling for spelling in item if spelling != ""]
+        return Token("text", text, item if any(item) else None)
 
-    def _tags(self, start: int, goal: int) -> Iterator[str]:
-        """Yields the tags between two characters that are directly in these nodes."""
+    def _tags(self, start: int, goal: int) -> Iterator[Token]:
+        """Yields what ends and begins between two characters that are directly in these nodes."""
+        if start == goal:
+            return
         closed, opened = self.nodes[start].path, self.nodes[goal].path
-        yield from (self.nodes[node].end_tag for node in reversed(closed) if node not in opened)
-        yield from (self.nodes[node].start_tag for node in opened if node not in closed)
+        yield from (end for node in reversed(closed) if node not in opened and (end := self.nodes[node].closing))
+        for opening in (self.nodes[node].opening for node in opened if node not in closed):
+            yield opening.item if opening.role == "word" else opening
 
     def _lost(self) -> dict[int, list[int]]:
         """Returns the nodes that have no text in the translation, in order, by the position where they are inserted."""

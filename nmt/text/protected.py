@@ -336,7 +336,7 @@ class _Repair:
         """
         if not rest or rest[0].isspace():
             return False
-        if kind == "placeholder" and (unit := _UNIT.match(source_rest)):
+        if kind == "placeholder" and rest[0].isalnum() and (unit := _UNIT.match(source_rest)):
             return not re.match(rf"(?i){unit[0]}(?![a-z])", rest)
         if rest[0] == source_rest[:1] or re.match("[a-zA-Z0-9]", source_rest):
             return False

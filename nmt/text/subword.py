@@ -26,6 +26,8 @@ from nmt.errors import NmtError
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 # Pieces that no translation has. An imported model may give them a high probability.
 NEVER = PAD, BOS
+# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
+SILENT = -100.0
 
 SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every

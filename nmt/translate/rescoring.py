@@ -1,19 +1,49 @@
 """Rescoring as a job: lines with given translations become pairs, and their scores become lines."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from nmt.jobs.stream import Batch, Chunk, Result
+from nmt.errors import NmtError, naming
+from nmt.jobs.stream import Batch, Chunk, Place, Result, Row
 from nmt.model.device import device_type
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Direction, TextCodec, TextConfig
 from nmt.text.words import pharaoh
 from nmt.translate.alignment import PADDED_TOKENS
 from nmt.translate.encoding import longest_first
 from nmt.translate.job import Engine, ModelJob
-from nmt.translate.pairs import EncodedPair, Pair, Score, encode_pairs
+from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
+from nmt.translate.sources import direction_of, parsed_object
+
+
+@dataclass(frozen=True)
+class PairReader:
+    """Makes pairs with given translations of rows.
+
+    Attributes:
+        text: the text processing of the model.
+        direction: of pairs that name none.
+        form: of the rows: a source and a target file, or lines of tsv or JSON.
+    """
+
+    text: TextConfig
+    direction: Direction
+    form: Literal["tsv", "jsonl", "files"]
+
+    def __call__(self, row: Row, place: Place) -> Pair:
+        name = str(place)
+        if self.form == "jsonl":
+            fields = parsed_object(row[0], name)
+            with naming(name):
+                direction = self.text.resolved(direction_of(fields, self.direction))
+            return Pair(fields["source"], _targets(fields, name), direction, fields)
+        texts = row if self.form == "files" else row[0].split("\t")
+        if len(texts) != 2:
+            raise NmtError(f"{name} has {len(texts) - 1} tabs; give source, a tab, target")
+        with naming(name):
+            return Pair(texts[0], (Target(texts[1]),), self.text.resolved(self.direction))
 
 
 class ScoredLine(NamedTuple):
@@ -91,3 +121,13 @@ class RescoringJob(ModelJob):
             for score in line.scores
         ]
         return "\t".join(texts) + "\n"
+
+
+def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
+    listed = fields.get("hypotheses", [{"text": fields.get("target")}])
+    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
+        raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
+    for pieces in (h.get("pieces") for h in listed):
+        if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
+            raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
+    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)

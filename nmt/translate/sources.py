@@ -1,15 +1,14 @@
-"""The lines of a job's input as units of translation, and as pairs with given translations."""
+"""The lines of a job's input as units of translation."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from nmt.errors import NmtError, naming
 from nmt.jobs.source import UnitOfRow
 from nmt.jobs.stream import Place, Row
-from nmt.text.codec import Direction, TextConfig
-from nmt.translate.pairs import Pair, Target
+from nmt.text.codec import Direction
 from nmt.translate.units import Unit, UnitMaker
 
 
@@ -24,8 +23,11 @@ def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool) -> UnitOf
         line, name = row[0], str(place)
         with naming(name):
             phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
-            content = parse_icu(line) if len(row) == 1 else None
-            return maker.complete(Unit(line, row[1] if prefixes else "", phrases, place=name, content=content))
+            unit = Unit(line, row[1] if prefixes else "", phrases, place=name)
+            message = parse_icu(line) if len(row) == 1 else None
+            if message:
+                unit = replace(unit, content=message.content(maker.protected), write=message.written)
+            return maker.complete(unit)
 
     return unit
 
@@ -36,7 +38,8 @@ def html_units(maker: UnitMaker) -> UnitOfRow:
 
     def unit(row: Row, place: Place) -> Unit:
         with naming(str(place)):
-            return maker.complete(Unit(row[0], place=str(place), content=parse(row[0], "html")))
+            content = parse(row[0], "html", maker.protected)
+            return maker.complete(Unit(row[0], place=str(place), content=content))
 
     return unit
 
@@ -61,34 +64,6 @@ def json_units(maker: UnitMaker) -> UnitOfRow:
     return unit
 
 
-@dataclass(frozen=True)
-class PairReader:
-    """Makes pairs with given translations of rows.
-
-    Attributes:
-        text: the text processing of the model.
-        direction: of pairs that name none.
-        form: of the rows: a source and a target file, or lines of tsv or JSON.
-    """
-
-    text: TextConfig
-    direction: Direction
-    form: Literal["tsv", "jsonl", "files"]
-
-    def __call__(self, row: Row, place: Place) -> Pair:
-        name = str(place)
-        if self.form == "jsonl":
-            fields = parsed_object(row[0], name)
-            with naming(name):
-                direction = self.text.resolved(direction_of(fields, self.direction))
-            return Pair(fields["source"], _targets(fields, name), direction, fields)
-        texts = row if self.form == "files" else row[0].split("\t")
-        if len(texts) != 2:
-            raise NmtError(f"{name} has {len(texts) - 1} tabs; give source, a tab, target")
-        with naming(name):
-            return Pair(texts[0], (Target(texts[1]),), self.text.resolved(self.direction))
-
-
 def direction_of(fields: Mapping[str, Any], default: Direction) -> Direction:
     """Returns the direction in the fields of a line; for a language that they do not name, that of `default`.
 
@@ -110,13 +85,3 @@ def parsed_object(line: str, place: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("source"), str):
         raise NmtError(f'{place} has no text as its "source"; give objects such as {{"source": "…"}}')
     return value
-
-
-def _targets(fields: Mapping[str, Any], place: str) -> tuple[Target, ...]:
-    listed = fields.get("hypotheses", [{"text": fields.get("target")}])
-    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
-        raise NmtError(f'{place} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
-    for pieces in (h.get("pieces") for h in listed):
-        if pieces is not None and not (isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)):
-            raise NmtError(f'{place}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
-    return tuple(Target(h["text"], tuple(h["pieces"]) if h.get("pieces") is not None else None) for h in listed)

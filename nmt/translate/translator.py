@@ -6,6 +6,7 @@ from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import naming
+from nmt.interop.hub import checkpoint_files
 from nmt.jobs.stream import Chunk, compute
 from nmt.text.codec import Direction
 from nmt.text.protected import Protected
@@ -33,7 +34,8 @@ class Translator:
         """Loads the model of a checkpoint, or an ensemble of several.
 
         Args:
-            checkpoint: a file that nmt wrote, such as best.safetensors or average.safetensors of a run folder.
+            checkpoint: a file that nmt wrote, such as average.safetensors of a run folder, or the name of a published
+                model, such as Helsinki-NLP/opus-mt-en-de, which is downloaded once.
             others: further checkpoints, for an ensemble.
             runtime: the device and the precision; by default a GPU if there is one.
 
@@ -41,7 +43,7 @@ class Translator:
             DamagedError: a file is not a checkpoint, or is damaged.
             NmtError: a file cannot be read, two differ in vocabulary or text processing, or there is no such device.
         """
-        return cls(PyTorchEngine.load(checkpoint, *others, runtime=runtime))
+        return cls(PyTorchEngine.load(*checkpoint_files(map(str, (checkpoint, *others))), runtime=runtime))
 
     def translate(
         self,

@@ -5,18 +5,18 @@ memories. `encode` in `encoding.py` turns sentences into ids, and their translat
 """
 
 import re
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.codec import UNNAMED, Direction, TextConfig
 from nmt.text.languages import has_spaces
-from nmt.text.markup_writing import MarkedText
+from nmt.text.markup_reading import written
+from nmt.text.markup_writing import MarkedText, Token
 from nmt.text.protected import Protected, ProtectedSpan, Span
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
@@ -102,6 +102,7 @@ class Unit:
         place: what messages call the unit; by default `line` and its number.
         fields: the JSON object of the unit; empty for text.
         content: of marked-up text: the texts that are translated, and the markup between them. None for plain text.
+        write: writes the translation of marked-up text.
         sentences: what is translated; a `UnitMaker` finds it.
     """
 
@@ -111,7 +112,8 @@ class Unit:
     direction: Direction = UNNAMED
     place: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    content: Sequence[str | MarkedText] | None = None
+    content: Sequence[Token | MarkedText] | None = None
+    write: Callable[[Iterable[Token]], str] = written
     sentences: Sequence[Sentence] = ()
 
     def __post_init__(self) -> None:
@@ -124,6 +126,12 @@ class Unit:
         if self.content is None:
             return [*self.source.split("\n")]
         return [part for part in self.content if isinstance(part, MarkedText)]
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The tokens of the text."""
+        parts = [Token("text", self.source)] if self.content is None else self.content
+        return [token for part in parts for token in ([part] if isinstance(part, Token) else part.tokens)]
 
     @property
     def texts(self) -> list[str]:
@@ -158,6 +166,15 @@ class Unit:
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
+        tokens = self.restored(translations, target_lang)
+        return tokens[0].text if self.content is None else self.write(tokens)
+
+    def restored(self, translations: Sequence[Translation], target_lang: str) -> list[Token]:
+        """Returns the translations of the sentences with the tokens of the source, or the lines of plain text as one.
+
+        Args:
+            translations: of its sentences.
+        """
         texts = self.texts
         pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in texts]
         for sentence, translation in zip(self.sentences, translations, strict=True):
@@ -165,17 +182,19 @@ class Unit:
         joined_lines = [_joined_line(*each, target_lang) for each in zip(texts, pairs, strict=True)]
         if self.content is None:  # the spaces around a line stay
             both = zip(texts, joined_lines, strict=True)
-            return "\n".join(line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
-        restored = iter(list(zip(joined_lines, pairs, strict=True)))
-
-        def written(marked: MarkedText) -> str:
-            line, pairs = next(restored)
+            lines = (line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
+            return [Token("text", "\n".join(lines))]
+        tokens, lines_with_pairs = list[Token](), zip(joined_lines, pairs, strict=True)
+        for part in self.content:
+            if isinstance(part, Token):
+                tokens.append(part)
+                continue
+            line, pairs_of_line = next(lines_with_pairs)
             # A memory may have another address, for example.
-            known = [sentence for sentence, translation in pairs if translation.is_from_memory]
+            known = [sentence for sentence, translation in pairs_of_line if translation.is_from_memory]
             optional = {span.word(sentence.text) for sentence in known for span in sentence.protected}
-            return marked.restored(line.text, list(line.alignment or ()), optional)
-
-        return "".join(part if isinstance(part, str) else written(part) for part in self.content)
+            tokens += part.restored(line.text, list(line.alignment or ()), optional)
+        return tokens
 
 
 @dataclass(frozen=True)
@@ -216,22 +235,18 @@ class UnitMaker:
 
     def _sentences(self, unit: Unit, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:
         """Returns the sentences of a line of a unit, with their matches."""
-        if isinstance(line, str):
-            text, parts, kept, edges = line, [(0, len(line))], [], list[int]()
-        else:
-            text, kept, edges = line.source, line.kept, line.edges
-            parts = [part.span() for part in re.finditer("[^\n]+", text)]
-        counts = array("Q", accumulate((not each.isspace() for each in text), initial=0)) if edges else ()
+        marked = line if isinstance(line, MarkedText) else None
+        text = line.source if isinstance(line, MarkedText) else line
+        parts = [part.span() for part in re.finditer("[^\n]+", text)] if marked else [(0, len(text))]
 
         def has_elements(start: int, stop: int) -> bool:
-            return bool(edges) and bisect_right(edges, counts[start]) < bisect_left(edges, counts[stop])
+            return bool(marked and marked.has_elements(start, stop))
 
         sentences: list[Sentence] = []
         for begin, end in parts:
             tags, plain = self.text.split_tags(text[begin:end])
             begin = end - len(plain)
-            others = [(start - begin, stop - begin) for start, stop in kept if begin <= start and stop <= end]
-            protected = tuple(self.protected.spans(plain, others))
+            protected = _within(marked.protected, begin, end) if marked else tuple(self.protected.spans(plain))
             whole = Sentence(plain, number, begin, tuple(tags), protected, has_elements(begin, end))
             is_whole = unit.content is None and self.cut == "unit"
             spans = [(0, len(plain))] if is_whole or not is_blank(plain) else []
@@ -241,8 +256,7 @@ class UnitMaker:
                 sentences.append(entire)
                 continue
             for start, stop in spans:
-                inner = has_elements(begin + start, begin + stop)
-                words = _within(protected, start, stop)
+                words, inner = _within(protected, start, stop), has_elements(begin + start, begin + stop)
                 sentence = Sentence(plain[start:stop], number, begin + start, whole.tags, words, inner)
                 sentences.append(self._matched(sentence, direction, offers=self.offers))
         return sentences
@@ -251,7 +265,14 @@ class UnitMaker:
         if not self.memories:
             return sentence
         languages = direction.source, self.target_lang or direction.target
-        return sentence._replace(matches=matches_of(sentence.text, self.memories, languages, offers=offers))
+        values: list[ProtectedSpan] = []
+        for span in sentence.protected:
+            # The texts of a memory have no markup, but protected words inside what markup keeps.
+            inner = self.protected.spans(span.word(sentence.text)) if span.kind == "markup" else ()
+            moved = [ProtectedSpan(span.start + start, span.start + stop, kind) for start, stop, kind in inner]
+            values += moved if span.kind == "markup" else [span]
+        matches = matches_of(sentence.text, values, self.memories, languages, offers=offers)
+        return sentence._replace(matches=matches)
 
 
 def _are_from_memory(translations: Sequence[Translation]) -> bool:

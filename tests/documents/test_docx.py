@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
-from translations import backwards, copied, damaged, shuffled, texts, translated
+from translations import backwards, copied, damaged, in_text, shuffled, texts, translated
 
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import read_document
@@ -317,7 +317,9 @@ def test_what_is_at_the_edge_of_a_paragraph_stays_there() -> None:
 
 
 def test_characters_that_xml_does_not_allow_are_left_out() -> None:
-    assert spoken(body(of_body(paragraph(run("dog"))).write(["H\0un\x1b\uffffd\U0001f436"]))) == "Hund\U0001f436"
+    assert (
+        spoken(body(of_body(paragraph(run("dog"))).write([in_text("H\0un\x1b\uffffd\U0001f436")]))) == "Hund\U0001f436"
+    )
 
 
 BOX = (

@@ -301,5 +301,6 @@ def test_any_markdown_keeps_its_structure(words: list[str]) -> None:
 def test_the_label_of_a_footnote_is_no_text(label: str) -> None:
     text = f"A.[^{label}]\n\n[^{label}]: Some note.\n    More.\n"
     document = read_document(text.encode(), "md", ReadOptions("x.md", "en", "de"))
-    assert [passage.text for passage in document.passages][1:] == ["Some note.\nMore."]
-    assert b"[^%s]: New." % label.encode() in document.write([document.passages[0].text, "New."])
+    assert translations.texts(document)[1:] == ["Some note.\nMore."]
+    written = document.write([document.passages[0].tokens, translations.in_text("New.")])
+    assert b"[^%s]: New." % label.encode() in written

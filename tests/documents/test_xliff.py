@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
-from translations import backwards, copied, damaged, shuffled, texts, translated
+from translations import backwards, copied, damaged, in_text, repeated, shuffled, texts, translated
 
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import read_document
@@ -156,8 +156,8 @@ def test_its_translate(attributes: str, source: str, expected: list[str]) -> Non
 HTML = [
     ("&lt;b&gt;big&lt;/b&gt; dog", ["<g0>big</g0> dog"]),
     ('&lt;p&gt;A &lt;a href="x"&gt;dog&lt;/a&gt;.&lt;/p&gt;&lt;p&gt;B&lt;/p&gt;', ["A <g0>dog</g0>.", "B"]),
-    ("a &amp;amp; b&amp;nbsp;c", ['a <x0 translate="no">&amp;</x0> b<x1 translate="no">&nbsp;</x1>c']),
-    ("x &lt; y &quot;z&quot; &#233;", ["x &lt; y &quot;z&quot; &#233;"]),
+    ("a &amp;amp; b&amp;nbsp;c", ['a <x0 translate="no">&amp;</x0> b<x1/>c']),
+    ("x &lt; y &quot;z&quot; &#233;", ['x &lt; y "z" é']),
     ("<![CDATA[<p>A <b>big</b> & dog</p>]]>", ["A <g0>big</g0> &amp; dog"]),
     ("One <![CDATA[<i>two</i> & three]]>", ["One <g0><g1>two</g1> &amp; three</g0>"]),
     ("&lt;!-- note --&gt;dog", ["dog"]),
@@ -186,7 +186,7 @@ def test_only_text_of_html_changes() -> None:
 
 
 def test_a_translation_cannot_end_a_cdata_section() -> None:
-    found = document(xliff(unit("<![CDATA[dog]]>"))).write(["]]&gt;&lt;x&gt;"])
+    found = document(xliff(unit("<![CDATA[dog]]>"))).write([in_text("]]><x>")])
     assert etree.fromstring(found).findtext(".//{*}target") == "]]><x>"
 
 
@@ -348,7 +348,8 @@ def test_xliff_2_names_the_target_language() -> None:
 def test_a_repeated_element_of_xliff_2_has_an_identifier_of_its_own() -> None:
     source = '<pc id="1">one two</pc> three'
     data = xliff_2(f'<unit id="u"><segment><source>{source}</source></segment></unit>')
-    found = document(data).write(["<g0>eins</g0> drei <g0>zwei</g0>"])
+    read = document(data)
+    found = read.write([repeated(read.passages[0])])
     assert raw_targets(found) == ['<pc id="1">eins</pc> drei <pc id="1-2">zwei</pc>']
 
 

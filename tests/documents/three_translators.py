@@ -54,9 +54,8 @@ def reversed_words(sentence: Sentence) -> Translation:
 
 
 def translated_unit(unit: Unit, translator: Translator, source_lang: str = "en", target_lang: str = "de") -> str:
-    codec = small_codec(source_lang=source_lang, target_lang=target_lang)
-    unit = UnitMaker(codec.config, Protected(), cut="sentence").complete(unit)
-    return unit.translated([translator(sentence) for sentence in unit.sentences], target_lang)
+    unit, translations = _translated(unit, translator, source_lang, target_lang)
+    return unit.translated(translations, target_lang)
 
 
 def translated_file(
@@ -64,5 +63,13 @@ def translated_file(
 ) -> bytes:
     """Returns the file with the translation of each sentence."""
     document = read_document(data, form, ReadOptions(f"x.{form}", source_lang, target_lang))
-    units = [passage.unit for passage in document.passages]
-    return document.write([translated_unit(unit, translator, source_lang, target_lang) for unit in units])
+    units = (_translated(unit, translator, source_lang, target_lang) for unit in document.passages)
+    return document.write([unit.restored(translations, target_lang) for unit, translations in units])
+
+
+def _translated(
+    unit: Unit, translator: Translator, source_lang: str, target_lang: str
+) -> tuple[Unit, list[Translation]]:
+    codec = small_codec(source_lang=source_lang, target_lang=target_lang)
+    unit = UnitMaker(codec.config, Protected(), cut="sentence").complete(unit)
+    return unit, list(map(translator, unit.sentences))

@@ -190,7 +190,7 @@ def translated_html(translator: Translator, source: str, search: SearchConfig) -
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
     codec, search = translator.codec, replace(search, alignments=True)
     maker = UnitMaker(codec.config, Protected(), cut="line")
-    unit = maker.complete(Unit(source, content=parse(source, "html")))
+    unit = maker.complete(Unit(source, content=parse(source, "html", Protected())))
     encoded = encode(codec, [unit], search)
     ranked = translator.engine.translate(encoded, search, log_probs=False) if encoded else []
     (rankings,) = by_sentence([unit], zip(encoded, ranked, strict=True), aligned=True)

@@ -1,10 +1,13 @@
 """Translations of documents without a model: each sentence in upper case, or with its words in another order."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from itertools import chain, count
 
 from nmt.documents.document import Document
-from nmt.text.markup_reading import MarkedText
+from nmt.text.markup_writing import MarkedText, Token
+from nmt.translate.units import Unit
 
 # The translation of a unit and its alignment.
 Translation = tuple[str, list[tuple[int, int]]]
@@ -16,7 +19,7 @@ def word_by_word(translate: Callable[[str], str]) -> Callable[[MarkedText], Tran
 
     def translation(unit: MarkedText) -> Translation:
         source, text, end = unit.source, "", 0
-        for start, stop in [*unit.kept, (len(source), len(source))]:
+        for start, stop, _ in [*unit.protected, (len(source), len(source), "")]:
             text += translate(source[end:start]) + source[start:stop]
             end = stop
         return text, [(i, i) for i in range(min(len(text.split()), len(unit.source.split())))]
@@ -51,20 +54,55 @@ def translated(
     plain: Callable[[str], str] = str.upper,
 ) -> bytes:
     """Returns the file of a document with the translation of each passage; `plain` translates those without markup."""
-    found = []
-    for passage in document.passages:
-        parts = passage.unit.content if passage.markup else [plain(passage.text)]
-        found.append("".join(part if isinstance(part, str) else part.restored(*translation(part)) for part in parts))
-    return document.write(found)
+    return document.write([restored(unit, translation, plain) for unit in document.passages])
+
+
+def restored(
+    unit: Unit, translation: Callable[[MarkedText], Translation], plain: Callable[[str], str] = str.upper
+) -> list[Token]:
+    """Returns the tokens of the translation of a unit."""
+    parts = [Token("text", plain(unit.source))] if unit.content is None else unit.content
+    tokens = ([part] if isinstance(part, Token) else part.restored(*translation(part)) for part in parts)
+    return list(chain.from_iterable(tokens))
+
+
+def in_text(text: str) -> list[Token]:
+    """Returns the tokens of plain text."""
+    return [Token("text", text)]
+
+
+def repeated(unit: Unit) -> list[Token]:
+    """Returns a translation in which the element of a passage is repeated: a word in it, one outside, one in it."""
+    start, end = (token for token in unit.tokens if token.kind in ("start", "end"))
+    return [start, *in_text("eins"), end, *in_text(" drei "), start, *in_text("zwei"), end]
 
 
 def copied(document: Document) -> bytes:
     """Returns the file of a document in which each passage is its own translation."""
-    return document.write([passage.text for passage in document.passages])
+    return translated(document, word_by_word(str), str)
 
 
 def texts(document: Document) -> list[str]:
-    return [passage.text for passage in document.passages]
+    """Returns the passages, in which elements and what stays have numbers."""
+    return [unit.source or numbered(unit.tokens) for unit in document.passages]
+
+
+def numbered(tokens: Iterable[Token]) -> str:
+    """Returns tokens as HTML, in which elements are `g` and what stays is `x`, with their numbers."""
+    text, numbers, unclosed = "", count(), list[int]()
+    for token in tokens:
+        match token.kind:
+            case "text":
+                text += escape(token.text, quote=False)
+            case "start":
+                unclosed.append(next(numbers))
+                text += f"<g{unclosed[-1]}>"
+            case "end":
+                text += f"</g{unclosed.pop()}>"
+            case "leaf":
+                name, words = f"x{next(numbers)}", escape(token.text, quote=False)
+                text += f'<{name} translate="no">{words}</{name}>' if words else f"<{name}/>"
+    return text
 
 
 def damaged(data: bytes, damages: Sequence[tuple[int, bytes]]) -> bytes:

@@ -131,6 +131,9 @@ def test_a_paragraph_may_be_in_the_memory_as_a_whole(model: Path, tmp_path: Path
         *command, "--html", "--split-sentences", stdin=b"<p>Few. some words.</p><p>Few. <b>Few.</b></p>"
     ).stdout.decode()
     assert html == "<p>Wenige Wörter.</p><p>Wenige. <b>Wenige.</b></p>\n"
+    (tmp_path / "page.html").write_bytes(b"<p>Few. some words.</p><p>Few. Few.</p>")
+    run("translate-file", tmp_path / "page.html", "--model", *command[1:], "--output", tmp_path / "out.html")
+    assert (tmp_path / "out.html").read_text() == "<p>Wenige W&#246;rter.</p><p>Wenige. Wenige.</p>"
 
 
 @pytest.mark.parametrize("name", ["text", "keys.npy", "postings.npy"])

@@ -10,10 +10,11 @@ from checkpoints import small_codec, some_sentences
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.memories.matching import difference
+from nmt.memories.matching import Match, difference, normalised_parts
 from nmt.memories.memory import Memory, matches_of
-from nmt.text.protected import Protected
-from nmt.translate.units import Unit, UnitMaker
+from nmt.text.codec import Direction
+from nmt.text.protected import PROTECTED, Protected, ProtectedSpan
+from nmt.translate.units import Sentence, Unit, UnitMaker
 
 _digests = map(str, count())  # each memory has an index of its own
 
@@ -22,10 +23,14 @@ def memory(*pairs: tuple[str, str], languages: tuple[str, str] = ("en", "de")) -
     return Memory.of(lambda: pairs, f"pairs {next(_digests)}", languages)
 
 
+def exact(known: Memory, sentence: str) -> Match | None:
+    return known.exact(normalised_parts(sentence, PROTECTED.spans(sentence), known.languages[0]))
+
+
 def target(earlier: tuple[str, str], sentence: str, *languages: str) -> str | None:
     """Returns what a memory with one pair has for a sentence."""
     source, target_lang = languages or ("en", "de")
-    match = memory(earlier, languages=(source, target_lang)).exact(sentence)
+    match = exact(memory(earlier, languages=(source, target_lang)), sentence)
     return match and match.target
 
 
@@ -99,6 +104,16 @@ def test_numbers_as_languages_write_them(
     assert target(earlier, sentence, *languages.split()) == expected
 
 
+def test_protected_words_of_users_and_inside_markup_are_values() -> None:
+    protected = Protected(["Acme|Ajax"])
+    pairs = [("Buy Acme", "Kauft Acme"), ("use f({x}) now", "nutze f({x}) jetzt")]
+    known = Memory.of(lambda: pairs, f"pairs {next(_digests)}", ("en", "de"), protected)
+    maker = UnitMaker(small_codec().config, protected, Direction("en", "de"), memories=[known])
+    code = Sentence("use f({y}) now", protected=(ProtectedSpan(4, 10, "markup"),))
+    for unit, expected in ((Unit("Buy Ajax"), "Kauft Ajax"), (Unit(code.text, sentences=[code]), "nutze f({y}) jetzt")):
+        assert [match.target for match in maker.complete(unit).sentences[0].matches] == [expected]
+
+
 def test_a_thousand_sentences_with_other_numbers() -> None:
     """The expected numbers are written by rules of their own."""
     draw = random.Random(1)
@@ -125,15 +140,15 @@ def test_a_thousand_sentences_with_other_numbers() -> None:
         known = memory(*((sentence("en", *each), sentence(lang, *each)) for each in earlier), languages=("en", lang))
         for _ in range(500):
             new = draw.randrange(3), values()
-            match = known.exact(sentence("en", *new))
+            match = exact(known, sentence("en", *new))
             assert match and match.target == sentence(lang, *new)
 
 
 def test_of_equal_sources_the_last_counts_and_of_memories_the_first() -> None:
     first = memory(("a", "1"), ("b", "2"), ("a ", "3"))
-    assert len(first) == 2 and (found := first.exact("a")) and found.target == "3"
+    assert len(first) == 2 and (found := exact(first, "a")) and found.target == "3"
     second, other = memory(("a", "4"), ("c", "5")), memory(("d", "6"), languages=("de", "en"))
-    targets = {text: [m.target for m in matches_of(text, [first, second, other], ("en", "de"))] for text in "acd"}
+    targets = {text: [m.target for m in matches_of(text, [], [first, second, other], ("en", "de"))] for text in "acd"}
     assert targets == {"a": ["3"], "c": ["5"], "d": []}
 
 
@@ -194,5 +209,5 @@ def test_the_index_is_built_once_and_shared() -> None:
 
     first, again = (Memory.of(pairs, "once", ("en", "de")) for _ in range(2))
     copied = pickle.loads(pickle.dumps(again))
-    assert [each.exact("A cat.") for each in (first, again, copied)] == [first.exact("A cat.")] * 3
+    assert [exact(each, "A cat.") for each in (first, again, copied)] == [exact(first, "A cat.")] * 3
     assert len(calls) == 1 and len(pickle.dumps(again)) < 1000

@@ -150,6 +150,8 @@ VARIANTS = {
     **{f"window of {size}": {"attention_window": size} for size in (1, 3, 20)},
     "biases": {"attention_biases": True, "output_bias": True},
     "positions of fairseq": {"sinusoids": "fairseq"},
+    "SSRU": {"decoder": "ssru"},
+    "SSRU of Marian": {"decoder": "ssru", "sinusoids": "marian", "norm": "pre"},
     "two vocabularies": {},
 }
 

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.text.icu import parse_icu
+from nmt.text.protected import Protected
+from nmt.translate.units import Unit
 
 MESSAGES = {
     "{n, plural, one {# dog} other {dogs}} bark": "{n, plural, one {# DOG} other {DOGS}} BARK",
@@ -14,8 +16,8 @@ MESSAGES = {
     "Hi {name}, {g, select, male {he's} other {they}} own {n, plural, offset:1 =1 {one} other {# {x, number, ::a/b}}}.":
         "HI {name}, {g, select, male {HE'S} other {THEY}} "
         "OWN {n, plural, offset:1 =1 {ONE} other {# {x, number, ::a/b}}}.",
-    "{0, selectordinal, one {#st} two {#nd} few {#rd} other {#th}} place":
-        "{0, selectordinal, one {#ST} two {#ND} few {#RD} other {#TH}} PLACE",
+    "{0, selectordinal, one {# st} two {# nd} few {# rd} other {# th}} place":
+        "{0, selectordinal, one {# ST} two {# ND} few {# RD} other {# TH}} PLACE",
     "{n, plural,\n  one {{count} post}\n  other {{count} posts}\n}":
         "{n, plural,\n  one {{count} POST}\n  other {{count} POSTS}\n}",
     "It''s '{a b}' {x, plural, other{''c'' '#1' don''t}}": "IT''S '{a b}' {x, plural, other{''C'' '#1' DON''T}}",
@@ -28,8 +30,9 @@ MESSAGES = {
 def translated(
     text: str, translate: translations.Translate = translations.upper, source: str = "en", target: str = "de"
 ) -> str:
-    parts = parse_icu(text, source, target) or []
-    return "".join(part if isinstance(part, str) else part.restored(*translate(part)) for part in parts)
+    message = parse_icu(text, source, target)
+    assert message
+    return message.written(translations.restored(Unit(text, content=message.content(Protected())), translate))
 
 
 @pytest.mark.parametrize("message", MESSAGES)

@@ -69,6 +69,7 @@ def test_a_slow_pattern_ends_in_an_error() -> None:
     ("{size}MB of photos", "{size}MB Fotos", "{size}MB Fotos"),
     ("{size}MB of photos", "{size}Müll", "{size} Müll"),
     ("{n}th item", "Element", "{n} Element"),
+    ("A big dog {n}px.", "Ein Hund.", "Ein Hund {n}."),
     ("%ds run", "Ein Schiedsrichter", "%d Ein Schiedsrichter"),
     ("A dog is {h}h{m}m old.", "Ein Hund spült alt.", "Ein Hund {h}h{m} spült alt."),
     ("%dx%d people are here", "Ein Soldat ist hier", "%dx%d Ein Soldat ist hier"),

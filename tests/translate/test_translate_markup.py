@@ -99,7 +99,7 @@ def test_what_html_does_not_work_with(option: str, named: str) -> None:
 def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
     source, links = "a!b <b>c d</b>", ((0, 0), (1, 1), (2, 2))
     sentences = [Sentence("a!"), Sentence("b c d", start=2)]
-    unit = Unit(source, content=parse(source, "html"), sentences=sentences)
+    unit = Unit(source, content=parse(source, "html", Protected()), sentences=sentences)
     found = [Translation("A!", 0.0, [], [], alignment=links[:1]), Translation("B C D", 0.0, [], [], alignment=links)]
     assert unit.translated(found, "de") == "A! B <b>C D</b>"
 
@@ -108,7 +108,7 @@ def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     codec = small_codec(tags=("<2de>",))
     source = "&lt;2de> Ba de. Lo mu. Ki <b>um</b>."
     maker = UnitMaker(codec.config, Protected(), cut="sentence")
-    unit = maker.complete(Unit(source, content=parse(source, "html")))
+    unit = maker.complete(Unit(source, content=parse(source, "html", Protected())))
     assert [sentence.raw for sentence in unit.sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
     links = ((1, 0), (2, 1))
     found = [Translation(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
@@ -118,7 +118,7 @@ def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
 def test_sentences_of_a_language_without_spaces_keep_their_markup() -> None:
     source = "A <b>dog</b> runs. Two <i>men</i>."
     sentences = [Sentence("A dog runs."), Sentence("Two men.", start=12)]
-    unit = Unit(source, content=parse(source, "html"), sentences=sentences)
+    unit = Unit(source, content=parse(source, "html", Protected()), sentences=sentences)
     found = [
         Translation("狗跑。", 0.0, [], [], alignment=((1, 0),)),
         Translation("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
