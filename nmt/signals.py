@@ -101,9 +101,6 @@ class StopSignals:
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
     delivers signals to the main thread only, so a context that another thread enters receives none.
-
-    Attributes:
-        received: whether a signal was received.
     """
 
     def __init__(self, announce: Callable[[], None]) -> None:

@@ -98,8 +98,7 @@ def check_field(declared: Field[Any], value: Any) -> None:
 def check_relations(*configs: "Config") -> None:
     """Raises an error if an option was given without another one that it needs, or with one that it excludes.
 
-    Args:
-        configs: the options of a command. Relations to options that they do not have are ignored.
+    Relations to options that none of the `configs` has are ignored.
     """
     options = [
         (declared, getattr(config, declared.name))
@@ -182,9 +181,7 @@ class Config:
     def changed_from(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
         """Returns the fields that differ from an earlier configuration: name, earlier value, present value.
 
-        Args:
-            other: the `to_dict` of the earlier configuration, perhaps from JSON. A field that it lacks had its default
-                value.
+        `other` is the `to_dict` of that one, perhaps from JSON. A field that it lacks had its default value.
         """
         present = self.to_dict()
         earlier = self._defaults() | {name: value for name, value in with_tuples(other).items() if name in present}

@@ -89,9 +89,7 @@ class UpdatePlan:
         The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,
         unless a single sentence is longer. Their number is a multiple of `ranks`, and as small as possible: rank r
         takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
-
-        Args:
-            packs: whether the micro-batches are packed. If not, padding counts as tokens.
+        Padding counts as tokens, unless micro-batches are packed (`packs`).
         """
         groups, most = self.update(index), most_positions(device_tokens)
         # Unless they are packed, the sentences of a group or block are padded to the longest one of both sides.

@@ -63,10 +63,7 @@ def set_up(config: RuntimeConfig, process: int = 0, *, shares_gpus: bool = False
     """Prepares this process for the device that the options choose on this machine; returns the runtime.
 
     On a CPU, it limits torch's threads and makes malloc keep memory. On a GPU, it makes GPU number `process` the
-    current one. It warns if the precision is emulated.
-
-    Args:
-        shares_gpus: whether several processes may share a GPU. The numbers then start again behind the last GPU.
+    current one; with `shares_gpus`, the numbers start again behind the last GPU. It warns if the precision is emulated.
     """
     if device_type(config) == "cpu":
         keep_freed_memory()

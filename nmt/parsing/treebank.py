@@ -182,9 +182,6 @@ def write_treebank(
 
     The split `train` decides which words are rare. Its symbols go to symbols.txt: those of its sequences, and its
     words if any words are rare. Returns the number of trees of each split.
-
-    Args:
-        splits: the treebank files of each split.
     """
     if rare_below > 1:
         source = source.with_known(map(_texts, read_treebank(splits["train"])), rare_below)

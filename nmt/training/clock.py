@@ -134,9 +134,7 @@ class Clock:
     def options(self, update: int, config: TrainConfig) -> dict[str, Any]:
         """Returns the --max-updates that fits into the time that is left, and perhaps the options that follow from it.
 
-        Args:
-            update: the number of updates so far.
-            config: the options so far.
+        `update` is the number of updates so far.
         """
         validation, save, state = (self._pauses.get(kind, 0.0) for kind in ("validation", "snapshot", "state"))
         seconds = (time.monotonic() - self._began_at - self._paused) / update

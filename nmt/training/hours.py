@@ -104,12 +104,7 @@ def _options_of_run(
 def with_choices(
     data: DataFolder, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float
 ) -> tuple[TrainConfig, dict[str, Any]]:
-    """Returns the options, with choices for those that are not given. Measures the machine, and logs each choice.
-
-    Args:
-        overrides: the options of the model that are given.
-        given: the names of the other options that are given.
-    """
+    """Returns the options of `train_in_time`, with choices for the others. Measures the machine; logs each choice."""
     with join_ranks(config, saves=False) as ranks:
         _, runtime, stop = ranks
         data.verify(lambda: stop.received)

@@ -147,9 +147,7 @@ Ranks = tuple[World, Runtime, StopSignals]
 
 @contextmanager
 def join_ranks(config: TrainConfig, *, saves: bool) -> Iterator[Ranks]:
-    """Joins the other ranks.
-
-    If a rank fails, all ranks end, and the error is shown once.
+    """Joins the other ranks. If a rank fails, all ranks end, and the error is shown once.
 
     Args:
         saves: whether the state is saved before a signal ends the work.

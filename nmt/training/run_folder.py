@@ -131,8 +131,7 @@ class RunFolder:
     def rewind(self, update: int, *, changed: bool) -> None:
         """Removes the checkpoints and records of updates after `update`, which a resumed training repeats.
 
-        Args:
-            changed: whether later validations cannot be compared with the best checkpoints, which are then renamed.
+        If it has `changed`, later validations cannot be compared with the best checkpoints, which are renamed.
         """
         for kind in ("snapshot", "best"):
             for path in numbered(self.path, kind):
@@ -146,8 +145,7 @@ class RunFolder:
     def set_checkpoints_aside(self, beginning: str | None) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
 
-        Args:
-            beginning: the file of --init-from, which must not be one of them.
+        The file of --init-from, `beginning`, must not be one of them.
         """
         single = [path for name in (BEST, AVERAGE, METRICS) if (path := self.path / name).exists()]
         paths = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]

@@ -92,7 +92,12 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
     own = {"the data folder": data.meta.fingerprint, "precision": runtime.precision, "device": runtime.device.type}
     world.require_same({"the version of nmt": nmt.__version__, "the plan of updates": PLAN_VERSION, **own, **flags})
     check_save_dir(data, config)
-    if model_config.guided_alignment is not None and data.split("train").alignments is None:
+    if model_config.guided_alignment is None:
+        if "alignment_weight" in config.variants():
+            raise OptionError(
+                f"--alignment-weight is {config.alignment_weight:g}, but needs --guided-alignment; add it"
+            )
+    elif data.split("train").alignments is None:
         if config.init_from is None:
             raise NmtError(
                 f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
@@ -101,13 +106,11 @@ def prepare(data: DataFolder, model_config: ModelConfig, config: TrainConfig, ra
         console.warn(
             f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
-    elif model_config.guided_alignment is not None and config.lora:
+    elif config.lora:
         raise NmtError(
             f"--lora does not train the head of --guided-alignment, but {data.path} has word alignments; leave out one "
             f"of them"
         )
-    if model_config.guided_alignment is None and "alignment_weight" in config.variants():
-        raise OptionError(f"--alignment-weight is {config.alignment_weight:g}, but needs --guided-alignment; add it")
     if config.tensorboard:
         with importing("tensorboard", "--tensorboard"):
             import torch.utils.tensorboard  # noqa: F401
@@ -192,9 +195,7 @@ def timed_updates(training: Training, stream: Iterator[Update], count: int) -> t
 
 
 def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Logs the plan of a training, and the time, memory, operations and disk space that it needs.
-
-    It writes no run folder.
+    """Logs the plan of a training, and the time, memory, operations and disk space that it needs. Writes no run folder.
 
     Raises:
         StoppedError: a signal asked to stop.

@@ -38,12 +38,9 @@ def plan_epoch(training: Training) -> UpdatePlan:
 
 
 def endless_updates(training: Training, plan: UpdatePlan) -> Generator[Update, None, None]:
-    """Yields this rank's part of every update, starting at the position of the counters, without end.
+    """Yields this rank's part of every update without end, from the counters' position in `plan`, their epoch's.
 
     If memory runs out in an update, the same update comes again, perhaps in smaller micro-batches.
-
-    Args:
-        plan: the plan of the epoch that the training is in.
     """
     counters, world = training.counters, training.world
     while True:
@@ -115,9 +112,7 @@ def _seed_dropout(training: Training, update: int, micro_batch: int) -> None:
 
 
 def add_gradient(training: Training, batch: MicroBatch, weight: float) -> tuple[Tensor, Tensor]:
-    """Adds `weight` times the gradient of the batch's loss to the gradient of this rank.
-
-    In fp16, the gradient is also multiplied by the loss scale.
+    """Adds `weight` times the gradient of the batch's loss to the gradient of this rank, in fp16 times the loss scale.
 
     A loss that is not finite makes the gradient NaN, so that all ranks detect it.
 
