@@ -118,17 +118,21 @@ def marian(
     """
     from nmt import console
     from nmt.checkpoint_format import SUFFIX
-    from nmt.files import STDIO, output_file
+    from nmt.files import identity, output_file
     from nmt.interop.marian import import_marian
 
     inputs = list(Path(folder).glob("*"))
     write_model, lines = import_marian(folder, source_lang, target_lang)
     if vocabulary_map and lines is None:
         raise NmtError(f"{folder} has no shortlist (lex*.bin); leave out --vocabulary-map")
+    if vocabulary_map and identity(vocabulary_map) == identity(output):
+        raise NmtError(
+            f"--vocabulary-map and --output are the same file, {output}; choose another file for one of them"
+        )
     with output_file(output, inputs, suffix=SUFFIX) as file:
-        if lines is not None and (vocabulary_map or output != STDIO):
+        if lines is not None:
             path = vocabulary_map or f"{output.removesuffix(SUFFIX)}.vmap.txt"
-            with output_file(path, [*inputs, output], "--vocabulary-map") as map_file:
+            with output_file(path, inputs, "--vocabulary-map") as map_file:
                 map_file.write("".join(lines))
         write_model(file)
     console.info(f"wrote {output}")

@@ -17,6 +17,7 @@ from nmt.text.words import RAW_WORD, is_blank
 from nmt.translate.units import Unit
 
 _DEPTH = 50  # elements that `paired` nests
+DIVIDING = "dividing"  # the key of leaves that separate texts even in an element that stands in a text
 SEPARATING = ("space", "break", "end")  # the roles of leaves between words
 
 
@@ -56,12 +57,13 @@ def passage(tokens: Iterable[Token], protected: Protected) -> Unit:
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yields tokens with a space behind each leaf that separates words. Notes the spaces around leaves."""
-    sides = [token.text if token.kind == "text" else "" for token in tokens]
-    for token, left, right in zip(tokens, ["", *sides], [*sides[1:], ""], strict=False):
-        around = left[len(left.rstrip()) :], right[: len(right) - len(right.lstrip())]
+    texts = [token if token.kind == "text" else Token("text") for token in tokens]
+    for token, before, after in zip(tokens, [Token("text"), *texts], [*texts[1:], Token("text")], strict=False):
+        left, right = len(before.text.rstrip()), len(after.text) - len(after.text.lstrip())
+        around = before.part(left), after.part(0, right)
         separates = token.role in SEPARATING
         if token.kind == "leaf":
-            is_noted = not token.text and (all(around) or separates)
+            is_noted = not token.text and (all(space.text for space in around) or separates)
             words, role = " ".join(RAW_WORD.findall(token.text)).strip(), token.role if separates else "mark"
             token = token._replace(text=words, role=role, around=around if is_noted else None)
         yield token
@@ -86,9 +88,9 @@ def ordered(unit: Unit, translation: Iterable[Token]) -> list[Token]:
         stripped += [token] if token.text or token.kind != "text" else []
     result: list[Token] = []
     for token, after in zip(stripped, [*stripped[1:], None], strict=False):
-        left, right = token.around or ("", "")
+        left, right = token.around or (Token("text"), Token("text"))
         leaf = waiting[token.key].pop() if token.kind == "leaf" and token.key is not None else token
-        result += [Token("text", left), leaf, Token("text", "" if after and after.around else right)]
+        result += [left, leaf, *([] if after and after.around else [right])]
     return list(merged(result))
 
 
@@ -115,8 +117,9 @@ def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Un
     cuts, following = [len(siblings)], ""  # behind the leaves that separate texts
     for i, sibling in reversed(list(enumerate(siblings))):
         following = plain(sibling).lstrip()[:1] or following
-        if sibling[0].role == "end" or (sibling[0].role == "break" and not following.islower()):
-            cuts.append(i + 1)
+        is_divided = len(sibling) > 1 and any(token.key == DIVIDING for token in sibling)
+        if is_divided or sibling[0].role == "end" or (sibling[0].role == "break" and not following.islower()):
+            cuts += [i + 1, i] if is_divided else [i + 1]
     for text in (siblings[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
         words = [i for i, sibling in enumerate(text) if _has_words(sibling)]
         start, stop = (words[0], words[-1] + 1) if words else (0, 0)

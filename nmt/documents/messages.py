@@ -11,7 +11,7 @@ from operator import itemgetter
 
 import regex as re
 
-from nmt.documents.content import SEPARATING, Content, paired, plain
+from nmt.documents.content import DIVIDING, SEPARATING, Content, paired, plain
 from nmt.documents.document import ReadOptions
 from nmt.text.icu import IcuPiece, parse_icu
 from nmt.text.markup_reading import BLOCKS, is_kept
@@ -131,7 +131,7 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
     patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
     leaves, start = list[tuple[int, int, Token]](), 0
     for kind, raw, _ in message.pieces if message else ():
-        kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end")
+        kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end", key=DIVIDING)
         leaves += [(start, start + len(raw), kept)] if kind != "text" else []
         start += len(raw)
     matches = re.finditer("|".join([_OTHERS, *patterns]), text)

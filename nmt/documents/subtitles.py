@@ -257,9 +257,9 @@ def _cut(tokens: Sequence[Token], goals: Sequence[float]) -> list[list[Token]]:
     for start, stop in pairwise(cuts):
         before, rest = _split(rest, stop - start)
         texts.append(before)
-    # No text has spaces at its ends.
+    # No text has spaces at its ends, but those that do not break lines stay.
     return [
-        [t.stripped(left=t is text[0], right=t is text[-1]) if t.kind == "text" else t for t in text]
+        [t.stripped(" ", left=t is text[0], right=t is text[-1]) if t.kind == "text" else t for t in text]
         for text in [*texts, rest]
     ]
 

@@ -50,7 +50,7 @@ class Token(NamedTuple):
         role: what a leaf does to the text around it.
         key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close" with
             the same key are the ends of one element.
-        around: the spaces before and behind a leaf in the source, if its translation must have the same ones.
+        around: the spaces before and behind a leaf in the source, as texts, if its translation must have the same ones.
     """
 
     kind: Literal["start", "end", "text", "leaf"]
@@ -60,7 +60,7 @@ class Token(NamedTuple):
     kept_by: Mapping[str, bool] = {}
     role: Role = "mark"
     key: object = None
-    around: tuple[str, str] | None = None
+    around: tuple[Any, Any] | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -79,10 +79,10 @@ class Token(NamedTuple):
         """Returns a part of a text."""
         return self._replace(text=self.text[start:stop], item=self.item and self.item[start:stop])
 
-    def stripped(self, *, left: bool = True, right: bool = True) -> "Token":
-        """Returns a text without the spaces at its ends."""
-        start = len(self.text) - len(self.text.lstrip()) if left else 0
-        return self.part(start, max(start, len(self.text.rstrip()) if right else len(self.text)))
+    def stripped(self, spaces: str | None = None, *, left: bool = True, right: bool = True) -> "Token":
+        """Returns a text without the given characters at its ends, by default all that are spaces."""
+        start = len(self.text) - len(self.text.lstrip(spaces)) if left else 0
+        return self.part(start, max(start, len(self.text.rstrip(spaces)) if right else len(self.text)))
 
 
 GAP = Token("text", " ", [""])  # a space that the source lacks

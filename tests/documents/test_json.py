@@ -52,6 +52,12 @@ def test_plurals_of_messages() -> None:
     assert translated([message], OPTIONS._replace(target_lang="uk")) == [expected]
 
 
+def test_an_argument_in_an_element_stays_whole_where_words_move() -> None:
+    message = "You have <b>{n, plural, one {# big dog} other {# big dogs}}</b> in it"
+    expected = "have You <b>{n, plural, one {dog big #} other {dogs big #}}</b> it in"
+    assert translated([message], translate=translations.backwards) == [expected]
+
+
 def test_each_plural_form_between_bars_is_a_text() -> None:
     data = json.dumps(["car | cars", "no dogs|one dog|{count} dogs"]).encode()
     document = read_document(data, "json", OPTIONS)

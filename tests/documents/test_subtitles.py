@@ -177,7 +177,7 @@ def test_two_lines_that_roll_in_srt() -> None:
 
 
 def test_what_webvtt_allows_stays() -> None:
-    cues = ["<c.\n>x", "<c></>y", "<c></", "a\0b", "&nbsp;", "AT&T <3"]
+    cues = ["<c.\n>x", "<c></>y", "<c></", "a\0b", "&nbsp;", "dog&nbsp;", "z", "AT&T <3"]
     source = "WEBVTT\n\n" + "\n".join(f"00:01.000 --> 00:02.000\n{cue}\n" for cue in cues)
     assert copied(read(source, "vtt")).decode() == source
     assert "a\0b" in translated(read(source, "vtt")).decode()

@@ -165,6 +165,7 @@ HTML = [
     ('a <g id="1"><x id="2"/></g> dog', ["a <x0/> dog"]),
     ('a <bpt id="1">&lt;i&gt;</bpt><ept id="1">&lt;/i&gt;</ept> dog', ["a <x0/> dog"]),
     ("one&lt;br/&gt;two", ["one<x0/> two"]),
+    ('a &#160;<x id="1"/>&#160;dog', ["a \u00a0<x0/>\u00a0dog"]),
     ('&lt;b&gt;one <x id="1"/>&lt;/b&gt; two', ["<g0>one <x1/></g0> two"]),
 ]  # fmt: skip
 

@@ -95,6 +95,8 @@ def test_a_shortlist_becomes_a_vocabulary_map(tmp_path: Path) -> None:
     path, other = imported(tmp_path / "model"), tmp_path / "map.txt"
     run("import", "marian", tmp_path / "model", "--output", path, "--vocabulary-map", other)
     assert other.read_bytes() == (tmp_path / "model.vmap.txt").read_bytes()
+    same_file = ["--vocabulary-map", str(tmp_path / "refused.safetensors")]
+    assert "are the same file" in refused(tmp_path / "model", *same_file)
     codec = load_checkpoint(path).codec
     (allowed_V,) = VocabularyMap.parsed(other.read_text().splitlines(), "", codec).candidates([[12, 20]])
     # Besides UNK, BOS and EOS: what is always allowed, what the list says, and copies.
