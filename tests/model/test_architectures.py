@@ -108,13 +108,22 @@ def test_every_architecture_translates_and_exports(name: str, tmp_path: Path) ->
     export = ["export", "ctranslate2", model, "--output", tmp_path / "exported"]
     if name.startswith("table3_b_"):  # d_k and d_v differ
         assert "CTranslate2 needs d_k and d_v to be d_model / heads" in failed(*export)
+    elif config.decoder == "ssru":
+        assert "CTranslate2 does not support --decoder" in failed(*export)
     else:
         run(*export)
         assert (tmp_path / "exported" / "model.bin").is_file()
 
 
 # One architecture with each option that differs from base in more than a size.
-DISTINCT = {"transformer_base", "transformer_base_fast", "table3_b_dk16", "table3_d_dropout0.0", "table3_e_learned"}
+DISTINCT = {
+    "transformer_base",
+    "transformer_base_fast",
+    "transformer_base_ssru",
+    "table3_b_dk16",
+    "table3_d_dropout0.0",
+    "table3_e_learned",
+}
 
 
 @pytest.mark.parametrize(
