@@ -12,7 +12,7 @@ from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import windows_code_page
 from nmt.text.markup_writing import Token
-from nmt.text.protected import Protected
+from nmt.text.protected import PROTECTED, Protected
 from nmt.translate.units import Unit
 
 
@@ -55,7 +55,7 @@ class ReadOptions(NamedTuple):
     source_lang: str  # language code of the text
     target_lang: str  # language code of the translation, which some formats name
     all: bool = False  # translate anew what is translated already
-    protected: Protected = Protected()  # finds what stays as it is
+    protected: Protected = PROTECTED  # finds what stays as it is
     # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
     form: str = ""  # the name of the format, where one reader knows several dialects

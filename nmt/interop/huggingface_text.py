@@ -24,7 +24,7 @@ from nmt.interop.sentencepiece_model import (
     nllb_tokenizer_json,
 )
 from nmt.interop.vocabulary_extension import new_languages, with_new_pieces
-from nmt.text.codec import Placement, SubwordModel, TextCodec, TextConfig
+from nmt.text.codec import RAW_TEXT, Placement, SubwordModel, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MULTIPLE, english_name, matching
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
@@ -44,9 +44,6 @@ _M2M_CODES = (
     "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
 )
 _UNUSED = re.compile("<unused [0-9]+>")  # rows without a piece
-# The text processing of models that get raw text.
-_RAW: dict[str, Any] = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
-_RAW["lowercase"] = False
 
 
 def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
@@ -101,7 +98,7 @@ def read_marian_text(
         tokens = language_tokens(piece for _, piece in sorted(sides[0].pieces.items()))
         values: dict[str, Any] = {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else {}
         values = values or _targets(options, langs, tokens)
-        text = TextConfig.from_dict(_RAW | values | {"subword": "marian", "joint_vocab": shared}, str(folder))
+        text = TextConfig.from_dict(RAW_TEXT | values | {"subword": "marian", "joint_vocab": shared}, str(folder))
     models = [
         _subword(folder / name, text.subword, vocabulary, file)
         for name, vocabulary, file in zip(_MODELS, sides, files, strict=True)
@@ -184,7 +181,7 @@ def read_multilingual_text(
     text = TextConfig(
         source_lang=MULTIPLE,
         target_lang=MULTIPLE,
-        **_RAW,
+        **RAW_TEXT,
         subword="sentencepiece",
         joint_vocab=True,
         languages=tuple(tokens),

@@ -18,7 +18,7 @@ from nmt.data.vocabulary_map import entry
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.interop.marian_files import Array, Stored, read_bytes, read_model, read_shortlist, read_yaml
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import RAW_TEXT, TextCodec, TextConfig
 from nmt.text.languages import MULTIPLE
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, SILENT, UNK, processor_of
@@ -193,9 +193,7 @@ def _codec(
         codes = [token.strip("<>") for token in tokens]
         languages = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": codes, "language_pieces": tokens}
         languages["directions"] = [f"{source_lang} {code}" for code in codes if source_lang not in (None, code)]
-    raw = dict.fromkeys(("source_tokenizer", "target_tokenizer", "normalize_punctuation"), "none")
-    kind = {"lowercase": False, "subword": "marian", "joint_vocab": shared}
-    text = TextConfig.from_dict(raw | kind | languages, str(path))
+    text = TextConfig.from_dict(RAW_TEXT | languages | {"subword": "marian", "joint_vocab": shared}, str(path))
     first, second = (Mapped([*SPECIAL_PIECES, *side.pieces[2:]], side.model, "marian") for side in (source, target))
     return TextCodec.checked(text, first, second, str(path))
 
@@ -258,13 +256,14 @@ def _weights(
         stored = [take(part, *(shape[::-1] if len(shape) == 2 else (1, *shape))) for part in parts]
         weights[name] = _content((len(parts) * shape[0], *shape[1:]), partial(_joined, stored))
     names = {"target": "Wemb"} if shared else {"source": "encoder_Wemb", "target": "decoder_Wemb"}
+    size_by_side = dict(zip(("source", "target"), sizes, strict=True))
     for side, name in names.items():
-        size = sizes[0 if side == "source" else 1]
+        size = size_by_side[side]
         rows = partial(_our_rows, take(name, size, config.d_model).read, 0.0)
         weights[f"{side}_embedding.weight"] = _content((size + 2, config.d_model), rows)
-    name = "decoder_ff_logit_out_b"
-    bias_V = take(name, 1, size).read()[0] if name in tensors else np.zeros(size)
-    weights["output_bias"] = _content((size + 2,), partial(_our_rows, lambda: bias_V, SILENT))
+    bias, target_size = "decoder_ff_logit_out_b", size_by_side["target"]
+    bias_V = take(bias, 1, target_size).read()[0] if bias in tensors else np.zeros(target_size)
+    weights["output_bias"] = _content((target_size + 2,), partial(_our_rows, lambda: bias_V, SILENT))
     if tensors:
         raise NmtError(f"{path} has the tensor {min(tensors)!r:.80}, which nmt does not have; take another model")
     return weights

@@ -47,6 +47,10 @@ UNNAMED = Direction()
 # its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on the source
 # (SMaLL-100, Opus-MT).
 Placement = Literal["both_sides", "behind_source", "target_on_source"]
+# The values of `TextConfig` for a model that gets raw text.
+RAW_TEXT: dict[str, Any] = {
+    "source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none", "lowercase": False
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from nmt.errors import naming
 from nmt.interop.hub import checkpoint_files
 from nmt.jobs.stream import Chunk, compute
 from nmt.text.codec import Direction
-from nmt.text.protected import Protected
+from nmt.text.protected import PROTECTED
 from nmt.translate.job import TranslationJob
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Translation, Unit, UnitMaker
@@ -95,7 +95,7 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
-        maker = UnitMaker(self.codec.config, Protected(), Direction(source_lang, target_lang))
+        maker = UnitMaker(self.codec.config, PROTECTED, Direction(source_lang, target_lang))
         units = []
         for n, line in enumerate(lines, start=1):
             with naming(f"line {n}"):
