@@ -23,7 +23,7 @@ def test_text_is_translated_and_markup_is_kept(translator: Translator, monkeypat
     paragraphs = ['<p> Ba <b class="x">de</b>\n<code>um &lt; ol</code> {name}<img src=y>.</p>', "<li>Lo mu"]
     html = "\n<ul>".join(paragraphs) + "<li translate=no>Mu</ul>"
     output = translated_html(translator, html, SEARCH)
-    monkeypatch.setattr("nmt.translate.translator.Protected", lambda: Protected(["um < ol"]))
+    monkeypatch.setattr("nmt.translate.translator.PROTECTED", Protected(["um < ol"]))
     ((first,), (second,)) = translator.hypotheses(["Ba de um < ol {name}.", "Lo mu"], replace(SEARCH, alignments=True))
     paragraph, rest = output.split("</p>\n")
     assert unescape(re.sub("<[^>]*>", "", paragraph)) == f" {first.text}"
