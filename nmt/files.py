@@ -42,6 +42,12 @@ def loading(path: str | Path, advice: str) -> Iterator[None]:
         raise NmtError(f"{path} cannot be read ({error.strerror or error}); {advice}") from error
 
 
+def read_bytes(path: Path, advice: str) -> bytes:
+    """Returns the content of a file; see `loading`."""
+    with loading(path, advice):
+        return path.read_bytes()
+
+
 class Output:
     """A binary file that raises an NmtError if it cannot be written; a temporary one can be overwritten."""
 

@@ -15,9 +15,9 @@ from zipfile import ZipFile, ZipInfo
 from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.errors import NmtError
-from nmt.files import output_file, writing
+from nmt.files import output_file, read_bytes, writing
 from nmt.interop.ctranslate2 import specification
-from nmt.interop.foreign_files import read_bytes
+from nmt.interop.foreign_files import ADVICE
 from nmt.interop.model_card import Facts, model_card
 from nmt.interop.sentencepiece_model import changed
 from nmt.text.codec import Direction, TextConfig
@@ -65,7 +65,7 @@ def export_argos(
     if sentence_model is not None:
         if not sentence_model.endswith(_SUFFIX):
             raise NmtError(f"--sentence-model {sentence_model} does not end in {_SUFFIX}; give a model of MiniSBD")
-        splitter[f"minisbd/{source}{_SUFFIX}"] = read_bytes(Path(sentence_model))
+        splitter[f"minisbd/{source}{_SUFFIX}"] = read_bytes(Path(sentence_model), ADVICE)
     sentences = "this package contains" if splitter else "it downloads when it translates for the first time"
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": "1.11.0"}  # whose source this module follows

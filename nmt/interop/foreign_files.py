@@ -18,21 +18,13 @@ from torch import Tensor
 
 from nmt.checkpoint import Computed, whole
 from nmt.errors import NmtError
-from nmt.files import loading
+from nmt.files import loading, read_bytes
 from nmt.model.device import is_out_of_memory
 
 # The files of a model of transformers.
 CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
-
-
-_ADVICE = "give the name of a file, or download all files of the model again"
-
-
-def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file of a model."""
-    with loading(path, _ADVICE):
-        return path.read_bytes()
+ADVICE = "give the name of a file, or download all files of the model again"
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -40,7 +32,7 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     if default is not None and not path.exists():
         return default
     try:
-        values = json.loads(read_bytes(path))
+        values = json.loads(read_bytes(path, ADVICE))
     except (ValueError, RecursionError) as error:
         raise NmtError(f"{path} is not JSON ({error!s:.100}); download it again") from error
     if not isinstance(values, dict):
@@ -72,7 +64,7 @@ def _shards(index: Path) -> list[Path]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a file, mapped into memory. The library checks all sizes first."""
     try:
-        with loading(path, _ADVICE), path.open("rb"):  # the library would not say that it is a folder
+        with loading(path, ADVICE), path.open("rb"):  # the library would not say that it is a folder
             return _floats(load_file(path))
     except (SafetensorError, ValueError, TypeError) as error:
         why = f"{path} is not a safetensors file, or is damaged ({error!s:.100})"
@@ -187,7 +179,7 @@ _PICKLE = SimpleNamespace(
 def read_torch_file(path: Path, key: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Returns the content of a torch file, and the floating-point tensors in it or under a key."""
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
-    with loading(path, _ADVICE):
+    with loading(path, ADVICE):
         path.open("rb").close()
     try:
         content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)

@@ -4,15 +4,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import sha1
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.request import urlopen
 
 from nmt import __version__, console
@@ -21,30 +20,20 @@ from nmt.checkpoint_format import SCHEMA_VERSION, SUFFIX
 from nmt.config import SelectionConfig
 from nmt.errors import NmtError, importing, naming
 from nmt.files import digest_of, replaced_file
-from nmt.interop.foreign_files import CONFIG, GENERATION
 
 _NAME = re.compile(r"(?:firefox:[A-Za-z-]+|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@[\w./-]+)?", re.ASCII)
 # The files of a model on Hugging Face's hub: those of its settings and text, and its weights, the preferred ones first.
+_CONFIG = "config.json"
 _TEXT = (
-    GENERATION, "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json",
+    "generation_config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "target_vocab.json", "source.spm", "target.spm", "sentencepiece.bpe.model",
     "tokenization_small100.py",
 )  # fmt: skip
-_WEIGHTS = (
-    r"model(-\d+-of-\d+)?[.]safetensors|model[.]safetensors[.]index[.]json",
-    r"pytorch_model(-\d+-of-\d+)?[.]bin|pytorch_model[.]bin[.]index[.]json",
-)
+_WEIGHTS = r"model(-\d+-of-\d+)?[.]safetensors(.index.json)?", r"pytorch_model(-\d+-of-\d+)?[.]bin(.index.json)?"
 # The index of Firefox's models, see https://remote-settings.readthedocs.io, and their licence.
 _FIREFOX, _RECORDS = "https://firefox.settings.services.mozilla.com/v1/", "buckets/main/collections/translations-models"
 _FIREFOX_LICENCE = "MPL-2.0"
 _TIMEOUT_SECONDS = 30
-
-
-class _Release(NamedTuple):
-    """A published model as it is at a revision; `write` writes its checkpoint to a file."""
-
-    revision: str
-    write: Callable[[Path], None]
 
 
 def checkpoint_file(name: str) -> str:
@@ -62,20 +51,10 @@ def checkpoint_file(name: str) -> str:
     is_path = os.path.exists(name) or name.endswith(SUFFIX) or not _NAME.fullmatch(name)
     if is_path or (os.path.isdir(os.path.dirname(name)) and not revision):
         return name
-    released = _released_by_firefox if model.startswith("firefox:") else _released_on_hub
+    import_ = _import_from_firefox if model.startswith("firefox:") else _import_from_hub
     file = re.sub(r"^.*[:/]", "", model) + SUFFIX
-
-    def imported(release: _Release) -> Path:
-        key = [model, release.revision, SCHEMA_VERSION]
-        return cached_folder("models", key, lambda folder: release.write(folder / file)) / file
-
-    def write(folder: Path) -> None:
-        release = released(model, revision)
-        imported(release)  # before the revision is noted, so that a failure does not hide a newer one
-        (folder / "revision").write_text(release.revision)
-
-    noted = (cached_folder("revisions", [name, SCHEMA_VERSION], write) / "revision").read_text()
-    return str(imported(_Release(noted, lambda path: released(model, noted).write(path))))
+    key = [name, SCHEMA_VERSION]
+    return str(cached_folder("models", key, lambda folder: import_(model, revision, folder / file)) / file)
 
 
 def checkpoint_files(names: Iterable[str]) -> tuple[str, ...]:
@@ -127,23 +106,19 @@ def _unreachable(name: str, error: BaseException) -> str:
     return f"{name} cannot be reached ({reason:.200}); run the same command when the network works, or {by_hand}"
 
 
-def _released_on_hub(repository: str, revision: str) -> _Release:
-    with _on_hub(repository) as api:
-        model = api.model_info(repository, revision=revision or None, files_metadata=True, timeout=_TIMEOUT_SECONDS)
-    return _Release(model.sha, partial(_import_from_hub, model))
-
-
-def _import_from_hub(model: Any, path: Path) -> None:
+def _import_from_hub(repository: str, revision: str, path: Path) -> None:
     """Downloads the files that nmt needs of a model, smallest first, and writes its checkpoint."""
     from nmt.checkpoint import save_checkpoint
     from nmt.interop.huggingface import import_huggingface, read_settings
 
+    with _on_hub(repository) as api:
+        model = api.model_info(repository, revision=revision or None, files_metadata=True, timeout=_TIMEOUT_SECONDS)
     files = {file.rfilename: file for file in model.siblings}
     weights = next(filter(None, ([name for name in files if re.fullmatch(p, name)] for p in _WEIGHTS)), [])
-    if CONFIG not in files or not weights:
-        missing = "weights in model.safetensors or pytorch_model.bin" if CONFIG in files else CONFIG
+    if _CONFIG not in files or not weights:
+        missing = "weights in model.safetensors or pytorch_model.bin" if _CONFIG in files else _CONFIG
         raise NmtError(f"{model.id} has no {missing}; choose a model of the kind marian or m2m_100")
-    folder = _downloaded(model, files[CONFIG]).parent
+    folder = _downloaded(model, files[_CONFIG]).parent
     with naming(model.id):
         read_settings(folder)  # refuses other models before their weights are downloaded
     needed = [files[name] for name in (*_TEXT, *sorted(weights)) if name in files]
@@ -186,8 +161,10 @@ def _check_space(name: str, bytes_of: dict[Path, int]) -> None:
             raise NmtError(f"{problem}; free some, or set HF_HUB_CACHE and XDG_CACHE_HOME to folders on another disk")
 
 
-def _released_by_firefox(name: str, version: str) -> _Release:
-    """Returns the newest model that all users of Firefox get for a direction, or the one of a version."""
+def _import_from_firefox(name: str, version: str, path: Path) -> None:
+    """Writes the checkpoint of the newest model that all users of Firefox get for a direction, or of a version."""
+    from nmt.interop.marian import import_marian
+
     records = _index(name, f"{_RECORDS}/records", "data")
     public = [record for record in records if not record.get("filter_expression")]
     directions = {f"{record['fromLang']}-{record['toLang']}" for record in public}
@@ -199,15 +176,9 @@ def _released_by_firefox(name: str, version: str) -> _Release:
     # Versions are such as 1.0 and, before a release, 1.0a2.
     newest = max(versions, key=lambda each: ("a" not in each, [int(n) for n in re.findall(r"\d+", each)]))
     files = [each["attachment"] for each in own if each["version"] == newest and each["fileType"] != "lex"]
-    return _Release(newest, partial(_import_from_firefox, name, newest, files))
-
-
-def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Path) -> None:
-    from nmt.interop.marian import import_marian
-
     address = _index(name, "", "capabilities")["attachments"]["base_url"]
     size = sum(file["size"] for file in files)
-    console.info(f"downloading {name}, version {version}, {size / 1e6:,.1f} MB; licence: {_FIREFOX_LICENCE}")
+    console.info(f"downloading {name}, version {newest}, {size / 1e6:,.1f} MB; licence: {_FIREFOX_LICENCE}")
     with TemporaryDirectory(dir=path.parent) as folder:
         for file in files:
             target = Path(folder, Path(file["filename"]).name)
@@ -216,7 +187,7 @@ def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Pa
                 raise NmtError(f"{name}: {target.name} arrived damaged; run the same command again")
         with naming(name), replaced_file(path, "free some space") as output:
             source_lang, target_lang = name.removeprefix("firefox:").split("-", 1)
-            write_model, _ = import_marian(folder, source_lang, target_lang, f"{name}@{version}")
+            write_model, _ = import_marian(folder, source_lang, target_lang, f"{name}@{newest}")
             write_model(output)
 
 

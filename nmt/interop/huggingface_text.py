@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,9 +12,11 @@ from torch import Tensor
 
 from nmt.config import SelectionConfig, flag_name, names_in
 from nmt.errors import NmtError
+from nmt.files import read_bytes
 from nmt.interop.conversion import POSITIONS, ForeignVocabulary, Languages, Settings, as_json, foreign_vocabulary
 from nmt.interop.fairseq import FIRST_PIECES
-from nmt.interop.foreign_files import read_bytes, read_json
+from nmt.interop.foreign_files import ADVICE, read_json
+from nmt.interop.marian import target_languages
 from nmt.interop.sentencepiece_model import (
     SENTENCEPIECE_MODEL,
     changed,
@@ -96,8 +97,12 @@ def read_marian_text(
                 raise NmtError(f"{flag} is {given}, but nmt exported {folder} with {lang}; leave out {flag}")
     else:
         tokens = language_tokens(piece for _, piece in sorted(sides[0].pieces.items()))
-        values: dict[str, Any] = {**options.languages(langs), "tags": tokens} if len(tokens) < 2 else {}
-        values = values or _targets(options, langs, tokens)
+        if len(tokens) < 2:
+            values: dict[str, Any] = {**options.languages(langs), "tags": tokens}
+        else:
+            stated = str(options.values.get("source_lang"))  # perhaps the name of a group, such as roa or ROMANCE
+            source_lang = langs["source_lang"] or (stated if english_name(stated) != stated else None)
+            values = target_languages(tokens, source_lang, langs["target_lang"], folder)
         text = TextConfig.from_dict(RAW_TEXT | values | {"subword": "marian", "joint_vocab": shared}, str(folder))
     models = [
         _subword(folder / name, text.subword, vocabulary, file)
@@ -107,24 +112,8 @@ def read_marian_text(
     return TextCodec.checked(text, source, target, str(folder)), sides
 
 
-def _targets(options: Settings, langs: Languages, tokens: Sequence[str]) -> dict[str, Any]:
-    """Returns the languages of a model that translates into several."""
-    if langs["target_lang"] is not None:
-        advice = "leave out --target-lang here, and name one when you translate"
-        raise NmtError(f"{options.path} translates into several languages; {advice}")
-    languages = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
-    source = langs["source_lang"] or str(options.values.get("source_lang"))
-    directions: list[str] = []
-    if langs["source_lang"] or english_name(source) != source:  # the folder may name a group, such as roa or ROMANCE
-        with suppress(NmtError):  # the model does not translate into it
-            source = matching(source, languages)
-        directions += [f"{source} {language}" for language in languages if language != source]
-    named = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": languages, "language_pieces": tokens}
-    return named | {"placement": "target_on_source", "directions": directions}
-
-
 def _subword(path: Path, kind: str, vocabulary: ForeignVocabulary, vocabulary_path: Path) -> SubwordModel:
-    model = read_bytes(path)
+    model = read_bytes(path, ADVICE)
     if kind == "marian":
         try:
             return Mapped(vocabulary.our_pieces(str(vocabulary_path)), model, kind)
@@ -145,7 +134,7 @@ def read_multilingual_text(
     path = folder / SENTENCEPIECE_MODEL
     if not fast and not path.exists():
         raise NmtError(f"{folder} has neither {path.name} nor {FAST_TOKENIZER}; download the model again")
-    model = read_bytes(path) if path.exists() else from_tokenizer_json(fast, folder / FAST_TOKENIZER)
+    model = read_bytes(path, ADVICE) if path.exists() else from_tokenizer_json(fast, folder / FAST_TOKENIZER)
     ids, path = _vocabulary(folder, fast, model)
     added = _added_tokens(folder, options, fast, ids)
     vocabulary = foreign_vocabulary(settings, path, ids | added, size, FIRST_PIECES[-1])

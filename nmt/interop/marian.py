@@ -5,6 +5,7 @@ See https://marian-nmt.github.io for the options, and src/models/transformer.h o
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ from nmt.checkpoint_format import Content, write_model
 from nmt.config import ModelConfig
 from nmt.data.vocabulary_map import entry
 from nmt.errors import NmtError
-from nmt.files import Output
-from nmt.interop.marian_files import Array, Stored, read_bytes, read_model, read_shortlist, read_yaml
+from nmt.files import Output, read_bytes
+from nmt.interop.marian_files import ADVICE, Array, Stored, read_model, read_shortlist, read_yaml
 from nmt.text.codec import RAW_TEXT, TextCodec, TextConfig
-from nmt.text.languages import MULTIPLE
+from nmt.text.languages import MULTIPLE, matching
 from nmt.text.mapped import SPECIAL_PIECES, Mapped, language_tokens
 from nmt.text.subword import BOS, EOS, PAD, SILENT, UNK, processor_of
 
@@ -50,6 +51,15 @@ _KNOWN: dict[str, tuple[Any, ...]] = {
 )  # fmt: skip
 # The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top.
 _NORMS = {", an, ": "post", "n, a, n": "pre"}
+# Marian's name of each sub-layer and norm of a layer, by ours, and of the matrices that nmt joins, one letter each.
+_PARTS = {
+    "self_attention.query_key_value": ("self", "qkv"), "self_attention.output": ("self", "o"),
+    "self_attention_residual.norm": ("self_Wo", ""),
+    "cross_attention.query": ("context", "q"), "cross_attention.key_value": ("context", "kv"),
+    "cross_attention.output": ("context", "o"), "cross_attention_residual.norm": ("context_Wo", ""),
+    "feed_forward.inner": ("ffn", "1"), "feed_forward.outer": ("ffn", "2"),
+    "feed_forward_residual.norm": ("ffn_ffn", ""),
+}  # fmt: skip
 
 
 class Vocabulary(NamedTuple):
@@ -104,7 +114,7 @@ def _files(folder: Path) -> tuple[Path, list[Path], Path | None]:
     named: dict[str, Any] = {}
     for path in listed:
         if path.suffix == ".yml" and path.stat().st_size < _CONFIG_BYTES:
-            options = read_yaml(read_bytes(path), path)
+            options = read_yaml(read_bytes(path, ADVICE), path)
             named = options if "models" in options else named
 
     def files(option: str, pattern: str) -> list[Path]:
@@ -159,14 +169,14 @@ def _vocabulary(path: Path, side: int) -> Vocabulary:
     models = [path] if path.suffix == ".spm" else sorted(path.parent.glob("*.spm"))
     if not models:
         raise NmtError(f"{path.parent} has no sentencepiece model (.spm), which cuts text; take a model with one")
-    model = read_bytes(models[side])
+    model = read_bytes(models[side], ADVICE)
     try:
         processor = processor_of(model)
         pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{models[side]} is not a sentencepiece model, or is damaged; download it again") from error
     if path.suffix != ".spm":
-        ids = read_yaml(read_bytes(path), path)
+        ids = read_yaml(read_bytes(path, ADVICE), path)
         if {str(i) for i in ids.values()} != {str(i) for i in range(len(ids))}:
             raise NmtError(f"{path} does not give each id from 0 to {len(ids) - 1:,} to one piece; download it again")
         pieces = sorted(ids, key=lambda piece: int(ids[piece]))
@@ -182,20 +192,29 @@ def _codec(
     if named := _LANGUAGES.search(path.name):
         source_lang, target_lang = source_lang or named[1], target_lang or named[2]
     tokens = language_tokens(source.pieces)
-    if len(tokens) < 2:
-        if not source_lang or not target_lang or source_lang == target_lang:
-            raise NmtError(f"{path} does not name two languages; give them with --source-lang and --target-lang")
-        languages: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "tags": tokens}
-    else:
-        if target_lang:
-            several = f"{path} translates into several languages"
-            raise NmtError(f"{several}; leave out --target-lang here, and name one when you translate")
-        codes = [token.strip("<>") for token in tokens]
-        languages = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": codes, "language_pieces": tokens}
-        languages["directions"] = [f"{source_lang} {code}" for code in codes if source_lang not in (None, code)]
+    languages: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang, "tags": tokens}
+    if len(tokens) > 1:
+        languages = target_languages(tokens, source_lang, target_lang, path)
+    elif not source_lang or not target_lang or source_lang == target_lang:
+        raise NmtError(f"{path} does not name two languages; give them with --source-lang and --target-lang")
     text = TextConfig.from_dict(RAW_TEXT | languages | {"subword": "marian", "joint_vocab": shared}, str(path))
     first, second = (Mapped([*SPECIAL_PIECES, *side.pieces[2:]], side.model, "marian") for side in (source, target))
     return TextCodec.checked(text, first, second, str(path))
+
+
+def target_languages(
+    tokens: Sequence[str], source_lang: str | None, target_lang: str | None, origin: Path
+) -> dict[str, Any]:
+    """Returns the values of `TextConfig` for a model of several target languages, whose tokens are such as >>fra<<."""
+    if target_lang is not None:
+        advice = "leave out --target-lang here, and name one when you translate"
+        raise NmtError(f"{origin} translates into several languages; {advice}")
+    codes = [token.removeprefix(">>").removesuffix("<<") for token in tokens]
+    with suppress(NmtError):  # the model does not translate into it
+        source_lang = source_lang and matching(source_lang, codes)
+    directions = [f"{source_lang} {code}" for code in codes if source_lang not in (None, code)]
+    named = {"source_lang": MULTIPLE, "target_lang": MULTIPLE, "languages": codes, "language_pieces": tokens}
+    return named | {"directions": directions}
 
 
 def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
@@ -204,34 +223,30 @@ def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...
     Marian's matrices are transposed, and its vectors are matrices with one row.
     """
     d_model, d_ff, pre = config.d_model, config.d_ff, "_pre" if config.norm == "pre" else ""
+    shapes = dict.fromkeys("qkvo", (d_model, d_model)) | {"1": (d_ff, d_model), "2": (d_model, d_ff)}
 
     def norm(name: str, prefix: str, suffix: str = pre) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
         for ours, theirs in (("weight", "scale"), ("bias", "bias")):
             yield f"{name}.{ours}", [f"{prefix}_ln_{theirs}{suffix}"], (d_model,)
 
-    def product(name: str, prefix: str, letters: str, *shape: int) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
-        shape = shape or (d_model, d_model)
-        yield f"{name}.weight", [f"{prefix}_W{letter}" for letter in letters], shape
-        yield f"{name}.bias", [f"{prefix}_b{letter}" for letter in letters], shape[:1]
-
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for name, prefix in ((f"{side}.{i}", f"{side}_l{i + 1}") for i in range(layers)):
-            if side == "decoder" and config.decoder == "ssru":
-                unit = f"{name}.self_attention"
-                yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], (d_model, d_model)
-                yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], (d_model,)
+        is_recurrent = side == "decoder" and config.decoder == "ssru"
+        absent = "cross_attention" if side == "encoder" else "self_attention" if is_recurrent else "none"
+        for layer, prefix in ((f"{side}.{i}", f"{side}_l{i + 1}") for i in range(layers)):
+            if is_recurrent:
+                unit, shape = f"{layer}.self_attention", (d_model, d_model)
+                yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], shape
+                yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], shape[:1]
                 yield from norm(f"{unit}_residual.norm", f"{prefix}_rnn" if pre else f"{prefix}_rnn_ffn")
-            else:
-                yield from product(f"{name}.self_attention.query_key_value", f"{prefix}_self", "qkv")
-                yield from product(f"{name}.self_attention.output", f"{prefix}_self", "o")
-                yield from norm(f"{name}.self_attention_residual.norm", f"{prefix}_self_Wo")
-            if side == "decoder":
-                for part, letters in (("query", "q"), ("key_value", "kv"), ("output", "o")):
-                    yield from product(f"{name}.cross_attention.{part}", f"{prefix}_context", letters)
-                yield from norm(f"{name}.cross_attention_residual.norm", f"{prefix}_context_Wo")
-            yield from product(f"{name}.feed_forward.inner", f"{prefix}_ffn", "1", d_ff, d_model)
-            yield from product(f"{name}.feed_forward.outer", f"{prefix}_ffn", "2", d_model, d_ff)
-            yield from norm(f"{name}.feed_forward_residual.norm", f"{prefix}_ffn_ffn")
+            for name, (theirs, letters) in _PARTS.items():
+                if name.startswith(absent):
+                    continue
+                if not letters:
+                    yield from norm(f"{layer}.{name}", f"{prefix}_{theirs}")
+                    continue
+                shape = shapes[letters[0]]
+                yield f"{layer}.{name}.weight", [f"{prefix}_{theirs}_W{letter}" for letter in letters], shape
+                yield f"{layer}.{name}.bias", [f"{prefix}_{theirs}_b{letter}" for letter in letters], shape[:1]
         if pre:
             yield from norm(f"{side}_norm", f"{side}_top", "")
 
@@ -246,9 +261,9 @@ def _weights(
     """
 
     def take(name: str, *shape: int) -> Stored:
-        given = tensors[name].shape if name in tensors else "no"
+        given = tensors[name].numbers.shape if name in tensors else "no"
         if given != shape:
-            raise NmtError(f"{path} has the tensor {name} of shape {given} instead of {shape}; download it again")
+            raise NmtError(f"{path} has the tensor {name} of shape {given} instead of {shape}; {ADVICE}")
         return tensors.pop(name)
 
     weights: dict[str, Content] = {}
@@ -256,14 +271,13 @@ def _weights(
         stored = [take(part, *(shape[::-1] if len(shape) == 2 else (1, *shape))) for part in parts]
         weights[name] = _content((len(parts) * shape[0], *shape[1:]), partial(_joined, stored))
     names = {"target": "Wemb"} if shared else {"source": "encoder_Wemb", "target": "decoder_Wemb"}
-    size_by_side = dict(zip(("source", "target"), sizes, strict=True))
-    for side, name in names.items():
-        size = size_by_side[side]
-        rows = partial(_our_rows, take(name, size, config.d_model).read, 0.0)
+    for (side, name), size in zip(names.items(), sizes, strict=False):  # if shared, both sizes are equal
+        rows = partial(_our_rows, take(name, size, config.d_model), 0.0)
         weights[f"{side}_embedding.weight"] = _content((size + 2, config.d_model), rows)
-    bias, target_size = "decoder_ff_logit_out_b", size_by_side["target"]
-    bias_V = take(bias, 1, target_size).read()[0] if bias in tensors else np.zeros(target_size)
-    weights["output_bias"] = _content((target_size + 2,), partial(_our_rows, lambda: bias_V, SILENT))
+    name, size = "decoder_ff_logit_out_b", sizes[1]
+    bias = take(name, 1, size) if name in tensors else Stored(np.zeros((1, size)))
+    rows = partial(_our_rows, bias._replace(numbers=bias.numbers[0]), SILENT)
+    weights["output_bias"] = _content((size + 2,), rows)
     if tensors:
         raise NmtError(f"{path} has the tensor {min(tensors)!r:.80}, which nmt does not have; take another model")
     return weights
@@ -280,9 +294,9 @@ def _joined(parts: Sequence[Stored]) -> Array:
     return np.concatenate([part.read().T for part in parts])
 
 
-def _our_rows(read: Callable[[], Array], missing: float) -> Array:
+def _our_rows(stored: Stored, missing: float) -> Array:
     """Returns the rows of our ids. Marian has no PAD and no BOS: it begins a target with a vector of zeros."""
-    theirs = read()
+    theirs = stored.read()
     ours = theirs[[0, 1, 0, 0, *range(2, len(theirs))]]
     ours[[PAD, BOS]] = missing
     return ours

@@ -4,8 +4,6 @@ The formats are those of src/common/binary.cpp, src/common/io.cpp and src/data/s
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -20,21 +18,21 @@ OPTIONS = "special:model.yml"  # the tensor with the YAML of a model's options
 # The factor by which the inputs of a product become 8 bits, which nmt does not need.
 _INPUT_FACTOR = "_QuantMultA"
 FLOAT32, INT8, TEXT = 0x404, 0x4101, 0x101  # types of numbers in a binary model
+_NUMPY_TYPES = {FLOAT32: "<f4", INT8: "i1", TEXT: "u1"}
 _LONGEST_NAME, _MOST_DIMENSIONS, _DEEPEST_YAML = 200, 4, 5
 _SHORTLIST = 0xF11A48D5013417F5  # what a binary shortlist begins with
+ADVICE = "download it again"
 
 
 class Stored(NamedTuple):
-    """A tensor in a file: its shape, and a function that reads its numbers."""
+    """A tensor in a file, perhaps mapped: what `read` returns, times a factor."""
 
-    shape: tuple[int, ...]
-    read: Callable[[], Array]
+    numbers: Array
+    factor: np.float32 = np.float32(1)
 
-
-def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file of a model."""
-    with loading(path, "download it again"):
-        return path.read_bytes()
+    def read(self) -> Array:
+        """Returns the numbers of the tensor."""
+        return self.numbers / self.factor
 
 
 def read_yaml(data: bytes, path: Path) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     tensors = _read_npz(path) if path.suffix == ".npz" else _read_binary(path)
     if OPTIONS not in tensors:
         raise NmtError(f"{path} does not say its architecture in {OPTIONS}; take a model of Marian 1.5 or newer")
-    return read_yaml(tensors.pop(OPTIONS).read().tobytes().rstrip(b"\0"), path), tensors
+    return read_yaml(tensors.pop(OPTIONS).numbers.tobytes().rstrip(b"\0"), path), tensors
 
 
 class _Reader:
@@ -113,27 +111,19 @@ def _read_binary(path: Path) -> dict[str, Stored]:
         content, length = reader.take(size, "u1"), math.prod(shape)
         if name.endswith(_INPUT_FACTOR):
             continue
-        if kind not in (FLOAT32, INT8, TEXT):
+        if kind not in _NUMPY_TYPES:
             kinds = f"{path} has numbers of type {kind:#x} in {name!r:.80}, but nmt reads float32 and int8"
             raise NmtError(f"{kinds}; take another file of this model")
-        needed = length + 4 if kind == INT8 else 4 * length if kind == FLOAT32 else length
-        if min(shape, default=0) < 1 or needed > size:
+        end = length * np.dtype(_NUMPY_TYPES[kind]).itemsize
+        if min(shape, default=0) < 1 or end + 4 * (kind == INT8) > size:
             raise reader.damaged
-        if kind == INT8 and not 0 < content[length : length + 4].view("<f4")[0] < math.inf:
+        numbers, factor = content[:end].view(_NUMPY_TYPES[kind]), np.float32(1)
+        if kind == INT8 and not 0 < (factor := content[end : end + 4].view("<f4")[0]) < math.inf:
             raise reader.damaged
-        tensors[name] = Stored(shape, partial(_numbers, content[:needed], kind, shape, name.endswith("Wemb")))
+        # A matrix of 8 bits lies in memory as its transpose, unless it is an embedding.
+        is_transposed = kind == INT8 and not name.endswith("Wemb")
+        tensors[name] = Stored(numbers.reshape(shape[::-1]).T if is_transposed else numbers.reshape(shape), factor)
     return tensors
-
-
-def _numbers(content: Array, kind: int, shape: tuple[int, ...], is_embedding: bool) -> Array:
-    """Returns the numbers of a tensor. Those of 8 bits are products with a factor, which is the last float."""
-    if kind == TEXT:
-        return content
-    if kind == FLOAT32:
-        return content.view("<f4").reshape(shape)
-    numbers, factor = content[:-4].view(np.int8), content[-4:].view("<f4")
-    # A matrix lies in memory as its transpose, unless it is an embedding.
-    return (numbers.reshape(shape) if is_embedding else numbers.reshape(shape[::-1]).T) / factor
 
 
 def _read_npz(path: Path) -> dict[str, Stored]:
@@ -148,7 +138,7 @@ def _read_npz(path: Path) -> dict[str, Stored]:
             raise ValueError(f"{wrong[0]:.60} has no floats")
     except Exception as error:  # for a damaged file, the libraries may raise any exception
         raise NmtError(f"{path} is not a whole .npz model of Marian ({error!s:.100}); download it again") from error
-    return {name: Stored(tensor.shape, partial(np.asarray, tensor)) for name, tensor in tensors.items()}
+    return {name: Stored(tensor) for name, tensor in tensors.items()}
 
 
 def read_shortlist(path: Path, source_size: int, target_size: int) -> list[Array]:
