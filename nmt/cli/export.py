@@ -1,15 +1,14 @@
 """`nmt export` writes checkpoints for other toolkits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
 from nmt.cli.flags import flags
-from nmt.config import DirectionConfig
-from nmt.config.options import Config, option
+from nmt.config import DirectionConfig, Facts
 
 export = typer.Typer(
     name="export",
@@ -24,21 +23,12 @@ Quantization = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CardConfig(Config, panel="Model card"):
-    """What only the user knows about a model."""
-
-    data: str | None = option(None, "What the model was trained on.")
-    license: str | None = option(None, "Licence and attribution of the model.")
-    scores: str | None = option(None, "File with any text, such as the output of nmt score.")
-
-
 @export.command(no_args_is_help=True)
 @flags()
 def ctranslate2(
     checkpoint: CheckpointFile,
     output: Folder,
-    card: CardConfig,
+    facts: Facts,
     quantization: Quantization = "float32",
     vocabulary_map: Annotated[
         str | None, Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap of CTranslate2.")
@@ -50,7 +40,7 @@ def ctranslate2(
     """
     from nmt.interop.ctranslate2 import export_ctranslate2
 
-    write(export_ctranslate2, checkpoint, output, card, quantization=quantization, vocabulary_map=vocabulary_map)
+    write(export_ctranslate2, checkpoint, output, facts, quantization=quantization, vocabulary_map=vocabulary_map)
 
 
 @export.command(no_args_is_help=True)
@@ -58,7 +48,7 @@ def ctranslate2(
 def huggingface(
     checkpoint: CheckpointFile,
     output: Folder,
-    card: CardConfig,
+    facts: Facts,
     push: Annotated[
         str | None,
         Option(metavar="NAMESPACE/NAME", help="Upload the folder to Hugging Face's hub as a public model, too."),
@@ -70,7 +60,7 @@ def huggingface(
     """
     from nmt.interop.huggingface import export_huggingface
 
-    write(export_huggingface, checkpoint, output, card)
+    write(export_huggingface, checkpoint, output, facts)
     if push is not None:
         from nmt.interop.hub import upload
 
@@ -79,26 +69,26 @@ def huggingface(
 
 @export.command(no_args_is_help=True)
 @flags()
-def onnx(checkpoint: CheckpointFile, output: Folder, card: CardConfig) -> None:
+def onnx(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
     """Write a folder for ONNX Runtime and transformers.js.
 
     This command needs the extra onnx: pip install '.\\[onnx]' -c constraints.txt in the clone of nmt.
     """
     from nmt.interop.onnx import export_onnx
 
-    write(export_onnx, checkpoint, output, card)
+    write(export_onnx, checkpoint, output, facts)
 
 
 @export.command(no_args_is_help=True)
 @flags()
-def web(checkpoint: CheckpointFile, output: Folder, card: CardConfig) -> None:
+def web(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
     """Write a folder with a page that translates in the browser.
 
     This command needs the extra onnx: pip install '.\\[onnx]' -c constraints.txt in the clone of nmt.
     """
     from nmt.pages.web_export import export_web
 
-    write(export_web, checkpoint, output, card)
+    write(export_web, checkpoint, output, facts)
 
 
 @export.command(no_args_is_help=True)
@@ -106,7 +96,7 @@ def web(checkpoint: CheckpointFile, output: Folder, card: CardConfig) -> None:
 def argos(
     checkpoint: CheckpointFile,
     output: Annotated[str, Option(help="File to write, whose name ends in .argosmodel.")],
-    card: CardConfig,
+    facts: Facts,
     languages: DirectionConfig,
     quantization: Quantization = "int8",
     sentence_model: Annotated[
@@ -123,7 +113,7 @@ def argos(
 
     direction = Direction.of(languages.source_lang, languages.target_lang)
     options = {"quantization": quantization, "direction": direction, "sentence_model": sentence_model}
-    write(export_argos, checkpoint, output, card, **options)
+    write(export_argos, checkpoint, output, facts, **options)
 
 
 @export.command(no_args_is_help=True)
@@ -131,7 +121,7 @@ def argos(
 def marian(
     checkpoint: CheckpointFile,
     output: Folder,
-    card: CardConfig,
+    facts: Facts,
     quantization: Annotated[
         Literal["float32", "int8"], Option(help="Data type of the stored matrices. Engines in browsers need int8.")
     ] = "int8",
@@ -142,19 +132,19 @@ def marian(
     """
     from nmt.interop.marian_export import export_marian
 
-    write(export_marian, checkpoint, output, card, quantization=quantization)
+    write(export_marian, checkpoint, output, facts, quantization=quantization)
 
 
-def write(exporter: Callable[..., None], checkpoint: str, output: str, card: CardConfig, **options: Any) -> None:
+def write(exporter: Callable[..., None], checkpoint: str, output: str, facts: Facts, **options: Any) -> None:
     """Writes a checkpoint with a function of an exporter."""
     from nmt import console
     from nmt.checkpoint import load_checkpoint
     from nmt.interop.hub import checkpoint_file
-    from nmt.interop.model_card import Facts
     from nmt.text.corpus import read_lines
 
     checkpoint = checkpoint_file(checkpoint)
     model = load_checkpoint(checkpoint, verify=True)
-    facts = Facts(card.data, card.license, "\n".join(read_lines(card.scores)) if card.scores else None)
+    if facts.scores:
+        facts = replace(facts, scores="\n".join(read_lines(facts.scores)) or None)
     exporter(model, checkpoint, output, facts=facts, **options)
     console.info(f"wrote {output}")

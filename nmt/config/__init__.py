@@ -15,7 +15,7 @@ from nmt.config.data import (
     Tokenizer,
 )
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
-from nmt.config.model import ModelConfig
+from nmt.config.model import Facts, ModelConfig
 from nmt.config.options import flag_name, names_in
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TimeConfig, TrainConfig

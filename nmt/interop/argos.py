@@ -14,11 +14,12 @@ from zipfile import ZipFile, ZipInfo
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
+from nmt.config import Facts
 from nmt.errors import NmtError
 from nmt.files import output_file, read_bytes, writing
 from nmt.interop.ctranslate2 import specification
 from nmt.interop.foreign_files import ADVICE
-from nmt.interop.model_card import Facts, model_card
+from nmt.interop.model_card import model_card
 from nmt.interop.sentencepiece_model import changed
 from nmt.text.codec import Direction, TextConfig
 from nmt.text.languages import UNKNOWN, base_language

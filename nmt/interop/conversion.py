@@ -69,16 +69,8 @@ class ForeignVocabulary:
 
     def our_embedding(self, theirs_VD: Tensor) -> Computed:
         """Returns an embedding in the order of our ids and columns."""
-        order, columns = torch.tensor(self.order), our_columns(theirs_VD.shape[1])
         means = [theirs_VD[list(ids)].float().mean(0).to(theirs_VD.dtype) for ids in self.means.values()]
-        shape = len(order) + len(means), theirs_VD.shape[1]
-        parts = [*order.split(_ROWS), *([torch.stack(means)] if means else [])]
-
-        def change(part: Tensor) -> Tensor:
-            rows_VD = part if part.is_floating_point() else theirs_VD.index_select(0, part)
-            return rows_VD.index_select(1, columns)
-
-        return Computed(theirs_VD.dtype, shape, parts, change)
+        return _reordered(theirs_VD, self.order, our_columns(theirs_VD.shape[1]), means)
 
     def our_pieces(self, origin: str) -> list[str]:
         """Returns the piece of each id of an nmt model; one without a name, or with a name of ours, gets another."""
@@ -94,9 +86,18 @@ class ForeignVocabulary:
 
 def their_embedding(ours_VD: Tensor, order: Sequence[int]) -> Computed:
     """Returns the embedding of these ids in the order of the other toolkit's columns."""
-    d_model, parts = ours_VD.shape[1], torch.tensor(order).split(_ROWS)
-    columns, shape = our_columns(d_model).argsort(), (len(order), d_model)
-    return Computed(ours_VD.dtype, shape, parts, lambda ids: ours_VD.index_select(0, ids).index_select(1, columns))
+    return _reordered(ours_VD, order, our_columns(ours_VD.shape[1]).argsort())
+
+
+def _reordered(embedding_VD: Tensor, ids: Sequence[int], columns: Tensor, more: Sequence[Tensor] = ()) -> Computed:
+    """Returns the rows of ids, and more rows, in the order of columns."""
+    parts = [*torch.tensor(ids).split(_ROWS), *([torch.stack(list(more))] if more else [])]
+
+    def change(part: Tensor) -> Tensor:
+        rows_VD = part if part.is_floating_point() else embedding_VD.index_select(0, part)
+        return rows_VD.index_select(1, columns)
+
+    return Computed(embedding_VD.dtype, (len(ids) + len(more), len(columns)), parts, change)
 
 
 def our_columns(d_model: int) -> Tensor:
@@ -251,18 +252,12 @@ def their_settings(
 ) -> dict[str, bytes]:
     """Returns config.json, with `more` fields, and generation_config.json, where no output has the ids `never`."""
     model = {
-        "architectures": [architecture],
-        "is_encoder_decoder": True,
+        "architectures": [architecture], "is_encoder_decoder": True,
         **{name: getattr(config, name) for name in _SIZES},
-        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
-        **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
-        "activation_function": config.activation,
-        "scale_embedding": True,
-        "tie_word_embeddings": True,
-        "max_position_embeddings": POSITIONS,
-        **special,
-        **more,
-    }
+        "encoder_ffn_dim": config.d_ff, "decoder_ffn_dim": config.d_ff, "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads, "activation_function": config.activation, "scale_embedding": True,
+        "tie_word_embeddings": True, "max_position_embeddings": POSITIONS, **special, **more,
+    }  # fmt: skip
     generation = {**special, "bad_words_ids": [[i] for i in never], "num_beams": 4, "max_length": 512}
     return {CONFIG: as_json(model), GENERATION: as_json(generation)}
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
+from nmt.config import Facts
 from nmt.config.translation import LONGEST_EXPORTED
 from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
-from nmt.interop.model_card import Facts, example, example_codec, model_card
+from nmt.interop.model_card import example, example_codec, model_card
 from nmt.model.transformer import bias_without_bos, sinusoids
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, NEVER, SILENT, UNK

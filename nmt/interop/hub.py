@@ -25,8 +25,8 @@ _NAME = re.compile(r"(?:firefox:[A-Za-z-]+|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*
 # The files of a model on Hugging Face's hub: those of its settings and text, and its weights, the preferred ones first.
 _CONFIG = "config.json"
 _TEXT = (
-    "generation_config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "target_vocab.json", "source.spm", "target.spm", "sentencepiece.bpe.model",
+    "generation_config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm", "sentencepiece.bpe.model",
     "tokenization_small100.py",
 )  # fmt: skip
 _WEIGHTS = r"model(-\d+-of-\d+)?[.]safetensors(.index.json)?", r"pytorch_model(-\d+-of-\d+)?[.]bin(.index.json)?"
@@ -112,7 +112,8 @@ def _import_from_hub(repository: str, revision: str, path: Path) -> None:
     from nmt.interop.huggingface import import_huggingface, read_settings
 
     with _on_hub(repository) as api:
-        model = api.model_info(repository, revision=revision or None, files_metadata=True, timeout=_TIMEOUT_SECONDS)
+        wanted = {"revision": revision or None, "files_metadata": True}
+        model = api.model_info(repository, **wanted, timeout=_TIMEOUT_SECONDS)
     files = {file.rfilename: file for file in model.siblings}
     weights = next(filter(None, ([name for name in files if re.fullmatch(p, name)] for p in _WEIGHTS)), [])
     if _CONFIG not in files or not weights:

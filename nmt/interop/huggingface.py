@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, Computed, build_model, whole
-from nmt.config import ModelConfig, SelectionConfig, flag_name
+from nmt.config import Facts, ModelConfig, SelectionConfig, flag_name
 from nmt.errors import NmtError
 from nmt.interop.conversion import (
     Languages,
@@ -46,22 +46,21 @@ from nmt.interop.huggingface_text import (
     read_marian_text,
     read_multilingual_text,
 )
-from nmt.interop.model_card import AGAIN, Facts, example_codec, marian_card, model_card, tags_in_other_pieces
+from nmt.interop.model_card import AGAIN, example_codec, marian_card, model_card, tags_in_other_pieces
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK
 
 # Settings that nmt does not have, and the values that change nothing, by the type of the model.
 _WITHOUT_EFFECT: dict[str, dict[str, bool]] = {
     "marian": {
-        **dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), False),
-        **dict.fromkeys(("static_position_embeddings", "tie_word_embeddings"), True),
+        "normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False,
+        "static_position_embeddings": True, "tie_word_embeddings": True,
     },
     "m2m_100": {
-        **dict.fromkeys(("normalize_embedding", "add_bias_logits"), False),
-        **dict.fromkeys(("normalize_before", "add_final_layer_norm", "static_position_embeddings"), True),
-        **dict.fromkeys(("tie_word_embeddings", "scale_embedding"), True),
+        "normalize_embedding": False, "add_bias_logits": False, "normalize_before": True, "scale_embedding": True,
+        "add_final_layer_norm": True, "static_position_embeddings": True, "tie_word_embeddings": True,
     },
-}
+}  # fmt: skip
 # MarianMT: our name of each activation, the tensors besides those of the layers, and the special ids of an exported
 # model by their names in its files. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -202,14 +201,10 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
 def marian_files(config: ModelConfig, codec: TextCodec) -> dict[str, bytes]:
     """Returns the files of a MarianMT model for its settings, and for a MarianTokenizer that gives the codec's ids."""
     more = {
-        "model_type": "marian",
-        _SHARING: codec.config.joint_vocab,
-        "vocab_size": len(codec.source),
-        "decoder_vocab_size": len(codec.target),
-        "forced_eos_token_id": EOS,
-        "dtype": "float32",
+        "model_type": "marian", _SHARING: codec.config.joint_vocab, "vocab_size": len(codec.source),
+        "decoder_vocab_size": len(codec.target), "forced_eos_token_id": EOS, "dtype": "float32",
         "nmt": {"text": codec.config.to_dict(), "model": config.to_dict()},
-    }
+    }  # fmt: skip
     return their_settings(config, "MarianMTModel", _SPECIAL_IDS, [PAD, BOS], **more) | marian_tokenizer(codec)
 
 

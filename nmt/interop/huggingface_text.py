@@ -63,13 +63,10 @@ def marian_tokenizer(codec: TextCodec) -> dict[str, bytes]:
     tokens = zip(("unk", "bos", "eos", "pad"), codec.source.pieces([UNK, BOS, EOS, PAD]), strict=True)
     text = codec.config
     options = {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": text.source_lang,
-        "target_lang": text.target_lang,
+        "tokenizer_class": "MarianTokenizer", "source_lang": text.source_lang, "target_lang": text.target_lang,
         **{f"{name}_token": piece for name, piece in tokens},
-        "separate_vocabs": not text.joint_vocab,
-        "model_max_length": POSITIONS,
-    }
+        "separate_vocabs": not text.joint_vocab, "model_max_length": POSITIONS,
+    }  # fmt: skip
     sides = {_VOCABULARY: codec.source} | ({} if text.joint_vocab else {_TARGET_VOCABULARY: codec.target})
     files = {name: as_json({piece: i for i, piece in enumerate(side.vocabulary)}) for name, side in sides.items()}
     return files | {_TOKENIZER: as_json(options), _MODELS[0]: codec.source.model, _MODELS[1]: codec.target.model}
@@ -167,17 +164,11 @@ def read_multilingual_text(
     if dropped:  # rows without a piece, too
         dropped |= set(range(size)) - vocabulary.pieces.keys()
     vocabulary = replace(vocabulary, dropped=dropped, means=means)
+    directions = tuple(each for each in recorded.get("directions", ()) if tokens.keys() >= set(each.split()))
     text = TextConfig(
-        source_lang=MULTIPLE,
-        target_lang=MULTIPLE,
-        **RAW_TEXT,
-        subword="sentencepiece",
-        joint_vocab=True,
-        languages=tuple(tokens),
-        language_pieces=tuple(tokens.values()),
-        placement=placement,
-        directions=tuple(each for each in recorded.get("directions", ()) if tokens.keys() >= set(each.split())),
-    )
+        source_lang=MULTIPLE, target_lang=MULTIPLE, **RAW_TEXT, subword="sentencepiece", joint_vocab=True,
+        languages=tuple(tokens), language_pieces=tuple(tokens.values()), placement=placement, directions=directions,
+    )  # fmt: skip
     subword = Mapped(vocabulary.our_pieces(str(path)), model, "sentencepiece")
     return TextCodec(text, subword, subword), vocabulary
 
@@ -222,12 +213,8 @@ def multilingual_tokenizer(codec: TextCodec, pieces: Sequence[str]) -> tuple[dic
     is_legacy = text.placement == "behind_source"
     is_m2m = list(text.languages) == _M2M_CODES.split() and ids[tokens[0]] == len(ids) - len(tokens) and not is_legacy
     names = text.languages if is_m2m else tokens  # NllbTokenizer has no codes, but tokens
-    options = {
-        "tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer",
-        "additional_special_tokens": list(tokens),
-        "legacy_behaviour": is_legacy,
-        "src_lang": names[0],
-    }
+    options: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer" if is_m2m else "NllbTokenizer"}
+    options |= {"additional_special_tokens": list(tokens), "legacy_behaviour": is_legacy, "src_lang": names[0]}
     files = {_TOKENIZER: json.dumps(options).encode()}
     if is_m2m:
         vocabulary = {piece: i for piece, i in ids.items() if piece not in tokens}

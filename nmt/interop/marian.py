@@ -29,37 +29,20 @@ _CONFIG_BYTES = 10_000  # a larger YAML file is a vocabulary
 _SIZE = re.compile("[1-9][0-9]{0,5}")
 _SIZES = "dim-emb", "transformer-heads", "transformer-dim-ffn", "enc-depth", "dec-depth"
 # The options that change what a model computes, and their values that nmt can represent, the default first.
+_NEVER = (
+    "right-left ulr transformer-train-positions transformer-train-position-embeddings transformer-no-projection "
+    "transformer-disable-position-embeddings transformer-no-bias transformer-no-affine transformer-pool "
+    "transformer-rnn-projection"
+)
 _KNOWN: dict[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
-    "input-types": ([],),
-    "lemma-dim-emb": ("0",),
-    "transformer-decoder-autoreg": ("self-attention", "rnn"),
-    "transformer-ffn-activation": ("relu", "swish", "gelu"),
-    "transformer-ffn-depth": ("2",),
-    "transformer-decoder-ffn-depth": ("0",),
-    "transformer-decoder-dim-ffn": ("0",),
-    "transformer-postprocess-emb": ("d", ""),
-    "transformer-attention-mask": ("default",),
+    "type": ("transformer",), "input-types": ([],), "lemma-dim-emb": ("0",), "transformer-ffn-depth": ("2",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"), "transformer-decoder-ffn-depth": ("0",),
+    "transformer-ffn-activation": ("relu", "swish", "gelu"), "transformer-decoder-dim-ffn": ("0",),
+    "transformer-postprocess-emb": ("d", ""), "transformer-attention-mask": ("default",),
     "transformer-tied-layers": ([],),
-} | dict.fromkeys(
-    (
-        "right-left", "ulr", "transformer-train-positions", "transformer-train-position-embeddings",
-        "transformer-disable-position-embeddings", "transformer-no-projection", "transformer-no-bias",
-        "transformer-no-affine", "transformer-pool", "transformer-rnn-projection",
-    ),
-    ("false",),
-)  # fmt: skip
+} | dict.fromkeys(_NEVER.split(), ("false",))  # fmt: skip
 # The norms, by transformer-preprocess, transformer-postprocess without dropout, and transformer-postprocess-top.
 _NORMS = {", an, ": "post", "n, a, n": "pre"}
-# Marian's name of each sub-layer and norm of a layer, by ours, and of the matrices that nmt joins, one letter each.
-_PARTS = {
-    "self_attention.query_key_value": ("self", "qkv"), "self_attention.output": ("self", "o"),
-    "self_attention_residual.norm": ("self_Wo", ""),
-    "cross_attention.query": ("context", "q"), "cross_attention.key_value": ("context", "kv"),
-    "cross_attention.output": ("context", "o"), "cross_attention_residual.norm": ("context_Wo", ""),
-    "feed_forward.inner": ("ffn", "1"), "feed_forward.outer": ("ffn", "2"),
-    "feed_forward_residual.norm": ("ffn_ffn", ""),
-}  # fmt: skip
 
 
 class Vocabulary(NamedTuple):
@@ -136,8 +119,8 @@ def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
     for name, values in _KNOWN.items():
         if options.get(name, values[0]) not in values:
             raise NmtError(f"{path} has {name} {options[name]!r:.40}, which nmt does not have; take another model")
-    steps = {f"transformer-{place}": "" for place in ("preprocess", "postprocess", "postprocess-top")}
-    steps |= {name: str(options[name]) for name in steps if name in options}
+    names = (f"transformer-{place}" for place in ("preprocess", "postprocess", "postprocess-top"))
+    steps = {name: str(options.get(name, "")) for name in names}
     norm = _NORMS.get(", ".join(steps.values()).replace("d", ""))
     if norm is None:
         given = ", ".join(f"{name} {step!r:.40}" for name, step in steps.items())
@@ -205,7 +188,7 @@ def _codec(
 def target_languages(
     tokens: Sequence[str], source_lang: str | None, target_lang: str | None, origin: Path
 ) -> dict[str, Any]:
-    """Returns the values of `TextConfig` for a model of several target languages, whose tokens are such as >>fra<<."""
+    """Returns the values of `TextConfig` for a model of several target languages with tokens such as >>fra<<."""
     if target_lang is not None:
         advice = "leave out --target-lang here, and name one when you translate"
         raise NmtError(f"{origin} translates into several languages; {advice}")
@@ -223,30 +206,34 @@ def layers(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...
     Marian's matrices are transposed, and its vectors are matrices with one row.
     """
     d_model, d_ff, pre = config.d_model, config.d_ff, "_pre" if config.norm == "pre" else ""
-    shapes = dict.fromkeys("qkvo", (d_model, d_model)) | {"1": (d_ff, d_model), "2": (d_model, d_ff)}
 
     def norm(name: str, prefix: str, suffix: str = pre) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
         for ours, theirs in (("weight", "scale"), ("bias", "bias")):
             yield f"{name}.{ours}", [f"{prefix}_ln_{theirs}{suffix}"], (d_model,)
 
+    def product(name: str, prefix: str, letters: str, *shape: int) -> Iterator[tuple[str, list[str], tuple[int, ...]]]:
+        shape = shape or (d_model, d_model)
+        yield f"{name}.weight", [f"{prefix}_W{letter}" for letter in letters], shape
+        yield f"{name}.bias", [f"{prefix}_b{letter}" for letter in letters], shape[:1]
+
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        is_recurrent = side == "decoder" and config.decoder == "ssru"
-        absent = "cross_attention" if side == "encoder" else "self_attention" if is_recurrent else "none"
-        for layer, prefix in ((f"{side}.{i}", f"{side}_l{i + 1}") for i in range(layers)):
-            if is_recurrent:
-                unit, shape = f"{layer}.self_attention", (d_model, d_model)
-                yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], shape
-                yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], shape[:1]
+        for name, prefix in ((f"{side}.{i}", f"{side}_l{i + 1}") for i in range(layers)):
+            if side == "decoder" and config.decoder == "ssru":
+                unit = f"{name}.self_attention"
+                yield f"{unit}.forget_candidate.weight", [f"{prefix}_rnn_Wf", f"{prefix}_rnn_W"], (d_model, d_model)
+                yield f"{unit}.forget_bias", [f"{prefix}_rnn_bf"], (d_model,)
                 yield from norm(f"{unit}_residual.norm", f"{prefix}_rnn" if pre else f"{prefix}_rnn_ffn")
-            for name, (theirs, letters) in _PARTS.items():
-                if name.startswith(absent):
-                    continue
-                if not letters:
-                    yield from norm(f"{layer}.{name}", f"{prefix}_{theirs}")
-                    continue
-                shape = shapes[letters[0]]
-                yield f"{layer}.{name}.weight", [f"{prefix}_{theirs}_W{letter}" for letter in letters], shape
-                yield f"{layer}.{name}.bias", [f"{prefix}_{theirs}_b{letter}" for letter in letters], shape[:1]
+            else:
+                yield from product(f"{name}.self_attention.query_key_value", f"{prefix}_self", "qkv")
+                yield from product(f"{name}.self_attention.output", f"{prefix}_self", "o")
+                yield from norm(f"{name}.self_attention_residual.norm", f"{prefix}_self_Wo")
+            if side == "decoder":
+                for part, letters in (("query", "q"), ("key_value", "kv"), ("output", "o")):
+                    yield from product(f"{name}.cross_attention.{part}", f"{prefix}_context", letters)
+                yield from norm(f"{name}.cross_attention_residual.norm", f"{prefix}_context_Wo")
+            yield from product(f"{name}.feed_forward.inner", f"{prefix}_ffn", "1", d_ff, d_model)
+            yield from product(f"{name}.feed_forward.outer", f"{prefix}_ffn", "2", d_model, d_ff)
+            yield from norm(f"{name}.feed_forward_residual.norm", f"{prefix}_ffn_ffn")
         if pre:
             yield from norm(f"{side}_norm", f"{side}_top", "")
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from nmt.checkpoint import Checkpoint, whole
-from nmt.config import ModelConfig
+from nmt.config import Facts, ModelConfig
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import check_supported
 from nmt.interop.marian import layers
 from nmt.interop.marian_files import FLOAT32, INT8, OPTIONS, TEXT, Array
-from nmt.interop.model_card import Facts, model_card
+from nmt.interop.model_card import model_card
 from nmt.interop.sentencepiece_model import CONTROL, protobuf
 from nmt.text.codec import SubwordModel
 from nmt.text.mapped import SPECIAL_PIECES
@@ -25,22 +25,18 @@ _USE = """The folder is for Marian's engines, such as Bergamot, which Firefox tr
 files. `marian-decoder -c config.yml` of browsermt's Marian translates with it, one sentence a line."""
 _ALIGNMENT = 256  # bytes
 # What Marian expects to read, though it has no effect on these models.
+_OFF = (
+    "skip layer-normalization right-left tied-embeddings-src ulr ulr-trainable-transformation output-omit-bias "
+    "transformer-no-projection transformer-pool transformer-train-position-embeddings transformer-aan-nogate "
+    "transformer-rnn-projection bert-train-type-embeddings"
+)
 _WITHOUT_EFFECT = {
     "input-types": [], "transformer-tied-layers": [], "enc-type": "bidirectional", "enc-cell": "gru",
-    "transformer-guided-alignment-layer": "last", "transformer-aan-activation": "swish",
-    "transformer-postprocess-emb": "d",
-    **dict.fromkeys(("enc-cell-depth", "dec-cell-high-depth"), 1),
-    **dict.fromkeys(("dec-cell-base-depth", "transformer-aan-depth", "bert-type-vocab-size"), 2),
-    **dict.fromkeys(("dim-rnn", "transformer-dim-aan"), 1024), **dict.fromkeys(("lemma-dim-emb", "ulr-dim-emb"), 0),
-    **dict.fromkeys(
-        (
-            "skip", "layer-normalization", "right-left", "tied-embeddings-src", "ulr", "ulr-trainable-transformation",
-            "transformer-no-projection", "transformer-pool", "transformer-train-position-embeddings",
-            "transformer-aan-nogate", "transformer-rnn-projection", "bert-train-type-embeddings", "output-omit-bias",
-        ),
-        False,
-    ),
-}  # fmt: skip
+    "transformer-guided-alignment-layer": "last", "transformer-aan-activation": "swish", "lemma-dim-emb": 0,
+    "transformer-postprocess-emb": "d", "enc-cell-depth": 1, "dec-cell-high-depth": 1, "dec-cell-base-depth": 2,
+    "transformer-aan-depth": 2, "bert-type-vocab-size": 2, "dim-rnn": 1024, "transformer-dim-aan": 1024,
+    "ulr-dim-emb": 0,
+} | dict.fromkeys(_OFF.split(), False)  # fmt: skip
 
 
 def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Facts, quantization: str) -> None:
@@ -57,10 +53,8 @@ def export_marian(checkpoint: Checkpoint, origin: str, output: str, *, facts: Fa
     if config.sinusoids != "marian":
         raise NmtError(f"Marian needs a model with --sinusoids marian, but {origin} has {config.sinusoids}; train one")
     if text.has_moses or text.lowercase or text.languages:
-        raise NmtError(
-            f"Marian's engines take raw text without tokens of languages, but {origin} needs Moses, small letters or "
-            f"such tokens; export it in another format"
-        )
+        problem = f"{origin} needs Moses, small letters or such tokens; export it in another format"
+        raise NmtError(f"Marian's engines take raw text without tokens of languages, but {problem}")
     if quantization == "int8" and (config.d_model % 64 or config.d_ff % 64):
         sizes = f"{origin} has d_model {config.d_model} and d_ff {config.d_ff}"
         raise NmtError(f"products in 8 bits need multiples of 64, but {sizes}; give --quantization float32")
@@ -107,9 +101,8 @@ def _spm(side: SubwordModel, origin: str) -> bytes:
     proto = protobuf().ModelProto.FromString(side.model)
     ours = [each for each in proto.pieces if each.piece not in SPECIAL_PIECES]
     if [each.piece for each in ours] != side.vocabulary[EOS + 1 :]:
-        raise NmtError(
-            f"{origin} has other pieces than its sentencepiece model, but Marian has one list; export it elsewhere"
-        )
+        problem = f"{origin} has other pieces than its sentencepiece model, but Marian has one list"
+        raise NmtError(f"{problem}; export it in another format")
     special = {each.piece: each for each in proto.pieces if each.piece in SPECIAL_PIECES}
     ordered = [special[SPECIAL_PIECES[EOS]], special[SPECIAL_PIECES[UNK]], *ours]
     del proto.pieces[:]

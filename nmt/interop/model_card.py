@@ -1,13 +1,13 @@
 """Writes the README.md of a model that is exported for users of another toolkit."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.checkpoint_format import latest
+from nmt.config import Facts
 from nmt.console import listed
 from nmt.model.architectures import parameter_count
 from nmt.text.codec import Direction, TextCodec, TextConfig
@@ -37,21 +37,6 @@ AGAIN = (
 )
 # Keys of a provenance whose values are paths of the user.
 _PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What only the user knows about a model. Its card has a section for each fact that is given.
-
-    Attributes:
-        data: what the model was trained on.
-        license: the licence of the model, and the attribution that it or the data need.
-        scores: output of nmt score.
-    """
-
-    data: str | None = None
-    license: str | None = None
-    scores: str | None = None
 
 
 def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size: int, again: str = "") -> str:

@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint import Checkpoint, build_model
+from nmt.config import Facts
 from nmt.errors import NmtError, importing
 from nmt.files import new_folder, writing
 from nmt.interop.conversion import POSITIONS, check_supported
 from nmt.interop.huggingface import marian_files
 from nmt.interop.huggingface_text import FAST_TOKENIZER, check_text
-from nmt.interop.model_card import Facts, onnx_card
+from nmt.interop.model_card import onnx_card
 from nmt.interop.sentencepiece_model import tokenizer_json
 from nmt.model.transformer import sinusoids
 from nmt.text.subword import EOS, PAD

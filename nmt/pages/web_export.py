@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 from nmt.checkpoint import Checkpoint
+from nmt.config import Facts
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.model_card import Facts, model_card
+from nmt.interop.model_card import model_card
 from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
 from nmt.pages.page import STYLE
 from nmt.text.protected import javascript_patterns

@@ -10,13 +10,12 @@ import numpy as np
 from nmt import __version__
 from nmt.cache import cached_folder
 from nmt.checkpoint import load_checkpoint
-from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.config import EngineConfig, Facts, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.translation import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of
 from nmt.interop.ctranslate2 import write_ctranslate2
-from nmt.interop.model_card import Facts
 from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
 from nmt.text.subword import NEVER
