@@ -95,9 +95,10 @@ def preprocess(options: dict[str, Any]) -> Path:
     from nmt.config import JobConfig
     from nmt.corpora.reading import with_plain_text
     from nmt.data.preprocess import preprocess as make_folder
+    from nmt.interop.hub import with_files
     from nmt.jobs.run import executing
 
-    config = DataConfig(**{"workers": 1} | _chosen(DataConfig, options))
+    config = with_files(DataConfig(**{"workers": 1} | _chosen(DataConfig, options)))
     files = CorpusConfig(**_chosen(CorpusConfig, options))
     config = with_plain_text(config, ("train", "valid", "test"), config.pairs, files)
     with executing(JobConfig(), config.workers) as execution:
@@ -134,12 +135,14 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
         MemoryRanOutError: memory ran out; the state is saved, and a smaller `device_tokens` helps.
         StoppedError: a signal stopped the training; the same call resumes it.
     """
+    from nmt.interop.hub import with_files
     from nmt.training import hours
     from nmt.training.ranks import is_rank
     from nmt.training.run_folder import AVERAGE, BEST, architecture
     from nmt.training.train import train as train_model
 
-    time, config = TimeConfig(**_chosen(TimeConfig, options)), TrainConfig(**_chosen(TrainConfig, options))
+    time = TimeConfig(**_chosen(TimeConfig, options))
+    config = with_files(TrainConfig(**_chosen(TrainConfig, options)))
     model = {name: value for name, value in _chosen(ModelConfig, options).items() if value is not None}
     extensions.load(config.user_module)
     if config.gpus > 1 and not is_rank():

@@ -2,14 +2,16 @@
 
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from nmt import console
+from nmt.cli.flags import Checkpoint, flags
 from nmt.files import output_file
 
 
+@flags()
 def attention(
-    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
+    checkpoint: Checkpoint,
     source: Annotated[str, Option(help="Raw text of the source sentence.")],
     output: Annotated[str, Option(help="HTML page to write.")],
     target: Annotated[str | None, Option(help="Raw text of the translation; by default the model translates.")] = None,

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
-from nmt.cli.flags import flags
+from nmt.cli.flags import Checkpoint, flags
 from nmt.config import DirectionConfig, Facts
 
 export = typer.Typer(
@@ -16,7 +16,6 @@ export = typer.Typer(
     no_args_is_help=True,
 )
 
-CheckpointFile = Annotated[str, Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")]
 Folder = Annotated[str, Option(help="Folder to write, which must not exist.")]
 Quantization = Annotated[
     Literal["float32", "float16", "bfloat16", "int16", "int8"], Option(help="Data type of the stored weights.")
@@ -26,7 +25,7 @@ Quantization = Annotated[
 @export.command(no_args_is_help=True)
 @flags()
 def ctranslate2(
-    checkpoint: CheckpointFile,
+    checkpoint: Checkpoint,
     output: Folder,
     facts: Facts,
     quantization: Quantization = "float32",
@@ -46,7 +45,7 @@ def ctranslate2(
 @export.command(no_args_is_help=True)
 @flags()
 def huggingface(
-    checkpoint: CheckpointFile,
+    checkpoint: Checkpoint,
     output: Folder,
     facts: Facts,
     push: Annotated[
@@ -69,7 +68,7 @@ def huggingface(
 
 @export.command(no_args_is_help=True)
 @flags()
-def onnx(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
+def onnx(checkpoint: Checkpoint, output: Folder, facts: Facts) -> None:
     """Write a folder for ONNX Runtime and transformers.js.
 
     This command needs the extra onnx: pip install '.\\[onnx]' -c constraints.txt in the clone of nmt.
@@ -81,7 +80,7 @@ def onnx(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
 
 @export.command(no_args_is_help=True)
 @flags()
-def web(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
+def web(checkpoint: Checkpoint, output: Folder, facts: Facts) -> None:
     """Write a folder with a page that translates in the browser.
 
     This command needs the extra onnx: pip install '.\\[onnx]' -c constraints.txt in the clone of nmt.
@@ -94,7 +93,7 @@ def web(checkpoint: CheckpointFile, output: Folder, facts: Facts) -> None:
 @export.command(no_args_is_help=True)
 @flags()
 def argos(
-    checkpoint: CheckpointFile,
+    checkpoint: Checkpoint,
     output: Annotated[str, Option(help="File to write, whose name ends in .argosmodel.")],
     facts: Facts,
     languages: DirectionConfig,
@@ -119,7 +118,7 @@ def argos(
 @export.command(no_args_is_help=True)
 @flags()
 def marian(
-    checkpoint: CheckpointFile,
+    checkpoint: Checkpoint,
     output: Folder,
     facts: Facts,
     quantization: Annotated[
@@ -139,10 +138,8 @@ def write(exporter: Callable[..., None], checkpoint: str, output: str, facts: Fa
     """Writes a checkpoint with a function of an exporter."""
     from nmt import console
     from nmt.checkpoint import load_checkpoint
-    from nmt.interop.hub import checkpoint_file
     from nmt.text.corpus import read_lines
 
-    checkpoint = checkpoint_file(checkpoint)
     model = load_checkpoint(checkpoint, verify=True)
     if facts.scores:
         facts = replace(facts, scores="\n".join(read_lines(facts.scores)) or None)

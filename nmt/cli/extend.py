@@ -5,14 +5,14 @@ from typing import Annotated
 
 from typer import Argument
 
-from nmt.cli.flags import flags
+from nmt.cli.flags import CHECKPOINT, flags
 from nmt.cli.import_ import Output, write
 from nmt.config import SelectionConfig
 
 
 @flags(without=("language_tokens", "languages", "pieces_of"))
 def extend(
-    model: Annotated[str, Argument(metavar="MODEL", help="Checkpoint of a model of several languages.")],
+    model: Annotated[str, Argument(metavar="MODEL", help="Checkpoint of a model of several languages."), CHECKPOINT],
     output: Output,
     selection: SelectionConfig,
 ) -> None:

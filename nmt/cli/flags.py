@@ -13,10 +13,16 @@ from typer import Argument, Option
 from nmt import extensions
 from nmt.config.options import Config, check_relations, flag_name, with_tuples
 
-# The argument of commands that load one model, or several as an ensemble.
+# Marks parameters whose values are checkpoints, in place of which names of published models may stand.
+CHECKPOINT = "checkpoint"
+# The arguments of commands that load one model, or several as an ensemble.
+Checkpoint = Annotated[
+    str, Argument(metavar="CHECKPOINT", help="Checkpoint file, or name of a published model."), CHECKPOINT
+]
 Checkpoints = Annotated[
     list[str],
     Argument(metavar="CHECKPOINT", help="Checkpoint files, or names of published models; several form an ensemble."),
+    CHECKPOINT,
 ]
 Command = Callable[..., None]
 # The sections that a help page shows last.
@@ -45,7 +51,7 @@ def _help_order(parameter: inspect.Parameter) -> tuple[bool, int]:
     """Returns the sort key that lists required flags first."""
     if parameter.annotation is typer.Context:  # is not shown
         return True, 0
-    (info,) = parameter.annotation.__metadata__
+    info = parameter.annotation.__metadata__[0]
     panel, is_required = info.rich_help_panel, parameter.default is inspect.Parameter.empty
     return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
@@ -56,12 +62,18 @@ def _config(parameter: inspect.Parameter) -> type[Config] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Config) else None
 
 
+def _has_checkpoints(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return bool(annotation.checkpoint_options())
+    return CHECKPOINT in get_args(annotation)
+
+
 def flags(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Returns a decorator for commands that turns the fields of their configurations into flags.
 
     A parameter whose type is a configuration receives an instance made from the flags. A parameter of the type
     `Annotated[dict[str, Any], CONFIGURATION]` receives a dict with only those flags that the user gave. The fields in
-    `without` keep their defaults and get no flag.
+    `without` keep their defaults and get no flag. Where the user names a published model, the command gets its file.
     """
 
     def decorate(command: Command) -> Command:
@@ -69,6 +81,7 @@ def flags(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
         configs = {name: config for name, parameter in declared.items() if (config := _config(parameter))}
         shown = {name: [f for f in fields(config) if f.name not in without] for name, config in configs.items()}  # type: ignore[arg-type]
         overrides = {name for name, config in configs.items() if declared[name].annotation is not config}
+        with_checkpoints = [name for name, parameter in declared.items() if _has_checkpoints(parameter.annotation)]
         parameters = [_parameter(field, name in overrides) for name in configs for field in shown[name]]
         parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in declared.items() if n not in configs]
         parameters.sort(key=_help_order)
@@ -83,6 +96,10 @@ def flags(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
                     values[name] = config(**options)
                 extensions.load(options.get("user_module"))
             check_relations(*(values[name] for name in configs if name not in overrides))
+            if with_checkpoints:
+                from nmt.interop.hub import with_files
+
+                values |= {name: with_files(values[name]) for name in with_checkpoints}
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

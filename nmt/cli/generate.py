@@ -38,7 +38,6 @@ def generate(
     If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through a
     pipe are translated at once.
     """
-    from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
     from nmt.translate.setup import Setup, placed
@@ -58,8 +57,7 @@ def generate(
         console.Progress("translate", None, "sentence", bar=not to_terminal) as progress,
     ):
         runtime = placed(runtime, options, engine.engine)
-        models = checkpoint_files(checkpoints)
-        setup = Setup(models, search, runtime, engine, languages, files.glossary, files.memory)
+        setup = Setup(tuple(checkpoints), search, runtime, engine, languages, files.glossary, files.memory)
         refuse_inputs(files.output, setup.files, f"--output {files.output}")
         if files.memory:
             from nmt.memories.files import open_memories

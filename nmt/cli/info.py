@@ -5,11 +5,18 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from nmt.cli.flags import CHECKPOINT, flags
 
+
+@flags()
 def info(
     path: Annotated[
         str,
-        Argument(metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported folder."),
+        Argument(
+            metavar="FILE|FOLDER",
+            help="Checkpoint, name of a published model, training state, data folder, run folder or exported folder.",
+        ),
+        CHECKPOINT,
     ],
     as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
     verify: Annotated[bool, Option("--verify", help="Compare the content with its recorded SHA-256.")] = False,

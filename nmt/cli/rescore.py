@@ -20,7 +20,6 @@ def rescore(
     If a job from files to --output is interrupted, the same command resumes it.
     """
     from nmt.checkpoint_format import read_text_config
-    from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
     from nmt.text.codec import Direction
@@ -30,8 +29,7 @@ def rescore(
 
     form = "files" if files.source is not None else files.input_format
     direction = Direction.of(languages.source_lang, languages.target_lang)
-    models = checkpoint_files(checkpoints)
-    pairs = PairReader(read_text_config(models[0]), direction, form)
+    pairs = PairReader(read_text_config(checkpoints[0]), direction, form)
     source = Files([list(files.by_flag.values())], list(files.by_flag), pairs)
     is_resumable = check_files([*source.paths, *checkpoints], files.output, options)
     lines = pieces = 0
@@ -46,6 +44,7 @@ def rescore(
 
     with executing(options, files.workers) as execution, console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
+        models = tuple(checkpoints)
         job = RescoringJob(models, runtime, files.batch_tokens, files.alignments, files.output_format, files.normalize)
         names = ("input_format", "output_format", "normalize", "alignments")
         settings = settings_of(runtime, languages) | {flag_name(name): getattr(files, name) for name in names}

@@ -35,15 +35,13 @@ def translate_file(
     """
     from nmt.documents.formats import check_format
     from nmt.documents.translation import translate
-    from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import executing
     from nmt.translate.setup import Setup, placed
 
     check_format(files.format)
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
-        models = checkpoint_files(files.model)
-        setup = Setup(models, search, runtime, engine, languages, files.glossary, files.memory)
+        setup = Setup(files.model, search, runtime, engine, languages, files.glossary, files.memory)
         if files.memory:
             from nmt.memories.files import open_memories
 

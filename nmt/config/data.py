@@ -126,6 +126,7 @@ class CleanConfig(Config, panel="Rules"):
         "sentences to end where they do, and by the ratio of the lengths.",
         needs="keep min_score",
         excludes="shard merge",
+        checkpoint=True,
     )
     keep: Positive | None = score_option(
         None,
@@ -229,6 +230,7 @@ class DataConfig(Config, panel="Corpus"):
         None,
         "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from.",
         panel="Text",
+        checkpoint=True,
     )
     tokenizer: Tokenizer = text_option(
         "none",

@@ -138,7 +138,8 @@ class DocumentFiles(Config, panel="Input and output"):
     """The model of `nmt translate-file`, what it writes, and how it reads documents."""
 
     model: tuple[str, ...] = option(
-        help="Checkpoint file, or name of a published model. Given several times, they form an ensemble."
+        help="Checkpoint file, or name of a published model. Given several times, they form an ensemble.",
+        checkpoint=True,
     )
     output: str | None = option(
         None,

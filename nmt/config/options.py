@@ -34,6 +34,7 @@ def option(
     off: str = "",
     needs: str = "",
     excludes: str = "",
+    checkpoint: bool = False,
     **limits: float,
 ) -> Any:
     """Returns a dataclass field that declares an option.
@@ -44,11 +45,13 @@ def option(
         needs: options, separated by spaces, of which one must be given if this one is: names of fields, which are given
             if they differ from their defaults, or a name with a value, such as `tokenizer=moses`.
         excludes: options, in the same form, of which none may be given if this one is.
+        checkpoint: whether the values are checkpoints, in place of which names of published models may stand.
         limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`,
             besides those of the type.
     """
     relations = {"needs": needs.split(), "excludes": excludes.split()}
-    return field(default=default, metadata={"help": help, "panel": panel, "off": off, "limits": limits, **relations})
+    details = {"help": help, "panel": panel, "off": off, "checkpoint": checkpoint, "limits": limits}
+    return field(default=default, metadata=details | relations)
 
 
 def _plain_type(kind: Any) -> tuple[Any, dict[str, float]]:
@@ -186,6 +189,11 @@ class Config:
         present = self.to_dict()
         earlier = self._defaults() | {name: value for name, value in with_tuples(other).items() if name in present}
         return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]
+
+    @classmethod
+    def checkpoint_options(cls) -> list[str]:
+        """Returns the names of the fields that are checkpoints."""
+        return [declared.name for declared in fields(cls) if declared.metadata.get("checkpoint")]  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, values: Any, origin: str) -> Self:

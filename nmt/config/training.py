@@ -116,6 +116,7 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
         None,
         "Checkpoint to fine-tune: training starts with its weights, and with its architecture if --arch is not given. "
         "--encoder-layers and --decoder-layers may be smaller than the checkpoint's.",
+        checkpoint=True,
     )
     max_updates: Count = main_option(100_000, "Stop after this many updates.")
     gpus: Processes = option(

@@ -4,24 +4,26 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha1
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 from urllib.request import urlopen
 
 from nmt import __version__, console
 from nmt.cache import cached_folder
 from nmt.checkpoint_format import SCHEMA_VERSION, SUFFIX
 from nmt.config import SelectionConfig
+from nmt.config.options import Config
 from nmt.errors import NmtError, importing, naming
 from nmt.files import digest_of, replaced_file
 
 _NAME = re.compile(r"(?:firefox:[A-Za-z-]+|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@[\w./-]+)?", re.ASCII)
+_FILES = SUFFIX, ".pt", ".pth", ".bin", ".ckpt", ".npz"  # ends of the names of checkpoints; those of models have none
 # The files of a model on Hugging Face's hub: those of its settings and text, and its weights, the preferred ones first.
 _CONFIG = "config.json"
 _TEXT = (
@@ -34,6 +36,7 @@ _WEIGHTS = r"model(-\d+-of-\d+)?[.]safetensors(.index.json)?", r"pytorch_model(-
 _FIREFOX, _RECORDS = "https://firefox.settings.services.mozilla.com/v1/", "buckets/main/collections/translations-models"
 _FIREFOX_LICENCE = "MPL-2.0"
 _TIMEOUT_SECONDS = 30
+_Value = TypeVar("_Value")
 
 
 def checkpoint_file(name: str) -> str:
@@ -48,7 +51,7 @@ def checkpoint_file(name: str) -> str:
         NmtError: the model cannot be downloaded, or nmt cannot represent it.
     """
     model, _, revision = name.partition("@")
-    is_path = os.path.exists(name) or name.endswith(SUFFIX) or not _NAME.fullmatch(name)
+    is_path = os.path.exists(name) or name.endswith(_FILES) or not _NAME.fullmatch(name)
     if is_path or (os.path.isdir(os.path.dirname(name)) and not revision):
         return name
     import_ = _import_from_firefox if model.startswith("firefox:") else _import_from_hub
@@ -57,9 +60,17 @@ def checkpoint_file(name: str) -> str:
     return str(cached_folder("models", key, lambda folder: import_(model, revision, folder / file)) / file)
 
 
-def checkpoint_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the checkpoints of several models; see `checkpoint_file`."""
-    return tuple(map(checkpoint_file, names))
+def with_files(value: _Value) -> _Value:
+    """Returns a name, several names, or the options of a command, with the files of checkpoints in place of names."""
+    changed: Any = value
+    if isinstance(value, str):
+        changed = checkpoint_file(value)
+    elif isinstance(value, list | tuple):
+        changed = type(value)(map(checkpoint_file, value))
+    elif isinstance(value, Config):
+        given = {name: getattr(value, name) for name in value.checkpoint_options()}
+        changed = replace(changed, **{name: with_files(names) for name, names in given.items()})
+    return changed
 
 
 def upload(folder: str, repository: str) -> None:

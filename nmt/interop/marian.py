@@ -136,13 +136,14 @@ def _model_config(options: Mapping[str, Any], path: Path) -> ModelConfig:
         given = ", ".join(f"{name} {size:.10}" for name, size in zip(_SIZES, sizes, strict=True))
         raise NmtError(f"{path} has {given}, which are not the sizes of a Transformer; download it again")
     d_model, heads, d_ff, encoder_layers, decoder_layers = map(int, sizes)
+    # The head that learned alignments is the first one of this layer. Students of Firefox have one in the last layer.
+    aligned = str(options.get("transformer-guided-alignment-layer", "last"))
+    guided = int(aligned) if _SIZE.fullmatch(aligned) else decoder_layers if decoder == "ssru" else None
     config = {
         "encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "d_model": d_model, "d_ff": d_ff,
         "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads, "dropout": 0.1, "norm": norm,
         "activation": options.get("transformer-ffn-activation", "relu"), "attention_biases": True, "output_bias": True,
-        "sinusoids": "marian", "decoder": decoder,
-        # Students of Firefox learn alignments with the first head of the last layer.
-        "guided_alignment": decoder_layers if decoder == "ssru" else None,
+        "sinusoids": "marian", "decoder": decoder, "guided_alignment": guided,
     }  # fmt: skip
     return ModelConfig.from_dict(config, str(path))
 

@@ -32,10 +32,9 @@ _OFF = (
 )
 _WITHOUT_EFFECT = {
     "input-types": [], "transformer-tied-layers": [], "enc-type": "bidirectional", "enc-cell": "gru",
-    "transformer-guided-alignment-layer": "last", "transformer-aan-activation": "swish", "lemma-dim-emb": 0,
-    "transformer-postprocess-emb": "d", "enc-cell-depth": 1, "dec-cell-high-depth": 1, "dec-cell-base-depth": 2,
-    "transformer-aan-depth": 2, "bert-type-vocab-size": 2, "dim-rnn": 1024, "transformer-dim-aan": 1024,
-    "ulr-dim-emb": 0,
+    "transformer-aan-activation": "swish", "lemma-dim-emb": 0, "ulr-dim-emb": 0, "transformer-postprocess-emb": "d",
+    "enc-cell-depth": 1, "dec-cell-high-depth": 1, "dec-cell-base-depth": 2, "transformer-aan-depth": 2,
+    "bert-type-vocab-size": 2, "dim-rnn": 1024, "transformer-dim-aan": 1024,
 } | dict.fromkeys(_OFF.split(), False)  # fmt: skip
 
 
@@ -85,6 +84,7 @@ def _options(config: ModelConfig, sizes: list[int], shared: bool) -> dict[str, A
         "transformer-postprocess": "da" if pre else "dan", "transformer-postprocess-top": "n" if pre else "",
         "transformer-decoder-autoreg": "rnn" if is_recurrent else "self-attention",
         "dec-cell": "ssru" if is_recurrent else "gru", "version": "v1.9.56",
+        "transformer-guided-alignment-layer": str(config.guided_alignment or "last"),
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import naming
-from nmt.interop.hub import checkpoint_files
+from nmt.interop.hub import with_files
 from nmt.jobs.stream import Chunk, compute
 from nmt.text.codec import Direction
 from nmt.text.protected import PROTECTED
@@ -43,7 +43,7 @@ class Translator:
             DamagedError: a file is not a checkpoint, or is damaged.
             NmtError: a file cannot be read, two differ in vocabulary or text processing, or there is no such device.
         """
-        return cls(PyTorchEngine.load(*checkpoint_files(map(str, (checkpoint, *others))), runtime=runtime))
+        return cls(PyTorchEngine.load(*with_files([str(each) for each in (checkpoint, *others)]), runtime=runtime))
 
     def translate(
         self,

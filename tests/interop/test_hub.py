@@ -20,7 +20,7 @@ import multilingual
 import numpy as np
 import pytest
 import torch
-from commands import failed, run
+from commands import TRAIN, failed, run, weights
 from conftest import other_model
 from safetensors.torch import load_file
 from sentencepiece import SentencePieceProcessor
@@ -194,6 +194,24 @@ def test_a_name_is_downloaded_and_imported_once(
     assert imported == {"format": "huggingface", "folder": NAME, "revision": COMMIT, "license": "cc-by-4.0"}
 
 
+@pytest.mark.usefixtures("served")
+def test_a_name_may_stand_in_place_of_any_checkpoint(tmp_path: Path) -> None:
+    description = json.loads(run("info", "--json", NAME).stdout)
+    assert description["provenance"]["imported"]["folder"] == NAME
+    run("attention", NAME, "--source=A dog runs.", f"--output={tmp_path}/page.html")
+    for lang in ("en", "fr"):
+        (tmp_path / f"text.{lang}").write_bytes(LINES * 9)
+    corpora = [f"--{option}={tmp_path}/text" for option in ("train", "valid")]
+    run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, f"--dest={tmp_path}/data", f"--like={NAME}")
+    start = ["train", f"{tmp_path}/data", *TRAIN[1:], "--max-updates=1", "--valid-metric=nll", "--lr-schedule=constant"]
+    run(*start, "--lr=1e-9", f"--init-from={NAME}", f"--save-dir={tmp_path}/run")
+    before, after = weights(Path(description["path"])), weights(tmp_path / "run" / "best.safetensors")
+    assert all(torch.allclose(before[name], after[name], atol=1e-7) for name in before)
+    models = f"--score-with {NAME} {description['path']} --keep=0.5 --source-lang=en --target-lang=fr".split()
+    cleaned = failed("clean", *models, f"--train={tmp_path}/text", f"--dest={tmp_path}/clean")
+    assert f"--score-with {description['path']} translates en to fr, but must translate fr to en" in cleaned
+
+
 def test_a_cut_connection_is_resumed_and_a_damaged_file_downloaded_again(served: Hub) -> None:
     served.cut["model.safetensors"], served.damaged["source.spm"] = 5000, 1
     run("generate", NAME, stdin=LINES)
@@ -245,8 +263,9 @@ def test_names_that_lead_nowhere(served: Hub, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("Some-Org/opus-mt-en-fr").mkdir(parents=True)
     assert f"{NAME} is a folder" in failed("generate", NAME)  # a path of this machine goes first
-    assert "Some-Org/typo.pt does not exist; check the name" in failed("generate", "Some-Org/typo.pt")
-    assert "no/file.safetensors does not exist" in failed("generate", "no/file.safetensors")
+    for path in ("Some-Org/typo", "no/file.safetensors", "runs/x/average", "run/best.pt"):  # asks nobody
+        assert f"{path} does not exist; check the name" in failed("generate", path)
+        assert f"{path} does not exist; check the name" in failed("info", path)
     assert served.asked == [f"GET /api/models/{NAME}/revision/v2"]
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
     message = failed("generate", "Other/model")
