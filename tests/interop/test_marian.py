@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import ELOQUENT, eloquent_checkpoint, generated, saved, small_codec, some_sentences
-from commands import LANGS, failed, run
+from commands import LANGS, failed, numbers, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marian_loop import (
@@ -71,6 +71,22 @@ def test_logits_are_those_of_a_loop_over_marians_tensors(tmp_path: Path, kind: s
         logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *(piece + 2 for piece in target)]]))[0]
         np.testing.assert_allclose(logits[:, theirs].detach(), expected, rtol=0, atol=1e-5)
         assert (logits[:, [0, BOS]] < -90).all()
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+@pytest.mark.parametrize("aligned", ["last", 1])
+def test_the_first_head_of_the_layer_that_learned_alignments_aligns(tmp_path: Path, aligned: Any, silent: int) -> None:
+    """A head whose queries are 0 attends to all pieces alike, so that all links of a line go to the same word."""
+    write_model(tmp_path / "model", {})
+    sizes = [len(pieces_of(spm()))] * 2
+    tensors, d_k = random_tensors(OPTIONS, sizes), OPTIONS["dim-emb"] // OPTIONS["transformer-heads"]
+    for letter in "Wb":
+        tensors[f"decoder_l{silent}_context_{letter}q"][:, :d_k] = 0
+    options = as_yaml(OPTIONS | {"transformer-guided-alignment-layer": aligned}, sizes)
+    (tmp_path / "model" / "model.enpt.intgemm.bin").write_bytes(binary(tensors, options))
+    lines = generated(imported(tmp_path / "model"), list(SOURCES), "--alignments", "--max-length-offset=9")
+    links = [numbers(line["hypotheses"][0]["alignment"]) for line in lines]
+    assert all(len({source for source, _ in each}) == 1 for each in links) == (silent == {"last": 2}.get(aligned, 1))
 
 
 def test_a_model_with_a_list_of_pieces_translates_into_several_languages(tmp_path: Path) -> None:
@@ -218,22 +234,14 @@ def test_any_change_of_a_file_gives_a_checkpoint_or_one_sentence(drawn: st.DataO
 def test_an_import_needs_no_torch(tmp_path: Path) -> None:
     write_model(tmp_path / "model", {})
     code = "import sys; sys.modules['torch'] = None; from nmt.__main__ import main; main()"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "import",
-        "marian",
-        tmp_path / "model",
-        "--output",
-        tmp_path / "x.safetensors",
-    ]
-    subprocess.run(command, check=True)
+    arguments = "import", "marian", tmp_path / "model", "--output", tmp_path / "x.safetensors"
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True)
 
 
 STUDENT = replace(
-    ELOQUENT, decoder_layers=2, decoder="ssru", sinusoids="marian", attention_biases=True, output_bias=True
-)
+    ELOQUENT, decoder_layers=2, decoder="ssru", sinusoids="marian", attention_biases=True, output_bias=True,
+    guided_alignment=1,
+)  # fmt: skip
 
 
 def exported(checkpoint: Checkpoint, folder: Path, *options: str) -> Path:
@@ -243,11 +251,14 @@ def exported(checkpoint: Checkpoint, folder: Path, *options: str) -> Path:
     return imported(folder / "exported", *LANGS)
 
 
-@pytest.mark.parametrize("config", [STUDENT, replace(STUDENT, norm="pre", decoder="attention", output_bias=False)])
+@pytest.mark.parametrize("config", [
+    STUDENT, replace(STUDENT, norm="pre", decoder="attention", output_bias=False, guided_alignment=None)
+])  # fmt: skip
 def test_an_exported_model_is_imported_as_it_was(tmp_path: Path, config: ModelConfig) -> None:
     checkpoint = eloquent_checkpoint(3, ending=12, config=config)
     path = exported(checkpoint, tmp_path, "--quantization=float32")
     again = load_checkpoint(path)
+    assert again.model_config.guided_alignment == config.guided_alignment
     size = len(checkpoint.codec.target)  # ids are filled up to a multiple of 8
     assert again.codec.target.vocabulary[:size] == checkpoint.codec.target.vocabulary
     assert len(again.codec.target) - size == -(size - 2) % 8
@@ -271,7 +282,7 @@ def test_matrices_in_8_bits_are_exported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("config, text, message", [
     (replace(STUDENT, sinusoids="paper"), {}, "Marian needs a model with --sinusoids marian, but"),
-    (replace(STUDENT, attention="additive"), {}, "Marian does not support --attention, which"),
+    (replace(STUDENT, attention="additive", guided_alignment=None), {}, "Marian does not support --attention, which"),
     (STUDENT, {"source_tokenizer": "moses-en"}, "needs Moses, small letters or such tokens"),
     (STUDENT, {}, "has d_model 32 and d_ff 32; give --quantization float32"),
 ])  # fmt: skip
