@@ -121,12 +121,8 @@ class Tensors:
     def __init__(self, tensors: Mapping[str, Tensor | Computed], origin: Path, plan: str, advice: str) -> None:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
-    def take(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor:
+    def take(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor | Computed:
         """Returns a tensor. If it is missing, returns `default`, or raises an error if that is None."""
-        return whole(self.take_part(name, shape, default))
-
-    def take_part(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor | Computed:
-        """Returns a tensor as `take` does, but does not compute it yet."""
         tensor = self._tensors.pop(name, default)
         if tensor is None:
             raise NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")

@@ -30,8 +30,7 @@ _NOT_SENTENCEPIECE = {
     "from nmt.load_checkpoint({!r}).codec instead",
     "subword-nmt": "has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models",
 }
-# The largest weight in 8 bits. CTranslate2 itself takes 127.
-_LARGEST = 63
+_LARGEST = 63  # the largest weight in 8 bits, where CTranslate2 itself takes 127
 # Python code that loads the exported folder, and that translates prepared lines with it.
 _LOAD = """import ctranslate2, sentencepiece
 

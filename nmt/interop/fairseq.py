@@ -22,18 +22,14 @@ from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
 
 # fairseq's names for each weight of a layer in nmt, which joins some matrices. MarianMT in transformers has them, too.
-FAIRSEQ_WEIGHTS = {
+_WEIGHTS = {
     "self_attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attention.output": ("self_attn.out_proj",),
-    "self_attention_residual.norm": ("self_attn_layer_norm",),
-    "cross_attention.query": ("encoder_attn.q_proj",),
+    "self_attention.output": ("self_attn.out_proj",), "self_attention_residual.norm": ("self_attn_layer_norm",),
+    "cross_attention.query": ("encoder_attn.q_proj",), "cross_attention.output": ("encoder_attn.out_proj",),
     "cross_attention.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross_attention.output": ("encoder_attn.out_proj",),
-    "cross_attention_residual.norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward_residual.norm": ("final_layer_norm",),
-}
+    "cross_attention_residual.norm": ("encoder_attn_layer_norm",), "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",), "feed_forward_residual.norm": ("final_layer_norm",),
+}  # fmt: skip
 
 
 def _tensor_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[int, ...], int | None]]:
@@ -46,7 +42,7 @@ def _tensor_names(config: ModelConfig) -> Iterator[tuple[str, list[str], tuple[i
         stack, *layer = ours.split(".", 2)
         if kind == "weight" and (len(layer) == 2 or stack.endswith("_norm")):
             final_norm = [f"{stack.removesuffix('_norm')}.layer_norm"]
-            theirs = [f"{stack}.layers.{layer[0]}.{x}" for x in FAIRSEQ_WEIGHTS[layer[1]]] if layer else final_norm
+            theirs = [f"{stack}.layers.{layer[0]}.{x}" for x in _WEIGHTS[layer[1]]] if layer else final_norm
             rows, is_width = shape[0] // len(theirs), ours.endswith(("output", "outer", "norm"))
             yield name, [f"{x}.weight" for x in theirs], (rows, *shape[1:]), 0 if is_width else 1
             yield f"{ours}.bias", [f"{x}.bias" for x in theirs], (rows,), 0 if is_width else None
@@ -68,7 +64,7 @@ def from_fairseq(config: ModelConfig, tensors: Tensors, prefix: str = "", first:
     """
     columns, weights = our_columns(config.d_model), {}
     for ours, theirs, shape, axis in _tensor_names(config):
-        parts = [tensors.take_part(f"{prefix}{name}", shape) for name in theirs]
+        parts = [tensors.take(f"{prefix}{name}", shape) for name in theirs]
         whole_shape = len(theirs) * shape[0], *shape[1:]
         weights[ours] = Computed(parts[0].dtype, whole_shape, parts, _reordered(axis, columns))
     for name in (f"{prefix}{stack}.embed_positions.weight{ending}" for stack in _OLD_NORMS for ending in ("", "s")):
@@ -170,8 +166,8 @@ def import_fairseq(
     sides = dictionaries[0], dictionaries[-1]
     source, target = (vocabularies[name] for name in sides)
     named = Tensors(_modern(tensors, config), path, *_ADVICE)
-    source_VD = named.take("encoder.embed_tokens.weight", (source.size, config.d_model))
-    target_VD = named.take("decoder.embed_tokens.weight", (target.size, config.d_model))
+    source_VD = whole(named.take("encoder.embed_tokens.weight", (source.size, config.d_model)))
+    target_VD = whole(named.take("decoder.embed_tokens.weight", (target.size, config.d_model)))
     named.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in _OLD_NORMS:
         for buffer in ("version", "embed_positions._float_tensor"):

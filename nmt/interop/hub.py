@@ -11,7 +11,7 @@ from hashlib import sha1
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 from urllib.request import urlopen
 
 from nmt import __version__, console
@@ -36,7 +36,6 @@ _WEIGHTS = r"model(-\d+-of-\d+)?[.]safetensors(.index.json)?", r"pytorch_model(-
 _FIREFOX, _RECORDS = "https://firefox.settings.services.mozilla.com/v1/", "buckets/main/collections/translations-models"
 _FIREFOX_LICENCE = "MPL-2.0"
 _TIMEOUT_SECONDS = 30
-_Value = TypeVar("_Value")
 
 
 def checkpoint_file(name: str) -> str:
@@ -60,17 +59,14 @@ def checkpoint_file(name: str) -> str:
     return str(cached_folder("models", key, lambda folder: import_(model, revision, folder / file)) / file)
 
 
-def with_files(value: _Value) -> _Value:
-    """Returns a name, several names, or the options of a command, with the files of checkpoints in place of names."""
-    changed: Any = value
-    if isinstance(value, str):
-        changed = checkpoint_file(value)
-    elif isinstance(value, list | tuple):
-        changed = type(value)(map(checkpoint_file, value))
-    elif isinstance(value, Config):
-        given = {name: getattr(value, name) for name in value.checkpoint_options()}
-        changed = replace(changed, **{name: with_files(names) for name, names in given.items()})
-    return changed
+def with_files(value: Any) -> Any:
+    """Returns a name, names, or the options of a command, with the files of checkpoints in place of names."""
+    if isinstance(value, Config):
+        names = value.checkpoint_options()
+        return replace(value, **{name: with_files(getattr(value, name)) for name in names})  # type: ignore[type-var]
+    if isinstance(value, list | tuple):
+        return type(value)(map(checkpoint_file, value))
+    return value and checkpoint_file(value)
 
 
 def upload(folder: str, repository: str) -> None:

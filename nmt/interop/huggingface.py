@@ -118,12 +118,12 @@ def _import_marian(settings: Settings, tensors: Tensors, languages: Languages, f
     config = settings.model_config(settings.required("d_model"), settings.both_sides("ffn_dim"), activation=activation)
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
-        embeddings = [tensors.take(SHARED, (size, config.d_model))]
+        sizes = {SHARED: size}
     else:
-        sizes = size, settings.values.get("decoder_vocab_size", size)
-        embeddings = [tensors.take(name, (n, config.d_model)) for name, n in zip(_SIDES.values(), sizes, strict=True)]
+        sizes = {_SIDES["source"]: size, _SIDES["target"]: settings.values.get("decoder_vocab_size", size)}
+    embeddings = [whole(tensors.take(name, (rows, config.d_model))) for name, rows in sizes.items()]
     codec, (source, target) = read_marian_text(settings, embeddings, languages)
-    bias_1V = tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size))
+    bias_1V = whole(tensors.take(_BIAS, (1, target.size), torch.zeros(1, target.size)))
     tensors.drop_copies([SOFTMAX, *_SIDES.values()], embeddings[-1], "use a model with tied embeddings")
     computed = from_fairseq(config, tensors, "model.")
     computed["target_embedding.weight"] = target.our_embedding(embeddings[-1])
@@ -164,7 +164,7 @@ def _import_multilingual(settings: Settings, tensors: Tensors, selection: Select
     activation = settings.choice("activation_function", ["relu", "gelu"], "relu")
     config = settings.model_config(d_model, d_ff, activation=activation, output_bias=False, **_ARCHITECTURE)
     stored = next((name for name in EMBEDDINGS if name in tensors), SHARED)
-    embedding_VD = tensors.take(stored, (settings.required("vocab_size"), config.d_model))
+    embedding_VD = whole(tensors.take(stored, (settings.required("vocab_size"), config.d_model)))
     tensors.drop_copies(EMBEDDINGS, embedding_VD, "use a model with tied embeddings")
     try:
         codec, vocabulary = read_multilingual_text(settings, len(embedding_VD), selection)

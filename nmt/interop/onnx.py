@@ -44,10 +44,8 @@ ENCODER, FIRST, LATER, MERGED = "encoder_model", "decoder_model", "decoder_with_
 _DECODERS = {FIRST: (True, False), LATER: (False, True), MERGED: (True, True)}
 # The name of a quantised graph is that of the graph in fp32 with this ending, which is what transformers.js opens.
 QUANTIZED = "_quantized"
-# The shape of source ids.
-_SOURCE = "batch_size", "encoder_sequence_length"
-# Added to the scores of positions that attention must not see.
-_HIDDEN = -1e9
+_SOURCE = "batch_size", "encoder_sequence_length"  # the shape of source ids
+_HIDDEN = -1e9  # is added to the scores of positions that attention must not see
 # The greatest difference between the logits of the model and those of an exported graph in fp32.
 _TOLERANCE = 1e-3
 # The greatest mean divergence between the probabilities of the model and those of a graph in int8, in nats a piece. A

@@ -24,11 +24,9 @@ _BPE = 2  # the type of a model
 _ADDED = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 # The steps from pieces to text: ▁ becomes a space, and bytes become characters.
 _DECODERS = [
-    {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-    {"type": "ByteFallback"},
-    {"type": "Fuse"},
+    {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
     {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-]
+]  # fmt: skip
 
 
 def needed_pieces(model: bytes, lines: Iterable[str]) -> set[str]:
@@ -133,24 +131,18 @@ def tokenizer_json(codec: TextCodec) -> bytes:
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
     added = [*range(EOS + 1), *codec.source.ids([*codec.config.tags, *codec.config.language_pieces])]
-    return _as_json(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [{"id": i, "content": pieces[i], **_ADDED, "special": i <= EOS} for i in added],
-            "normalizer": {"type": "Sequence", "normalizers": _normalizers(source)},
-            "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
-            "post_processor": {
-                "type": "TemplateProcessing",
-                "single": [first, end],
-                "pair": [first, second, end],
-                "special_tokens": {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}},
-            },
-            "decoder": {"type": "Sequence", "decoders": _DECODERS},
-            "model": model,
-        }
-    )
+    content = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": pieces[i], **_ADDED, "special": i <= EOS} for i in added],
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(source)},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [first, end], "pair": [first, second, end],
+            "special_tokens": {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": _DECODERS}, "model": model,
+    }  # fmt: skip
+    return _as_json(content)
 
 
 def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], model: bytes) -> bytes:
@@ -159,16 +151,14 @@ def nllb_tokenizer_json(vocabulary: dict[str, int], added: Mapping[str, int], mo
     rules = [step for step in _normalizers(model) if step["type"] == "Precompiled"]
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
     bpe = _bpe(list(vocabulary), scores_of(processor_of(model)))
-    return _as_json(
-        {
-            "version": "1.0",
-            "added_tokens": [{"id": i, "content": piece, **_ADDED, "special": True} for piece, i in added.items()],
-            "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
-            "pre_tokenizer": space,
-            "decoder": space,
-            "model": bpe | {"unk_token": "<unk>", "byte_fallback": False, "vocab": vocabulary},
-        }
-    )
+    content = {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": piece, **_ADDED, "special": True} for piece, i in added.items()],
+        "normalizer": {"type": "Sequence", "normalizers": [*rules, spaces]},
+        "pre_tokenizer": space, "decoder": space,
+        "model": bpe | {"unk_token": "<unk>", "byte_fallback": False, "vocab": vocabulary},
+    }  # fmt: skip
+    return _as_json(content)
 
 
 def _as_json(content: Mapping[str, Any]) -> bytes:

@@ -60,9 +60,10 @@ class SSRU(nn.Module):
                 decay_FD = forget_FD.masked_fill(mask.first_F1, 0.0)
                 return F.relu(_Recurrence.apply(decay_FD, input_FD, mask.longest))
             (state_BWD,) = cache.own
-            state_RD = F.pad(state_BWD.flatten(0, 1), (0, 0, 0, len(x_FD) - state_BWD.shape[:2].numel()))
-            state_RD = torch.addcmul(input_FD, forget_FD, state_RD)
-            cache.own = (state_RD[: state_BWD.shape[:2].numel()].view_as(state_BWD),)
+            state_RD = state_BWD.flatten(0, 1)
+            hypotheses = len(state_RD)  # rows behind them are spare
+            state_RD = torch.addcmul(input_FD, forget_FD, F.pad(state_RD, (0, 0, 0, len(x_FD) - hypotheses)))
+            cache.own = (state_RD[:hypotheses].view_as(state_BWD),)
             return F.relu(state_RD)
 
 
