@@ -1,6 +1,5 @@
 """Published models are downloaded by name from a server that speaks the protocol of Hugging Face's hub."""
 
-import io
 import json
 import os
 import socket
@@ -16,14 +15,12 @@ from threading import Thread
 from typing import Any
 
 import marian
+import marian_loop
 import multilingual
-import numpy as np
 import pytest
 import torch
 from commands import TRAIN, failed, run, weights
-from conftest import other_model
 from safetensors.torch import load_file
-from sentencepiece import SentencePieceProcessor
 
 import nmt
 from nmt.checkpoint_format import read_header
@@ -307,49 +304,18 @@ def test_a_model_of_many_languages_is_translated_with_by_name(served: Hub, tmp_p
     assert done.stdout == expected, done.stderr
 
 
-MARIAN = """
-type: transformer
-dim-emb: 8
-transformer-heads: 2
-transformer-dim-ffn: 12
-enc-depth: 1
-dec-depth: 1
-dim-vocabs: [{size}, {size}]
-tied-embeddings-all: true
-transformer-decoder-autoreg: rnn
-dec-cell: ssru
-transformer-postprocess: dan
-"""
-
-
-def firefox_files() -> dict[str, bytes]:
-    """Returns the files of a random model of Marian by their types in Mozilla's index."""
-    vocabulary = other_model(eos_id=0, unk_id=1, bos_id=-1, pad_id=-1)
-    size, draw = len(SentencePieceProcessor(model_proto=vocabulary)), np.random.default_rng(1)
-    shapes = {"Wemb": (size, 8), "decoder_ff_logit_out_b": (1, size), "decoder_l1_rnn_bf": (1, 8)}
-    shapes |= {f"{part}_W{x}": (8, 8) for part in ("encoder_l1_self", "decoder_l1_context") for x in "qkvo"}
-    shapes |= {f"{part}_b{x}": (1, 8) for part in ("encoder_l1_self", "decoder_l1_context") for x in "qkvo"}
-    shapes |= {"decoder_l1_rnn_W": (8, 8), "decoder_l1_rnn_Wf": (8, 8)}
-    for part in ("encoder_l1_ffn", "decoder_l1_ffn"):
-        shapes |= {f"{part}_W1": (8, 12), f"{part}_b1": (1, 12), f"{part}_W2": (12, 8), f"{part}_b2": (1, 8)}
-    for part in ("encoder_l1_self_Wo", "encoder_l1_ffn_ffn", "decoder_l1_rnn_ffn", "decoder_l1_context_Wo"):
-        shapes |= {f"{part}_ln_scale": (1, 8), f"{part}_ln_bias": (1, 8)}
-    shapes |= {"decoder_l1_ffn_ffn_ln_scale": (1, 8), "decoder_l1_ffn_ffn_ln_bias": (1, 8)}
-    tensors = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    options = np.frombuffer(MARIAN.format(size=size).encode(), np.int8)
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **{"special:model.yml": options}, **tensors)
-    return {"model": file.getvalue(), "vocab": vocabulary, "lex": b"a shortlist"}
-
-
 NAMES = {"model": "model.enpt.npz", "vocab": "vocab.enpt.spm", "lex": "lex.50.50.enpt.s2t.bin"}
 
 
-def test_a_model_of_firefox_is_downloaded_from_mozillas_index(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_firefox_is_downloaded_from_mozillas_index(
+    served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hub, "_FIREFOX", f"{served.address}/v1/")
     base = {"capabilities": {"attachments": {"base_url": f"{served.address}/cdn/"}}}
     records = []
-    contents = firefox_files()
+    marian_loop.write_model(tmp_path / "firefox", {}, kind="npz")
+    model = (tmp_path / "firefox" / "model.npz").read_bytes()
+    contents = {"model": model, "vocab": marian_loop.spm(), "lex": b"a shortlist"}
     for version, hidden in (("1.9", ""), ("1.10", ""), ("1.10a1", ""), ("2.0", "env.channel == 'nightly'")):
         for kind, content in contents.items():
             served.others[location := f"/cdn/{version}/{kind}"] = content if version == "1.10" else b"another model"
