@@ -32,7 +32,7 @@ from sentencepiece import SentencePieceTrainer
 from test_export import largest_sum, opus_codec, replace_text, separate_codec, tagged_codec
 from tokenizers import Tokenizer
 
-import nmt.checkpoint
+import nmt
 from nmt.interop import onnx
 from nmt.interop.conversion import SPECIAL_PIECES
 from nmt.pages import web_export

@@ -112,7 +112,7 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
         lines = run("generate", aligned / name / "best.safetensors", "--alignments", "--input", aligned / "valid.en")
         for line in lines.stdout.decode().splitlines():
             text, _, links = line.rpartition(" ||| ")
-            assert [word for _, word in numbers(links)] == list(range(len(text.split())))
+            assert sorted(word for _, word in numbers(links)) == list(range(len(text.split())))
     assert min(right["guided"], right["ssru"]) > 0.45
     assert right["other"] < 0.25
 
