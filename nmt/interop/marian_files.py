@@ -25,10 +25,10 @@ ADVICE = "download it again"
 
 
 class Stored(NamedTuple):
-    """A tensor in a file, perhaps mapped: what `read` returns, times a factor."""
+    """A tensor in a file, perhaps mapped: what `read` returns, times a factor, which is an array of one number."""
 
     numbers: Array
-    factor: np.float32 = np.float32(1)
+    factor: Array = np.ones(1, np.float32)
 
     def read(self) -> Array:
         """Returns the numbers of the tensor."""
@@ -117,8 +117,8 @@ def _read_binary(path: Path) -> dict[str, Stored]:
         end = length * np.dtype(_NUMPY_TYPES[kind]).itemsize
         if min(shape, default=0) < 1 or end + 4 * (kind == INT8) > size:
             raise reader.damaged
-        numbers, factor = content[:end].view(_NUMPY_TYPES[kind]), np.float32(1)
-        if kind == INT8 and not 0 < (factor := content[end : end + 4].view("<f4")[0]) < math.inf:
+        numbers, factor = content[:end].view(_NUMPY_TYPES[kind]), np.ones(1, np.float32)
+        if kind == INT8 and not 0 < (factor := content[end : end + 4].view("<f4"))[0] < math.inf:
             raise reader.damaged
         # A matrix of 8 bits lies in memory as its transpose, unless it is an embedding.
         is_transposed = kind == INT8 and not name.endswith("Wemb")
