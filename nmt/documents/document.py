@@ -36,14 +36,14 @@ class Document:
     unreached: Sequence[int] = ()
     obstacle: str = "the file is damaged or nested too deep there; correct it"
 
-    def left(self, sentences: int, data: bytes) -> str:
-        """Returns what stays as it is of a file with so many sentences: how many texts, from which line on, and why."""
+    def left(self, data: bytes) -> str:
+        """Returns what of a file with this content stays as it is: how many texts, from which line on, and why."""
         left = [f"{count:,} {reason}" for reason, count in self.skipped.items()]
         if self.unreached:
             stay = "on stay as they are" if len(self.unreached) > 1 else "stays as it is"
             passages = f"{counted(len(self.unreached), 'passage')} from line {min(self.unreached):,} {stay}"
             left.append(f"{passages}, because {self.obstacle}")
-        if not (sentences or left or not data.strip()):
+        if data.strip() and not left and not any(unit.sentences for unit in self.passages):
             left.append("no text was recognised; if the file has text, check its encoding and whether its name fits it")
         return ", ".join(left)
 

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from pydantic import Field
 from starlette.responses import Response
 
-from nmt.documents.document import Document, ReadOptions
+from nmt.documents.document import ReadOptions
 from nmt.documents.formats import FORMATS, read_document, suffix_of
-from nmt.documents.sentences import SentenceKey, Sentences
+from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError
 from nmt.memories.memory import Memory
 from nmt.serving.answers import explained
@@ -25,7 +25,7 @@ from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
 from nmt.serving.schema import DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
 from nmt.text.glossary import Glossary
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
@@ -173,41 +173,36 @@ class DocumentStore:
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
         maker = self._service.maker(path, "sentence", memories)
-        sentences = Sentences(maker, has_memory=bool(memories or self._catalog.corrections))
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
-
-        def read() -> tuple[Document, list[Unit]]:
-            parsed = read_document(document.content, suffix_of(document.name), options)
-            units = sentences.add(parsed)
-            document.left = parsed.left(sum(len(unit.sentences) for unit in units), document.content)
-            return parsed, units
-
-        parsed, passages = await self._in_thread(read)
+        sentences = Sentences(maker, options, has_memory=bool(memories or self._catalog.corrections))
+        name, content = document.name, document.content
+        parsed = await self._in_thread(partial(sentences.read, content, suffix_of(name), name))
+        document.left = parsed.left(content)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
             what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
             needs = f"{document.name} has {what}, which needs a single model"
             raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         # Similar lengths are translated together.
-        keys = sorted(sentences.keys, key=lambda key: len(key.text), reverse=True)
-        document.state, document.sentences = "translating", len(keys)
-        document.characters, document.started = sum(len(key.text) for key in keys), time.monotonic()
+        different = sorted(sentences.different, key=lambda sentence: len(sentence.text), reverse=True)
+        document.state, document.sentences = "translating", len(different)
+        document.characters, document.started = sum(len(each.text) for each in different), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
-        while waiting := keys[document.done : document.done + self._at_once]:
+        while waiting := different[document.done : document.done + self._at_once]:
 
-            def units(keys: Sequence[SentenceKey] = waiting) -> list[Unit]:
+            def matched(waiting: Sequence[Sentence] = waiting) -> list[Unit]:
                 maker = self._service.maker(path, "unit", memories, offers=parsed.offer is not None)
-                return [sentences.unit(key, maker) for key in keys]
+                return [sentence_unit(sentence, maker) for sentence in waiting]
 
             try:
-                matched = await asyncio.to_thread(units)
-                translations = await self._service.translations(path, matched, search, glossary, pieces=False)
+                units = await asyncio.to_thread(matched)
+                translations = await self._service.translations(path, units, search, glossary, pieces=False)
             except OverloadedError:  # the queue is full
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for key, unit, (ranked,) in zip(waiting, matched, translations, strict=True):
-                sentences.set_translation(key, ranked[0], unit.sentences[0].matches)
+            for sentence, unit, (ranked,) in zip(waiting, units, translations, strict=True):
+                sentences.set_translation(sentence, ranked[0], unit.sentences[0].matches)
             document.done += len(waiting)
-        content, _ = await self._in_thread(partial(sentences.written, parsed, passages, target_lang))
+        content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

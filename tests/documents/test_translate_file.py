@@ -130,7 +130,7 @@ def test_a_bug_in_one_document_does_not_harm_the_others(
             return document
         return replace(document, write=[].index) if function == "writer" else document.missing  # type: ignore
 
-    monkeypatch.setattr("nmt.documents.translation.read_document", read_badly)
+    monkeypatch.setattr("nmt.documents.sentences.read_document", read_badly)
     said = run(*command, code=1).stderr
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
     assert "Traceback" in said
