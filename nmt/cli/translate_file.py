@@ -33,13 +33,14 @@ def translate_file(
 
     A sentence that occurs several times is translated once. If the command is interrupted, the same command resumes.
     """
-    from nmt.documents.formats import check_format
+    from nmt.documents.formats import FORMATS
     from nmt.documents.translation import translate
     from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import executing
     from nmt.translate.setup import Setup, placed
 
-    check_format(files.format)
+    if files.format not in (None, *FORMATS):
+        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {files.format!r:.40}")
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         models = checkpoint_files(files.model)

@@ -1,4 +1,4 @@
-"""The formats of documents by the names of files. The module of a format is imported when a document of it is read."""
+"""The formats of documents by the names of files."""
 
 from importlib import import_module
 from pathlib import Path
@@ -6,42 +6,24 @@ from pathlib import Path
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError
 
-# The module that reads each format, by the last part of a file's name.
-_READERS = {
-    "txt": "text",
-    "md": "markdown",
-    "markdown": "markdown",
-    "mdx": "markdown",
-    "qmd": "markdown",
-    "rmd": "markdown",
-    "html": "html",
-    "htm": "html",
-    "xhtml": "html",
-    "docx": "docx",
-    "srt": "subtitles",
-    "vtt": "subtitles",
-    "po": "po",
-    "pot": "po",
-    "xlf": "xliff",
-    "xliff": "xliff",
-    "sdlxliff": "xliff",
-    "mxliff": "xliff",
-    "mqxliff": "xliff",
-    "json": "json",
-    "arb": "json",
+# The module that reads each format, and the last parts of its files' names.
+_SUFFIXES = {
+    "text": ["txt"],
+    "markdown": ["md", "markdown", "mdx", "qmd", "rmd"],
+    "html": ["html", "htm", "xhtml"],
+    "docx": ["docx"],
+    "subtitles": ["srt", "vtt"],
+    "po": ["po", "pot"],
+    "xliff": ["xlf", "xliff", "sdlxliff", "mxliff", "mqxliff"],
+    "json": ["json", "arb"],
 }
+_READERS = {suffix: module for module, suffixes in _SUFFIXES.items() for suffix in suffixes}
 FORMATS = tuple(_READERS)
 
 
 def suffix_of(name: str) -> str:
     """Returns the last part of a file's name, by which its format is known."""
     return Path(name).suffix.removeprefix(".").lower()
-
-
-def check_format(form: str | None) -> None:
-    """Raises NmtError if --format names no format."""
-    if form is not None and form not in FORMATS:
-        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {form!r:.40}")
 
 
 def format_of(name: str) -> str:
@@ -53,6 +35,6 @@ def format_of(name: str) -> str:
 
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:
     """Returns the document in a file of a format in `FORMATS`. Raises NmtError if the file is damaged."""
-    reader = import_module(f"nmt.documents.{_READERS[form]}")
+    reader = import_module(f"nmt.documents.{_READERS[form]}")  # only now, because some need other packages
     document: Document = reader.read(data, options._replace(form=form))
     return document

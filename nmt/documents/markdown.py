@@ -89,7 +89,8 @@ def _blocks(reader: MarkdownReader, source: str, matter: str) -> Iterator["_Bloc
                 block.anchor = _anchor(slug, slugs[slug], anchors)
                 slugs[slug] += 1
             yield block
-        parent = "underlined" if token.type == "heading_open" and token.markup in "=-" else token.type
+        parent = "cell" if token.type in ("th_open", "td_open") else token.type
+        parent = "underlined" if parent == "heading_open" and token.markup in "=-" else parent
 
 
 def _values(reader: MarkdownReader, text: str, first: int, names: re.Pattern[str]) -> Iterator["_Block"]:
@@ -136,17 +137,14 @@ class _Block:
     reader: MarkdownReader
     source: list[str]  # its lines without what they begin with
     first: int  # the number of its first line, from 0
-    kind: str  # the token around it, html_block, underlined (a heading), attribute, value, or scalar (on lines of YAML)
+    # The token around it, html_block, underlined (a heading), cell, attribute, value, or scalar (on lines of YAML)
+    kind: str
     ends: dict[int, int]  # the end of what was located before in each line
     anchor: str = ""  # by what links in the file name a heading
     start: int = 0  # where its content is in the file, once it was located
     stop: int = 0
     prefixes: list[str] = field(default_factory=list)  # what its lines begin with
     line_end: str = "\n"
-
-    @property
-    def is_cell(self) -> bool:
-        return self.kind in ("th_open", "td_open")
 
     @property
     def is_unread(self) -> bool:
@@ -168,16 +166,16 @@ class _Block:
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
         for row, source in enumerate(self.source, self.first):
-            written = source.replace("|", "\\|") if self.is_cell else source
+            written = source.replace("|", "\\|") if self.kind == "cell" else source
             line, _ = lines[row]
-            is_in_order = self.is_cell or self.kind in ("mark", "attribute")
+            is_in_order = self.kind in ("cell", "mark", "attribute")
             column = line.find(written, self.ends.get(row, 0)) if is_in_order else line.rfind(written)
             if column < 0:
                 self.prefixes.clear()
                 return False
             self.prefixes.append(line[:column])
             self.stop = starts[row] + column + len(written)
-            if self.is_cell:
+            if self.kind == "cell":
                 self.ends[row] = column + len(written)
         self.start = starts[self.first] + len(self.prefixes[0])
         self.line_end = lines[self.first][1]
@@ -187,7 +185,7 @@ class _Block:
         """Returns the content with the next translations. It stays as it is if its words do."""
         text = self.content.written(translations)
         lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
-        if self.is_cell:
+        if self.kind == "cell":
             return "\n".join(lines).replace("|", "\\|")
         if self.kind in ("value", "scalar") and len(self.source) > 1 and lines is not self.source:
             lines = wrap(text, max(map(len, self.source)), break_long_words=False, break_on_hyphens=False)

@@ -1,12 +1,13 @@
 """Memories: earlier translations, with an index that finds equal and similar sentences.
 
-The index is a folder of arrays, which all processes map into their address space. Pairs are numbered by the length of
-their sources, so that those of similar length are neighbours. Each word has the list of the pairs with it.
+The index is a folder of arrays, which all processes map into their address space. Pairs are numbered by the length
+of their sources, so that those of similar length are neighbours. Each word has the list of the pairs with it.
 """
 
 import math
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -112,13 +113,14 @@ class Memory:
         if not lists:
             return []
         lists.sort(key=len)
-        totals = accumulate(map(len, lists))
-        lists = [each for i, (each, total) in enumerate(zip(lists, totals, strict=True)) if not i or total <= _READ]
+        totals = list(accumulate(map(len, lists)))
+        lists = lists[: max(1, bisect_right(totals, _READ))]
         weights = [math.log(1 + len(self) / len(each)) for each in lists]
         shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
-        pairs = [self._pair(int(span[0] + place)) for place in best[shared[best] > 0]]
-        return near_matches(sentence, [("".join(source), "".join(target)) for source, target in pairs], least, most)
+        parts = (self._pair(int(span[0] + place)) for place in best[shared[best] > 0])
+        pairs = [("".join(source), "".join(target)) for source, target in parts]
+        return near_matches(sentence, pairs, least, most)
 
     def _pair(self, number: int) -> tuple[list[str], list[str]]:
         """Returns the parts of a source and its target."""
@@ -179,7 +181,7 @@ def _words(sentence: str) -> set[int]:
 
 
 def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str, str], protected: Protected) -> None:
-    """Writes the index of pairs. It needs some 50 bytes of RAM for each pair; words are sorted in a mapped file."""
+    """Writes the index of pairs. It needs some 50 bytes of RAM for a pair; words are sorted in a mapped file."""
     lengths, edges, rests, keys = array("I"), array("Q", [0]), array("Q"), array("Q")
     with (folder / "text").open("wb") as text, (folder / "entries").open("wb") as entries:
         for number, (source, target) in enumerate(pairs):
