@@ -33,7 +33,7 @@ def translate_file(
 
     A sentence that occurs several times is translated once. If the command is interrupted, the same command resumes.
     """
-    from nmt.documents.formats import FORMATS
+    from nmt.documents.document import FORMATS
     from nmt.documents.translation import translate
     from nmt.interop.hub import checkpoint_files
     from nmt.jobs.run import executing
@@ -48,7 +48,8 @@ def translate_file(
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
+            memories = open_memories(files.memory, setup.text, setup.direction, setup.protected)
+            setup = replace(setup, memories=memories)
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
@@ -60,4 +61,5 @@ def translate_file(
             table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
     if count := sum(bool(report.failure) for report in reports):
-        raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")
+        all_files = console.counted(len(reports), "file")
+        raise NmtError(f"{count:,} of {all_files} cannot be translated; the table says why")

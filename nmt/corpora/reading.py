@@ -63,8 +63,7 @@ def read_pairs(
 ) -> Iterator[tuple[Direction, tuple[str, str]]]:
     """Yields the sentence pairs of a corpus, a file or the PREFIX of two, each with its direction.
 
-    Args:
-        left_out: counts by reason, such as `without text`, what else the corpus has. It is complete at the end.
+    Counts in `left_out`, by reason such as `without text`, what else the corpus has.
 
     Raises:
         NmtError: the corpus cannot be read, or has no pair. The message names file and line.

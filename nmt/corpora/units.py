@@ -15,19 +15,13 @@ FORBIDDEN = "\ufdd0"
 
 
 class CorpusFile(NamedTuple):
-    """A file that is being read.
-
-    Attributes:
-        name: what messages call it.
-        languages: those that are asked for.
-        left_out: counts what is left out, by reason.
-    """
+    """A file that is being read."""
 
     file: IO[bytes]
-    name: str
+    name: str  # what messages call it
     config: CorpusConfig
-    languages: Sequence[str]
-    left_out: Counter[str]
+    languages: Sequence[str]  # those that are asked for
+    left_out: Counter[str]  # how often something is left out, by reason
 
 
 def choose(directions: Sequence[Direction], codes: tuple[str, ...]) -> tuple[dict[Direction, tuple[int, int]], int]:

@@ -1,6 +1,6 @@
 """PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
 
-Only translations, their flags, and fields of the header that are wrong are written. All other bytes of a file stay.
+Only translations, their flags, and wrong fields of the header are written. All other bytes of a file stay.
 """
 
 from collections import Counter
@@ -74,12 +74,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
     starts = [(fields.get("") or next(iter(fields.values()))).start for fields in damaged_fields]
     damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
-    if not messages and damages:
-        raise NmtError(
-            f"{options.name} is not a PO file (line {damages[0]:,} is damaged); correct it, such as with msgfmt --check"
-        )
     if not messages:
-        raise NmtError(f"{options.name} has no messages; is it a PO file?")
+        damage = f"is not a PO file (line {damages[0]:,} is damaged); correct it" if damages else ""
+        problem = f"{damage}, such as with msgfmt --check" if damages else "has no messages; is it a PO file?"
+        raise NmtError(f"{options.name} {problem}")
     header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
@@ -100,13 +98,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
             return writer.written(header, new_fields | _TO_UTF_8).encode(errors="replace")
 
     document = document_of(slots, written, +Counter({"translated already": len(messages) - len(unfinished)}))
-    return replace(
-        document, unreached=damages, obstacle="the file is damaged there; correct it, such as with msgfmt --check"
-    )
+    obstacle = "the file is damaged there; correct it, such as with msgfmt --check"
+    return replace(document, unreached=damages, obstacle=obstacle)
 
 
 def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
-    """Returns the language of a file, or "", its finished messages with translations, and the number of other ones.
+    """Returns the language of a file or "", its finished messages with translations, and the number of other ones.
 
     Of messages with plural forms, the last form translates the plural, and the first of two the singular.
     """
@@ -142,9 +139,8 @@ def _decoded(data: bytes, name: str) -> tuple[str, str]:
         return data.decode(encoding or "utf-8"), encoding
     except UnicodeError as error:
         says = "as its header says" if encoding else "and its header names no other encoding"
-        raise NmtError(
-            f"{name} is not in {encoding or 'utf-8'}, {says} ({error!s:.100}); correct the header"
-        ) from error
+        problem = f"{name} is not in {encoding or 'utf-8'}, {says} ({error!s:.100})"
+        raise NmtError(f"{problem}; correct the header") from error
 
 
 def _entries(text: str) -> list[_Entry]:

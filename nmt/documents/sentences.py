@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.memories.matching import Match
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
@@ -17,7 +16,7 @@ def sentence_unit(sentence: Sentence, maker: UnitMaker) -> Unit:
 
 
 class Sentences:
-    """The different sentences of documents. They differ in text, tags, protected words, and whether they have elements.
+    """The different sentences of documents: another text, tags, protected words, or with elements or without.
 
     Args:
         maker: cuts passages into sentences.

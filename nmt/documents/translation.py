@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DocumentFiles
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import FORMATS, format_of, suffix_of
+from nmt.documents.document import FORMATS, Document, ReadOptions, format_of, suffix_of
 from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
@@ -23,34 +22,21 @@ from nmt.translate.units import Sentence
 
 
 class Report(NamedTuple):
-    """What became of a document.
+    """What became of a document."""
 
-    Attributes:
-        path: its file; `-` is standard input.
-        output: the file that its translation is written to; `-` is standard output.
-        sentences: the number of sentences in its passages.
-        left: what of it stays as it is, and why.
-        failure: why the file cannot be translated; empty if it can.
-        from_memory: how many of the sentences a memory has.
-    """
-
-    path: str
+    path: str  # `-` is standard input or output
     output: str
-    sentences: int = 0
-    left: str = ""
-    failure: str = ""
-    from_memory: int = 0
+    sentences: int = 0  # in its passages
+    left: str = ""  # what of it stays as it is, and why
+    failure: str = ""  # why it cannot be translated, if so
+    from_memory: int = 0  # the sentences that a memory has
 
 
 def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
     """Returns the documents that arguments name, and the files that their translations are written to.
 
-    A folder stands for all files in it whose format is known, except for hidden ones.
-
-    Args:
-        output: a file, or a folder if there are several documents or it ends in a slash; by default a file beside the
-            only document.
-        form: the format of all files, if it is given.
+    A folder stands for all files in it whose format is known, except for hidden ones. The output is a file, or a
+    folder if there are several documents or it ends in a slash; by default a file beside the only document.
 
     Raises:
         NmtError: an output is missing, names two documents, or would replace a document.

@@ -28,18 +28,12 @@ _TOKEN = re.compile(rf"{UNSPACED_SCRIPT.pattern}|(?:(?!{UNSPACED_SCRIPT.pattern}
 
 
 class Match(NamedTuple):
-    """An earlier sentence and its translation.
-
-    Attributes:
-        source: of the memory.
-        target: of the memory; with the values of the new sentence if only these differ.
-        score: the similarity of the sources. It is 1 if and only if `target` translates the new sentence.
-        difference: the parts of both sources: `=` is in both, `-` only in the memory, `+` only in the new one.
-    """
+    """An earlier sentence and its translation."""
 
     source: str
-    target: str
-    score: float
+    target: str  # with the values of the new sentence if only these differ
+    score: float  # the similarity of the sources; 1 if and only if `target` translates the new sentence
+    # The parts of both sources in order: `=` is in both, `-` only in the memory, `+` only in the new one.
     difference: Sequence[tuple[Literal["=", "-", "+"], str]]
 
     @property
@@ -57,11 +51,7 @@ def normalised(text: str) -> str:
 
 
 def parts_of(text: str, protected: Iterable[ProtectedSpan], language: str) -> list[str]:
-    """Returns the parts of a text.
-
-    Args:
-        protected: where its protected words are, in order.
-    """
+    """Returns the parts of a text, whose protected words are given in order."""
     has_spaces = is_among(language, WITH_SPACED_THOUSANDS)
     groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if has_spaces else ""
     parts, end, text = list[str](), 0, text.replace("\0", "\ufffd")

@@ -38,12 +38,7 @@ _LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)
 
 
 class Memory:
-    """Earlier translations of one direction, with their index.
-
-    Attributes:
-        languages: of source and target.
-        digest: of the pairs.
-    """
+    """Earlier translations of one direction, with their index. The digest is that of the pairs."""
 
     def __init__(self, folder: Path, languages: tuple[str, str], digest: str) -> None:
         self._folder, self.languages, self.digest = folder, languages, digest
@@ -59,9 +54,7 @@ class Memory:
         """Returns the memory with pairs of source and target. Of pairs with equal sources, the last one counts.
 
         Args:
-            pairs: returns one or more pairs; called if the user's cache has no index of them.
-            digest: of what the pairs depend on.
-            protected: finds their protected words.
+            pairs: returns one or more pairs; called if the user's cache has no index with this digest.
         """
         key = {"version": _VERSION, "digest": digest, "languages": languages}
         key |= {"keep": protected.keep, "protect": protected.defaults}
@@ -95,12 +88,7 @@ class Memory:
         return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
 
     def near(self, sentence: str, least: float = LEAST, most: int = MOST) -> list[Match]:
-        """Returns the pairs whose sources are most similar to a normalised sentence, the most similar first.
-
-        Args:
-            least: the smallest score.
-            most: the largest number of pairs.
-        """
+        """Returns the `most` pairs most similar to a normalised sentence, the best first; none scores below `least`."""
         arrays = self._arrays
         limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
         # Keys of another type would have numpy convert the whole array.
@@ -151,10 +139,7 @@ def matches_of(
 ) -> tuple[Match, ...]:
     """Returns the match of the first memory that has a sentence, or else the most similar ones of all memories.
 
-    Args:
-        protected: where the sentence has protected words, in order.
-        languages: of the sentence and its translation. Memories of others are not used.
-        offers: whether similar ones are needed.
+    Memories of other languages are not used. Without `offers`, similar sentences are not needed.
     """
     memories = [memory for memory in memories if memory.languages == languages]
     sentence = normalised_parts(text, protected, languages[0])
@@ -209,10 +194,7 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
 def _sorted_words(path: Path, kept: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Writes the pairs with each word, in order. Returns the words, and where the pairs of each begin and end.
 
-    Args:
-        path: the file of the entries, each of which is a word and the number of a pair.
-        kept: the old numbers of the pairs that are kept, in their new order.
-        count: of all pairs.
+    Each entry of the file is a word and the number of a pair, of `count`. `kept` has old numbers in their new order.
     """
     numbers = np.full(count, -1)
     numbers[kept] = np.arange(len(kept))

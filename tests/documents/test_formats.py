@@ -9,8 +9,7 @@ import translations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import format_of, read_document
+from nmt.documents.document import Document, ReadOptions, format_of, read_document
 from nmt.errors import NmtError
 from nmt.text.markup_writing import MarkedText
 

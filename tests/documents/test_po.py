@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from translations import backwards, copied, damaged, in_text, repeated, shuffled, texts, translated
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.errors import NmtError
 
 HEADER = r"""# A comment of the file

@@ -13,8 +13,7 @@ from forks import At
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from translations import backwards, copied, damaged, in_text, repeated, shuffled, texts, translated
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.errors import NmtError
 
 NAMESPACE = "urn:oasis:names:tc:xliff:document:1.2"
