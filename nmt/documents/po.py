@@ -74,10 +74,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
     starts = [(fields.get("") or next(iter(fields.values()))).start for fields in damaged_fields]
     damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
+    if not messages and damages:
+        problem = f"{options.name} is not a PO file (line {damages[0]:,} is damaged)"
+        raise NmtError(f"{problem}; correct it, such as with msgfmt --check")
     if not messages:
-        damage = f"is not a PO file (line {damages[0]:,} is damaged); correct it" if damages else ""
-        problem = f"{damage}, such as with msgfmt --check" if damages else "has no messages; is it a PO file?"
-        raise NmtError(f"{options.name} {problem}")
+        raise NmtError(f"{options.name} has no messages; is it a PO file?")
     header, fields = _header(messages)
     messages = [message for message in messages if message.fields["msgid"].text]
     unfinished = [m for m in messages if options.all or not all(form.text for form in m.forms.values())]
@@ -172,7 +173,7 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
         new["Language"] = language.replace("-", "_")
     try:
         _forms(fields.get("Plural-Forms", ""))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         if has_plurals or "Plural-Forms" in fields:
             new["Plural-Forms"] = plural_forms(language)
     return new
@@ -181,17 +182,12 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
 def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
     """Returns the kind of each form: for one thing only, for other numbers such as 21 too, or for others only.
 
-    Raises:
-        ValueError: the header's value is not valid.
+    Raises ValueError or ZeroDivisionError if the header's value is not valid.
     """
     match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
     if not match:
         raise ValueError
-    form_of = c2py(match[2])
-    try:
-        of_zero, singular, *others = map(form_of, range(1000))
-    except ZeroDivisionError as error:
-        raise ValueError from error
+    of_zero, singular, *others = map(c2py(match[2]), range(1000))
     kind: Literal["one", "singular", "plural"] = "singular" if singular in (of_zero, *others) else "one"
     return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 
