@@ -33,19 +33,21 @@ def translate_file(
 
     A sentence that occurs several times is translated once. If the command is interrupted, the same command resumes.
     """
-    from nmt.documents.formats import check_format
+    from nmt.documents.document import FORMATS
     from nmt.documents.translation import translate
     from nmt.jobs.run import executing
     from nmt.translate.setup import Setup, placed
 
-    check_format(files.format)
+    if files.format not in (None, *FORMATS):
+        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {files.format!r:.40}")
     with executing(options, files.workers) as execution, console.Progress("translate", None, "sentence") as progress:
         runtime = placed(runtime, options, engine.engine)
         setup = Setup(files.model, search, runtime, engine, languages, files.glossary, files.memory)
         if files.memory:
             from nmt.memories.files import open_memories
 
-            setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
+            memories = open_memories(files.memory, setup.text, setup.direction, setup.protected)
+            setup = replace(setup, memories=memories)
         reports = translate(documents, files, setup, execution, progress)
     if options.shard is None:
         table = Table(box=None, pad_edge=False)
@@ -57,4 +59,5 @@ def translate_file(
             table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
         Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
     if count := sum(bool(report.failure) for report in reports):
-        raise NmtError(f"{count:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why")
+        all_files = console.counted(len(reports), "file")
+        raise NmtError(f"{count:,} of {all_files} cannot be translated; the table says why")

@@ -18,7 +18,6 @@ from nmt.config import CleanConfig, CorpusConfig, DataConfig, flag_name
 from nmt.corpora.tables import read_json, read_table
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Direction, Unit, choose
 from nmt.corpora.xml import read_xml
-from nmt.documents.po import finished
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.text.corpus import COMPRESSED, decoded_lines, has_side, opened, parallel_paths, read_rows, reading
@@ -26,6 +25,8 @@ from nmt.text.languages import likeliest
 
 
 def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
+    from nmt.documents.po import finished  # most corpora have no use for what reads documents
+
     language, pairs, others = finished(corpus.file.read(), corpus.name)
     if others:
         corpus.left_out["not translated, or fuzzy"] += others
@@ -57,31 +58,19 @@ def kind_of(path: str) -> str:
     return Path(name.stem if name.suffix in COMPRESSED else name).suffix.lower()
 
 
-def is_known(path: str) -> bool:
-    """Returns whether a file has the name of a corpus file that can be read."""
-    return kind_of(path) in {".zip", *_READERS}
-
-
 def read_pairs(
-    path: str, source_lang: str, target_lang: str, config: CorpusConfig, left_out: Counter[str]
-) -> Iterator[tuple[str, str]]:
-    """Yields the sentence pairs of a corpus, a file or the PREFIX of two, in one direction.
+    path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]
+) -> Iterator[tuple[Direction, tuple[str, str]]]:
+    """Yields the sentence pairs of a corpus, a file or the PREFIX of two, each with its direction.
 
-    Args:
-        left_out: counts by reason, such as `without text`, what else the corpus has. It is complete at the end.
+    Counts in `left_out`, by reason such as `without text`, what else the corpus has.
 
     Raises:
         NmtError: the corpus cannot be read, or has no pair. The message names file and line.
     """
-    yield from (pair for _, pair in read_directions(path, [(source_lang, target_lang)], config, left_out))
-
-
-def read_directions(
-    path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]
-) -> Iterator[tuple[Direction, tuple[str, str]]]:
-    """Yields the sentence pairs of a corpus, each with its direction. See `read_pairs`."""
     chosen, is_empty = lru_cache(10_000)(partial(choose, directions)), True
-    for codes, texts in _units(path, directions, config, left_out):
+    languages = tuple(dict.fromkeys(chain.from_iterable(directions)))
+    for codes, texts in _units(path, languages, config, left_out):
         if len(directions) > 1 and not all(codes):
             raise NmtError(f"{path} does not say the languages of its texts; name one direction")
         pairs, others = chosen(codes)
@@ -99,17 +88,9 @@ def read_directions(
                 is_empty = False
                 yield direction, (source, target)
     if is_empty:
-        languages = " and ".join(dict.fromkeys(chain.from_iterable(directions)))
         checked = "separators and --columns" if "without one of the columns" in left_out else "languages"
-        raise NmtError(f"{path} has no pairs of {languages}{reasons(left_out)}; check the {checked}")
-
-
-def _advice(path: str, languages: Sequence[str]) -> str:
-    stem, _, lang = path.rpartition(".")
-    if lang in languages:
-        return f"give {stem}, the PREFIX of this file and the one in the other language"
-    kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
-    return _ADVICE.get(kind_of(path), f"give a file {kinds}, or the PREFIX of two files of text")
+        problem = f"{path} has no pairs of {' and '.join(languages)}{reasons(left_out)}"
+        raise NmtError(f"{problem}; check the {checked}")
 
 
 def reasons(left_out: Mapping[str, int]) -> str:
@@ -118,23 +99,28 @@ def reasons(left_out: Mapping[str, int]) -> str:
     return f" (left out: {', '.join(reasons)})" if reasons else ""
 
 
-def _units(path: str, directions: Sequence[Direction], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
-    languages = tuple(dict.fromkeys(chain.from_iterable(directions)))
+def _units(path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]) -> Iterator[Unit]:
+    kind = kind_of(path)
     if all(has_side(path, lang) for lang in languages):
         yield from ((languages, row) for row in read_rows(*parallel_paths(path, *languages)))
-    elif kind_of(path) == ".zip":
-        yield from _units_in_archive(path, config, languages, left_out)
-    elif not is_known(path):
-        raise NmtError(f"{path} is not a corpus file that can be read; {_advice(path, languages)}")
-    else:
+    elif kind == ".zip":
+        yield from _units_in_archive(path, languages, config, left_out)
+    elif kind in _READERS:
         with opened(path) as file:
-            yield from _READERS[kind_of(path)](CorpusFile(file, path, config, languages, left_out))
+            yield from _READERS[kind](CorpusFile(file, path, config, languages, left_out))
+    else:
+        kinds = "such as .tmx, .tsv, .csv, .jsonl, .xliff, .po or .zip"
+        advice = _ADVICE.get(kind, f"give a file {kinds}, or the PREFIX of two files of text")
+        stem, _, lang = path.rpartition(".")
+        if lang in languages:
+            advice = f"give {stem}, the PREFIX of this file and the one in the other language"
+        raise NmtError(f"{path} is not a corpus file that can be read; {advice}")
 
 
 def _units_in_archive(
-    path: str, config: CorpusConfig, languages: Sequence[str], left_out: Counter[str]
+    path: str, languages: tuple[str, ...], config: CorpusConfig, left_out: Counter[str]
 ) -> Iterator[Unit]:
-    """Yields the units of files of known kinds in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
+    """Yields the units of all corpus files in an archive, or of files of text such as x.de-en.de and x.de-en.en."""
     try:
         with reading(path), ZipFile(path) as archive, ExitStack() as files:
             members, sides = archive.namelist(), dict[str, dict[str, str]]()
@@ -181,10 +167,8 @@ def with_plain_text(
         files: how corpus files are read.
     """
     plain = partial(plain_prefix, directions=directions, config=files)
-    given = {field: getattr(config, field) for field in fields}
-    values = {
-        name: plain(value) if isinstance(value, str) else tuple(map(plain, value)) for name, value in given.items()
-    }
+    given = {name: getattr(config, name) for name in fields}
+    values = {name: plain(v) if isinstance(v, str) else tuple(map(plain, v)) for name, v in given.items()}
     if files.variants() and values == given:
         raise NmtError(f"{flag_name(min(files.variants()))} is for corpus files, but there is none; leave it out")
     return replace(config, **values)  # type: ignore[arg-type]
@@ -194,7 +178,7 @@ def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusCon
     """Returns the PREFIX of the text of a corpus file, or what is the PREFIX of files of text already."""
     stems = [stem for a, b in directions for stem in (f"{prefix}.{a}-{b}", f"{prefix}.{b}-{a}", prefix)]
     is_plain = any(has_side(stem, lang) for stem in stems for direction in directions for lang in direction)
-    is_file = not is_plain and (is_known(prefix) or os.path.isfile(prefix))
+    is_file = not is_plain and (kind_of(prefix) in {".zip", *_READERS} or os.path.isfile(prefix))
     return corpus_prefix(prefix, directions, config) if is_file else prefix
 
 
@@ -209,15 +193,15 @@ def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConf
     pairs = tuple(pair for i, pair in enumerate(directions) if pair[::-1] not in directions[:i])
     file = Path(path)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
-    languages = " and ".join(dict.fromkeys(lang for pair in pairs for lang in pair))
-
+    languages = " and ".join(dict.fromkeys(chain.from_iterable(pairs)))
     open_text = partial(open, mode="w", encoding="utf-8", errors="replace", newline="\n")
 
     def write(folder: Path) -> None:
         count, left_out = 0, Counter[str]()
         text_files = dict[Direction, list[IO[str]]]()
-        with ExitStack() as open_files, console.Progress(f"Reading {path}", None, "pair", summary=False) as progress:
-            for pair, texts in read_directions(path, pairs, config, left_out):
+        counter = console.Progress(f"Reading {path}", None, "pair", summary=False)
+        with ExitStack() as open_files, counter as progress:
+            for pair, texts in read_pairs(path, pairs, config, left_out):
                 if pair not in text_files:
                     stem = name if len(pairs) == 1 else f"{name}.{'-'.join(pair)}"
                     sides = [open_text(folder / f"{stem}.{lang}") for lang in pair]

@@ -33,7 +33,7 @@ _MARKS = f" {string.punctuation}"  # around a name
 
 
 class _Columns(NamedTuple):
-    """The positions of the texts, their languages, the position of the score, and whether the first row names them."""
+    """The positions of texts, their languages, the position of the score, and whether the first row names them."""
 
     texts: Sequence[int]
     codes: tuple[str, ...]
@@ -99,10 +99,12 @@ def read_json(corpus: CorpusFile) -> Iterator[Unit]:
             continue
         fields = record | texts if isinstance(texts, dict) else record
         names = tuple(fields)
-        if names not in columns_of:
-            if columns_of and not corpus.config.columns and not _texts(names, corpus.languages, are_fields=True)[0]:
-                corpus.left_out["without one of the columns"] += 1
-                continue
+        is_first = names not in columns_of
+        is_asked = corpus.config.columns or not columns_of
+        if is_first and not (is_asked or _texts(names, corpus.languages, are_fields=True)[0]):
+            corpus.left_out["without one of the columns"] += 1
+            continue
+        if is_first:
             columns_of[names] = _columns(names, corpus, where, are_fields=True)
         yield from _unit(list(fields.values()), columns_of[names], corpus, where)
 
@@ -119,8 +121,8 @@ def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
             except (ValueError, RecursionError) as error:
                 if line is not None and getattr(error, "pos", 0) >= len(text.rstrip()):
                     break  # the value ends on another line
-                reason, advice = str(error).partition(":")[0], "write one object on each line, or an array of objects"
-                raise NmtError(f"{corpus.name}, line {begin:,} is not JSON ({reason}); {advice}") from error
+                problem = f"{corpus.name}, line {begin:,} is not JSON ({str(error).partition(':')[0]})"
+                raise NmtError(f"{problem}; write one object on each line, or an array of objects") from error
             yield begin, value
             begin = line_number
         text = text[position:]
@@ -163,8 +165,8 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
     are_names = are_names and len({name.lower() for name in names}) > 1
     if not (asked or texts) and (are_fields or len(names) > 2 or are_names or set(kinds) - {"text", "other", ""}):
         problem = f"{where} has the columns {listed}, which do not say what is the source and what the target"
-        advice = "give --columns SOURCE,TARGET of nmt clean or nmt preprocess: names, or numbers if this line is text"
-        raise NmtError(f"{problem}; call them {' and '.join(corpus.languages[:2])}, or {advice}")
+        advice = f"call them {' and '.join(corpus.languages[:2])}, or give --columns SOURCE,TARGET of nmt clean or"
+        raise NmtError(f"{problem}; {advice} nmt preprocess: names, or numbers if this line is text")
     positions = [int(column) - 1 if by_number else names.index(column) for column in asked] or texts or [0, 1]
     score = positions.pop() if len(asked) > 2 else None
     has_header = bool(texts) or not by_number
@@ -197,7 +199,7 @@ def _texts(names: Sequence[str], languages: Sequence[str], *, are_fields: bool =
 def _kind(name: str, languages: Sequence[str], *, is_field: bool) -> tuple[str, int]:
     """Returns what a name says, and its rank among names that say the same, of which the lowest counts.
 
-    It says the code of a language that is asked for, a key of _SAID, or nothing. The first line of a table may be text.
+    It says the code of a language that is asked for, a key of _SAID, or nothing. The name may be text.
     """
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip(_MARKS)
     words = [word.removesuffix("s") for word in re.findall(r"[^\W_]+", name.lower())]
@@ -212,7 +214,8 @@ def _kind(name: str, languages: Sequence[str], *, is_field: bool) -> tuple[str, 
             return "-".join([base_language(language), *subtags]), rank
     if codes or not words or not set(words).isdisjoint(_SAID["other"]):
         return "other", 0
-    sides = {side: _SAID[side].index(word) for side in ("source", "target") for word in words if word in _SAID[side]}
+    both = ("source", "target")
+    sides = {side: _SAID[side].index(word) for side in both for word in words if word in _SAID[side]}
     if len(sides) == 1 and (is_identifier or not bare):
         return next((side, 2 * index + (len(words) > 1)) for side, index in sides.items())
     return "text" if set(words) <= set(_SAID["text"]) else "", 0

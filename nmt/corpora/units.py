@@ -8,48 +8,38 @@ from nmt.config import CorpusConfig
 from nmt.text.languages import base_language, likeliest
 
 Direction = tuple[str, str]  # source and target language
-# Texts that translate each other, with line breaks, and their languages as the file calls them, or "" if it does not.
+# The languages of texts as the file calls them, or "" if it does not, and the texts, which translate each other.
 Unit = tuple[tuple[str, ...], Sequence[str]]
 # Stands in texts for what XML does not allow. Unicode has no character of this number.
 FORBIDDEN = "\ufdd0"
 
 
 class CorpusFile(NamedTuple):
-    """A file that is being read.
-
-    Attributes:
-        name: what messages call it.
-        languages: those that are asked for.
-        left_out: counts what is left out, by reason.
-    """
+    """A file that is being read."""
 
     file: IO[bytes]
-    name: str
+    name: str  # what messages call it
     config: CorpusConfig
-    languages: Sequence[str]
-    left_out: Counter[str]
+    languages: Sequence[str]  # those that are asked for
+    left_out: Counter[str]  # how often something is left out, by reason
 
 
 def choose(directions: Sequence[Direction], codes: tuple[str, ...]) -> tuple[dict[Direction, tuple[int, int]], int]:
-    """Returns which texts of a unit with these codes are pairs.
+    """Returns which texts of a unit with these codes are pairs. A text without a code may be in any language.
 
     Returns:
-        The positions of source and target for each direction that the unit has, and how many other texts are in these
-        languages too, such as en-US beside en-GB.
+        The positions of source and target for each direction that the unit has, and how many other texts are in
+        these languages too, such as en-US beside en-GB.
     """
-    sides = {direction: _sides(direction, codes) for direction in directions}
-    chosen = {direction: positions for direction, positions in sides.items() if -1 not in positions}
+    chosen, unknown = dict[Direction, tuple[int, int]](), [i for i, code in enumerate(codes) if not code]
+    for direction in directions:
+        fitting = [[codes.index(code) for code in likeliest(lang, codes)] for lang in direction]
+        sides = dict[int, int]()
+        # Of pt and pt-BR, the one that fewer texts may be in chooses first, or the one that a text names.
+        for side in sorted((0, 1), key=lambda side: (len(fitting[side]) or len(codes), direction[side] not in codes)):
+            sides[side] = next((i for i in [*fitting[side], *unknown] if i not in sides.values()), -1)
+        if -1 not in sides.values():
+            chosen[direction] = sides[0], sides[1]
     used = {position for positions in chosen.values() for position in positions}
     languages = {base_language(codes[position]) for position in used}
     return chosen, sum(base_language(code) in languages and i not in used for i, code in enumerate(codes))
-
-
-def _sides(direction: Direction, codes: tuple[str, ...]) -> tuple[int, int]:
-    """Returns the positions of source and target, or -1. A text without a code may be in any language."""
-    fitting = [[codes.index(code) for code in likeliest(lang, codes)] for lang in direction]
-    unknown = [i for i, code in enumerate(codes) if not code]
-    chosen: dict[int, int] = {}
-    # Of pt and pt-BR, the one that fewer texts may be in chooses first, or the one that a text names.
-    for side in sorted((0, 1), key=lambda side: (len(fitting[side]) or len(codes), direction[side] not in codes)):
-        chosen[side] = next((i for i in [*fitting[side], *unknown] if i not in chosen.values()), -1)
-    return chosen[0], chosen[1]

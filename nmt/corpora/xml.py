@@ -39,34 +39,29 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     parser.buffer_text = True
     tree, units = TreeBuilder(), list[tuple[Element, dict[str, str]]]()
     root = tree.start("units", {})
-    around: list[dict[str, str]] = [{}]  # the attributes of the elements `xliff`, `file` and `group`
-    depth = unit_depth = 0
+    # For each open element, the attributes of the elements `xliff`, `file` and `group` that it is or is in.
+    inherited: list[dict[str, str]] = [{}]
+    unit_depth = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, unit_depth
-        depth += 1
-        if depth > _DEEPEST:
+        nonlocal unit_depth
+        if len(inherited) > _DEEPEST:
             fail(f"elements are nested in more than {_DEEPEST} levels; export the file again")
         name = name.rpartition(":")[2]
+        inherited.append(inherited[-1] | attributes if name in _AROUND else inherited[-1])
+        if name in _READERS and not unit_depth:
+            unit_depth, parser.CharacterDataHandler = len(inherited), tree.data
         if unit_depth:
             tree.start(name, attributes)
-        elif name in _READERS:
-            tree.start(name, attributes)
-            unit_depth, parser.CharacterDataHandler = depth, tree.data
-        elif name in _AROUND:
-            around.append(around[-1] | attributes)
 
     def end(name: str) -> None:
-        nonlocal depth, unit_depth
-        name = name.rpartition(":")[2]
+        nonlocal unit_depth
         if unit_depth:
-            element = tree.end(name)
-            if depth == unit_depth:
-                units.append((element, around[-1]))
+            element = tree.end(name.rpartition(":")[2])
+            if unit_depth == len(inherited):
+                units.append((element, inherited[-1]))
                 unit_depth, parser.CharacterDataHandler = 0, None
-        elif name in _AROUND:
-            around.pop()
-        depth -= 1
+        inherited.pop()
 
     def fail(reason: str) -> NoReturn:
         raise NmtError(f"{corpus.name}, line {parser.CurrentLineNumber:,}: {reason}")
@@ -77,8 +72,8 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
     try:
         for text in _decoded(corpus.file):
             parser.Parse(text, not text)
-            for element, around_it in units:
-                yield from _READERS[element.tag](element, around_it, corpus)
+            for element, attributes in units:
+                yield from _READERS[element.tag](element, attributes, corpus)
             del root[: len(units)]
             units.clear()
     except expat.ExpatError as error:
@@ -92,7 +87,7 @@ def read_xml(corpus: CorpusFile) -> Iterator[Unit]:
 
 
 def _decoded(file: IO[bytes]) -> Iterator[str]:
-    """Yields a file in parts, and an empty one at its end. FORBIDDEN stands for characters that XML does not allow."""
+    """Yields a file in parts, the last of them empty. FORBIDDEN stands for characters that XML does not allow."""
     block = file.read(_BLOCK_BYTES)
     declared = _DECLARED.match(block)
     encoding = utf_16_of(block) or (declared[1].decode() if declared else "utf-8")
@@ -146,7 +141,7 @@ def _xliff(unit: Element, file: Mapping[str, str], corpus: CorpusFile) -> list[U
     """Returns the segments of a unit of XLIFF 1 or 2 that are translated, as far as the file says so."""
     names = ("source-language", "srcLang"), ("target-language", "trgLang")
     codes = tuple([file.get(of_xliff_1) or file.get(of_xliff_2, "") for of_xliff_1, of_xliff_2 in names])
-    confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDLXLIFF
+    confirmations = {segment.get("id"): segment.get("conf", "Draft") for segment in unit.iter("seg")}  # of SDL
     units = list[Unit]()
     for segment in unit.findall("segment") or [unit]:
         source, target, segmented = (segment.find(name) for name in ("source", "target", "seg-source"))

@@ -1,10 +1,12 @@
-"""What the formats of documents have in common: a document is its passages, and how it is written with others."""
+"""Documents of all formats: a document is its passages, and how it is written with others."""
 
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 from nmt.console import counted
@@ -14,6 +16,20 @@ from nmt.text.languages import windows_code_page
 from nmt.text.markup_writing import Token
 from nmt.text.protected import PROTECTED, Protected
 from nmt.translate.units import Unit
+
+# The module that reads each format, and the last parts of its files' names.
+_SUFFIXES = {
+    "text": ["txt"],
+    "markdown": ["md", "markdown", "mdx", "qmd", "rmd"],
+    "html": ["html", "htm", "xhtml"],
+    "docx": ["docx"],
+    "subtitles": ["srt", "vtt"],
+    "po": ["po", "pot"],
+    "xliff": ["xlf", "xliff", "sdlxliff", "mxliff", "mqxliff"],
+    "json": ["json", "arb"],
+}
+_READERS = {suffix: module for module, suffixes in _SUFFIXES.items() for suffix in suffixes}
+FORMATS = tuple(_READERS)
 
 
 def has_letters(text: str) -> bool:
@@ -36,15 +52,16 @@ class Document:
     unreached: Sequence[int] = ()
     obstacle: str = "the file is damaged or nested too deep there; correct it"
 
-    def left(self, sentences: int, data: bytes) -> str:
-        """Returns what stays as it is of a file with so many sentences: how many texts, from which line on, and why."""
+    def left(self, data: bytes) -> str:
+        """Returns what of a file with this content stays as it is: how many texts, from which line on, and why."""
         left = [f"{count:,} {reason}" for reason, count in self.skipped.items()]
         if self.unreached:
             stay = "on stay as they are" if len(self.unreached) > 1 else "stays as it is"
             passages = f"{counted(len(self.unreached), 'passage')} from line {min(self.unreached):,} {stay}"
             left.append(f"{passages}, because {self.obstacle}")
-        if not (sentences or left or not data.strip()):
-            left.append("no text was recognised; if the file has text, check its encoding and whether its name fits it")
+        if data.strip() and not left and not any(unit.sentences for unit in self.passages):
+            advice = "if the file has text, check its encoding and whether its name fits it"
+            left.append(f"no text was recognised; {advice}")
         return ", ".join(left)
 
 
@@ -61,9 +78,28 @@ class ReadOptions(NamedTuple):
     form: str = ""  # the name of the format, where one reader knows several dialects
 
 
+def suffix_of(name: str) -> str:
+    """Returns the last part of a file's name, by which its format is known."""
+    return Path(name).suffix.removeprefix(".").lower()
+
+
+def format_of(name: str) -> str:
+    """Returns the format of a file. Raises NmtError if no format has this name."""
+    if suffix_of(name) not in FORMATS:
+        raise NmtError(f"{name} has no known format; name the file *.{', *.'.join(FORMATS)}, or give --format")
+    return suffix_of(name)
+
+
+def read_document(data: bytes, form: str, options: ReadOptions) -> Document:
+    """Returns the document in a file of a format in `FORMATS`. Raises NmtError if the file is damaged."""
+    reader = import_module(f"nmt.documents.{_READERS[form]}")  # only now, because some need other packages
+    document: Document = reader.read(data, options._replace(form=form))
+    return document
+
+
 def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
     """Returns the lines of a text with their ends, and where each line begins."""
-    lines = re.findall(r"([^\r\n]*)(\r{0,3}\n|\r|\Z)", text)  # CR CR LF, which some conversions leave, ends one line
+    lines = re.findall(r"([^\r\n]*)(\r{0,3}\n|\r|\Z)", text)  # some conversions leave CR CR LF
     return lines, list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
 
 
@@ -85,23 +121,20 @@ def code_page(data: bytes, lang: str) -> str:
 def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_nul: bool = False) -> str:
     """Returns the text of a file, without its byte order mark.
 
-    Args:
-        encoding: of the file; by default the one that its byte order mark tells, or UTF-8.
-
-    Raises:
-        NmtError: the file is in another encoding, or has NUL bytes.
+    The encoding is by default the one that the byte order mark tells, or UTF-8. Raises NmtError if the file is in
+    another one, or has NUL bytes.
     """
     encoding = encoding or marked_encoding(data) or "utf-8"
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         page = code_page(data, options.source_lang) if encoding == "utf-8" else ""
-        advice = f", such as with iconv -f {page} -t UTF-8" if page else " to UTF-8"
-        raise NmtError(
-            f"{options.name} is not {encoding.upper()} at byte {error.start:,}; convert it{advice}"
-        ) from error
+        advice = f"convert it, such as with iconv -f {page} -t UTF-8" if page else "convert it to UTF-8"
+        problem = f"{options.name} is not {encoding.upper()} at byte {error.start:,}"
+        raise NmtError(f"{problem}; {advice}") from error
     if "\0" in text and not may_have_nul:
-        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; convert it to UTF-8")
+        position = text.index("\0") + 1
+        raise NmtError(f"{options.name} has a NUL byte at character {position:,}; convert it to UTF-8")
     return text
 
 

@@ -1,13 +1,11 @@
 """DOCX: the paragraphs, the alternative texts of pictures and the title of a text document.
 
-Translated are the body, headers, footers, footnotes, endnotes and text boxes. Comments are remarks between authors and
-not a part of the text; they stay as they are, as do deleted text, code, formulas, and the results of fields. The text
-of a link is translated, whether the link is a field or an element.
+Translated are the body, headers, footers, footnotes, endnotes and text boxes. Comments are remarks between authors
+and not a part of the text; they stay as they are, as do deleted text, code, formulas, and the results of fields. The
+text of a link is translated, whether the link is a field or an element.
 """
 
 import re
-import struct
-import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +14,14 @@ from functools import partial
 from io import BytesIO
 from itertools import accumulate, groupby
 from lzma import LZMAError
+from struct import error as StructError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
+from zlib import error as ZlibError
 
 from nmt.documents.content import Content, Slot, document_of, paired, passage, plain
 from nmt.documents.document import Document, ReadOptions, has_letters
-from nmt.documents.trees import Element, etree, local_name, parsed, written
+from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
 from nmt.text.languages import FAR_EASTERN, RIGHT_TO_LEFT, base_language, is_among
 from nmt.text.markup_writing import Role, Token, text_only
@@ -31,7 +31,7 @@ _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
 _ENCRYPTED = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # the beginning of an OLE container
 # What zipfile raises for damaged packages.
-_DAMAGES = (BadZipFile, EOFError, LookupError, LZMAError, OSError, RuntimeError, ValueError, struct.error, zlib.error)
+_DAMAGES = (BadZipFile, EOFError, LookupError, LZMAError, OSError, RuntimeError, ValueError, StructError, ZlibError)
 _TYPES = "application/vnd.openxmlformats-officedocument.wordprocessingml"
 _MAIN = (f"{_TYPES}.document.main+xml", f"{_TYPES}.template.main+xml")
 _WITH_TEXT = (*_MAIN, *(f"{_TYPES}.{name}+xml" for name in ("header", "footer", "footnotes", "endnotes")))
@@ -40,10 +40,11 @@ _PROPERTIES = "application/vnd.openxmlformats-package.core-properties+xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 # The names of styles for code in Word, LibreOffice and pandoc, in lower case and without spaces.
 _CODE = re.compile(
-    r"(source|html|inline|block)?code(char|block|inline|text|listing)?|verbatim\w*|\w+tok|sourcetext|preformattedtext"
-    r"|html(preformatted|keyboard|sample|typewriter|variable)(char)?|macrotext|listing"
+    r"(source|html|inline|block)?code(char|block|inline|text|listing)?|verbatim\w*|\w+tok|sourcetext|macrotext|listing"
+    r"|preformattedtext|html(preformatted|keyboard|sample|typewriter|variable)(char)?"
 )
 _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr", "customXmlPr")
+_ROLES: dict[str, Role] = {"br": "end", "tab": "end", "ptab": "end", "cr": "break", "begin": "open", "end": "close"}
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
@@ -83,7 +84,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
         file = BytesIO()
         with ZipFile(file, "w") as archive:
             for old, content in package:  # in order, and each part compressed as before
-                content = written(trees[old.filename]) if old.filename in trees else content
+                if old.filename in trees:
+                    tree = trees[old.filename].getroottree()
+                    standalone = tree.docinfo.standalone or None
+                    content = etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=standalone)
                 archive.writestr(ZipInfo(old.filename, old.date_time), content, old.compress_type)
         return file.getvalue()
 
@@ -91,7 +95,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 
 def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
-    """Returns the parts of a package in order. Raises NmtError if it is damaged, or so large that it may be a bomb."""
+    """Returns the parts of a package in order. Raises NmtError if it is damaged, or unpacks to much more."""
     if data.startswith(_ENCRYPTED):
         raise NmtError(f"{name} is encrypted or in the old .doc format; save it as .docx without a password")
     try:
@@ -99,13 +103,10 @@ def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
             infos = package.infolist()
             size = sum(info.file_size for info in infos)
             if size > _BYTES or size > max(_SMALL, _RATIO * len(data)):
-                raise NmtError(
-                    f"{name} holds {size:,} bytes in {len(data):,}, which is not plausible; split the document"
-                )
-            contents = []
-            for info in infos:
-                with package.open(info) as part:  # no more is unpacked than the entry says, which a bomb may understate
-                    contents.append((info, part.read(info.file_size + 1)))
+                problem = f"{name} holds {size:,} bytes in {len(data):,}, which is not plausible"
+                raise NmtError(f"{problem}; split the document")
+            # No more is unpacked than an entry says, which an attacker may understate.
+            contents = [(info, package.open(info).read(info.file_size + 1)) for info in infos]
     except _DAMAGES as e:
         raise NmtError(f"{name} is not a whole DOCX file ({e!s:.100}); save or download it again") from e
     twice = [filename for filename, count in Counter(info.filename for info in infos).items() if count > 1]
@@ -125,13 +126,12 @@ def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
         for tag, key in (("Override", "PartName"), ("Default", "Extension"))
     )
     # Names that differ in capitals only are the same.
-    types = {
-        part: overrides.get(f"/{part}".lower()) or defaults.get(part.rpartition(".")[2].lower(), "")
-        for part in contents
-    }
-    if any("macro" in kind or "vbaProject" in kind for kind in types.values()) or "word/vbaProject.bin" in contents:
+    suffixes = {part: part.rpartition(".")[2].lower() for part in contents}
+    types = {part: overrides.get(f"/{part}".lower()) or defaults.get(suffixes[part], "") for part in contents}
+    kinds = types.values()
+    if "word/vbaProject.bin" in contents or any("macro" in kind or "vbaProject" in kind for kind in kinds):
         raise NmtError(f"{name} has macros, which may depend on the text; save it as .docx without macros")
-    if not set(types.values()) & set(_MAIN):
+    if not set(kinds) & set(_MAIN):
         raise NmtError(f"{name} has no part with the text of a document; save it as .docx")
     return types
 
@@ -166,7 +166,8 @@ class _TextPart:
     def set_language(self, options: ReadOptions) -> None:
         """Replaces the source language in all properties of characters."""
         source, target = base_language(options.source_lang), options.target_lang
-        script = "bidi" if is_among(target, RIGHT_TO_LEFT) else "eastAsia" if is_among(target, FAR_EASTERN) else "val"
+        script = "eastAsia" if is_among(target, FAR_EASTERN) else "val"
+        script = "bidi" if is_among(target, RIGHT_TO_LEFT) else script
         for element in self._root.iter(f"{self._word}lang"):
             if source in map(base_language, element.attrib.values()):
                 element.set(self._word + script, target.replace("_", "-"))
@@ -196,7 +197,8 @@ class _TextPart:
     def _tokens(self, paragraph: Element) -> list[Token]:
         """Returns the tokens of a paragraph. The item of each text is its run."""
         tokens = list[Token]()
-        for is_text, group in groupby(self._inline(paragraph), lambda token: token.kind == "text" and token.item.key):
+        inline = self._inline(paragraph)
+        for is_text, group in groupby(inline, lambda token: token.kind == "text" and token.item.key):
             joined = list(group)
             text, run = plain(joined), joined[0].item
             if is_text is False:
@@ -224,8 +226,8 @@ class _TextPart:
 
     def _run(self, run: Element) -> Iterator[Token]:
         properties = run.find(f"{self._word}rPr")
-        key = b"" if properties is None else etree.tostring(properties, method="c14n", exclusive=True, with_tail=False)
-        own = _Run(key, properties)
+        form = {"method": "c14n", "exclusive": True, "with_tail": False}
+        own = _Run(b"" if properties is None else etree.tostring(properties, **form), properties)
         for child in run:
             name = local_name(child)
             if name in ("t", "noBreakHyphen"):
@@ -234,16 +236,11 @@ class _TextPart:
                 for base in child.iterfind("{*}rubyBase/{*}r"):
                     yield from self._run(base)
             elif name not in _DROPPED:
+                role = _ROLES.get(child.get(f"{self._word}fldCharType") or name, "mark")
+                if name == "br" and child.get(f"{self._word}type", "textWrapping") == "textWrapping":
+                    role = "break"
                 key = "field" if name in ("fldChar", "instrText") else None
-                yield Token("leaf", item=_RunPart(own, child), role=self._role(child), key=key)
-
-    def _role(self, child: Element) -> Role:
-        """Returns what a child of a run does to the text around it."""
-        name, kind = local_name(child), child.get(f"{self._word}fldCharType")
-        if kind in ("begin", "end"):
-            return "open" if kind == "begin" else "close"
-        is_line = name == "cr" or (name == "br" and child.get(f"{self._word}type", "textWrapping") == "textWrapping")
-        return "break" if is_line else "end" if name in ("br", "tab", "ptab") else "mark"
+                yield Token("leaf", item=_RunPart(own, child), role=role, key=key)
 
     def _resolved(self, tokens: Iterable[Token]) -> list[Token]:
         """Returns tokens in which each field is a link with text, or a leaf."""
@@ -267,11 +264,8 @@ class _TextPart:
         return resolved
 
     def _fill(self, element: Element, content: Content, base: _Run, translations: Iterator[Sequence[Token]]) -> None:
-        translated = content.translated(translations)
-        for child in list(element):
-            if local_name(child) != "pPr":
-                element.remove(child)
-        self._append(element, translated, base)
+        element[:] = element.findall(f"{self._word}pPr")
+        self._append(element, content.translated(translations), base)
 
     def _append(self, parent: Element, tokens: Iterable[Token], base: _Run) -> None:
         """Appends tokens to an element. `base` has the properties of text without other ones."""
@@ -308,7 +302,11 @@ def _with_whole_words(tokens: list[Token], protected: Protected) -> list[Token]:
 
     The ends of bookmarks and the like that are in the word move behind it.
     """
-    texts = list(map(_text_across, tokens))
+    texts = list[str]()
+    for token in tokens:
+        name = local_name(token.item) if token.kind == "leaf" and etree.iselement(token.item) else "\0"
+        is_hidden = not name or _RANGE.fullmatch(name)  # what may stand within a word
+        texts.append(token.text if token.kind == "text" else "" if is_hidden else "\0")
     starts, text = list(accumulate(map(len, texts), initial=0)), "".join(texts)
     for span in reversed(protected.spans(text)):
         word = span.word(text)
@@ -319,17 +317,10 @@ def _with_whole_words(tokens: list[Token], protected: Protected) -> list[Token]:
             parts = tokens[i].text[:column], tokens[i].text[column:]
             tokens[i : i + 1] = [tokens[i]._replace(text=part) for part in parts]
         inside = tokens[first + 1 : last + 2]
-        runs, others = ([token for token in inside if (token.kind == "text") == is_text] for is_text in (True, False))
+        runs = [token for token in inside if token.kind == "text"]
+        others = [token for token in inside if token.kind != "text"]
         tokens[first + 1 : last + 2] = [Token("leaf", word, runs), *others]
     return [token for token in tokens if token.text or token.kind != "text"]
-
-
-def _text_across(token: Token) -> str:
-    """Returns the text of a run, nothing for what may stand within a word, or NUL for other things."""
-    if token.kind == "text":
-        return token.text
-    name = local_name(token.item) if token.kind == "leaf" and etree.iselement(token.item) else None
-    return "" if name == "" or (name and _RANGE.fullmatch(name)) else "\0"
 
 
 def _without_base(tokens: Sequence[Token]) -> tuple[list[Token], _Run]:
@@ -345,10 +336,7 @@ def _without_base(tokens: Sequence[Token]) -> tuple[list[Token], _Run]:
     base = runs[max(lengths, key=lengths.__getitem__)] if lengths else _Run(b"", None)
     elements: list[Token] = []
     for token in tokens:
-        run, text = token.item, token._replace(item=None)
-        if token.kind != "text":
-            elements.append(token)
-        else:
-            is_base = run.key == base.key
-            elements += [text] if is_base else [Token("start", item=run), text, Token("end", item=run)]
+        own = [token._replace(item=None)] if token.kind == "text" else [token]
+        has_base = token.kind != "text" or token.item.key == base.key
+        elements += own if has_base else [Token("start", item=token.item), *own, Token("end", item=token.item)]
     return elements, base

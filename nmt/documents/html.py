@@ -11,7 +11,7 @@ from nmt.text.markup_writing import Token
 from nmt.translate.units import Unit
 
 _CHARSET = re.compile(
-    rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE
+    rb"""(?i)<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)|<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)"""
 )
 # What browsers read where a page declares another encoding. A declaration in ASCII cannot be in UTF-16.
 _ENCODINGS = {
@@ -28,6 +28,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     encoding = _encoding_of_page(data)
     mark = "\ufeff" * encoding.startswith("utf-16-")
     page = decoded(data if encoding == "utf-8" else data.decode(encoding).encode(), options)
+    target_lang = options.target_lang.replace("_", "-")
     is_right_to_left = is_among(options.target_lang, RIGHT_TO_LEFT)
     page_unit = Unit(page, content=parse(page, "html", options.protected, options.source_lang))
     values: dict[str, None] = {}
@@ -48,7 +49,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         def changed(element: str, attributes: Mapping[str, str]) -> Mapping[str, str]:
             new = {name: translated.get(attributes[name], attributes[name]) for name in seen(element, attributes)}
             if element == "html":
-                new |= dict.fromkeys(attributes.keys() & {"lang", "xml:lang"}, options.target_lang.replace("_", "-"))
+                new |= dict.fromkeys(attributes.keys() & {"lang", "xml:lang"}, target_lang)
             direction = attributes.get("dir", "").lower()
             if element in ("html", "body") and (direction == "rtl") != is_right_to_left:
                 new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
@@ -69,7 +70,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     is_open = not re.search("--!?>|</script", rest) and has_letters(re.sub("<[^>]*>", "", rest[4:]))
     unreached = [page.count("\n", 0, start) + 1] * is_open
     passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
-    return Document(passages, write, unreached=unreached, obstacle="a comment that begins there has no end; end it")
+    obstacle = "a comment that begins there has no end; end it"
+    return Document(passages, write, unreached=unreached, obstacle=obstacle)
 
 
 def _encoding_of_page(data: bytes) -> str:

@@ -37,12 +37,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)
         new = {string: message.written(rest) for string, message in chosen.items()}
-        changes = {
-            span: json.dumps(new[string], ensure_ascii=to_ascii)
-            for span, string in places.items()
-            if new[string] != string
-        }
-        return encoded(spliced(text, changes), data)
+        changed = {span: new[string] for span, string in places.items() if new[string] != string}
+        strings = {span: json.dumps(string, ensure_ascii=to_ascii) for span, string in changed.items()}
+        return encoded(spliced(text, strings), data)
 
     passages = [unit for message in chosen.values() for unit in message.passages]
     obstacle = "a string there has NUL or half of a surrogate pair; correct it"
@@ -51,7 +48,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 
 def _values(text: str) -> Iterator[tuple[int, int, str, list[str]]]:
-    """Yields each string that is a value: where it begins and ends, the string, and the keys of the objects around."""
+    """Yields each string that is a value: its begin and end, the string, and the keys of the objects around."""
     keys: list[str] = []  # the key in each object around; empty in arrays
     for token in _TOKEN.finditer(text):
         if token[0] in "{[":

@@ -1,13 +1,14 @@
 """Markdown: headings, paragraphs, list items, table cells, HTML blocks, alternative texts, captions, and titles.
 
-Only the text of these is replaced, so that the file keeps its own way of writing everything else. Code, math, URLs,
-front matter but its title and description, reference definitions, and the marks of extensions stay.
+Only the text of these is replaced: the file keeps its own way of writing everything else. Code, math, URLs, front
+matter but its title and description, reference definitions, and the marks of extensions stay.
 """
 
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import unescape
@@ -17,13 +18,13 @@ from urllib.parse import unquote
 
 from nmt.documents.content import Content, ordered, paired, passage, plain
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, lines_of, spliced
-from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, MarkdownReader, seen_attributes
+from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, WITH_ATTRIBUTES, MarkdownReader, seen_attributes
 from nmt.text.markup_reading import marked_texts, scanned, written
 from nmt.text.markup_writing import Token, merged
 from nmt.translate.units import Unit
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
-# A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. The options of
+# A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options of
 # directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(
     r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)[ \t]*[:=][ \t]+"""
@@ -35,7 +36,7 @@ _VALUE = re.compile(
 _FRONT_NAMES = re.compile("title|description")
 _OPTION = re.compile(r"[ \t>]*(?:(?:#|//|%%|--)\||:[\w-]+:)")
 _OPTION_NAMES = re.compile(r"\W*(?:title|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))")
-_IMPORT = re.compile(r"\s*import[ \t]+(?:[\w{*].*\sfrom[ \t]+)?['\"]")  # the beginning of MDX in a file of another name
+_IMPORT = re.compile(r"\s*import[ \t]+(?:[\w{*].*\sfrom[ \t]+)?['\"]")  # begins MDX in a file of another name
 _PLAIN = re.compile(r"\w(?:(?!: | #).)*[^\s:]")
 _NO_TEXT = re.compile(r"true|false|yes|no|on|off|null", re.IGNORECASE)
 # What Markdown has in an HTML block besides tags: code, and the ends of links and images
@@ -60,7 +61,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     reader = MarkdownReader(options.protected, options.form == "mdx" or bool(_IMPORT.match(source, len(matter))))
     all_blocks = list(_blocks(reader, source, matter))
     blocks = [block for block in all_blocks if block.locate(lines, starts)]
-    unreached = reader.unreached + [block.first + 1 for block in all_blocks if not block.prefixes or block.is_unread]
+    unread = [block.first + 1 for block in all_blocks if not block.prefixes or block.is_unread]
 
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         rest = iter(translations)
@@ -68,7 +69,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
     passages = [passage for block in blocks for passage in block.content.passages]
     obstacle = "it is nested too deep there or has a form that cannot be written; write it in a simpler way"
-    return Document(passages, write, unreached=sorted(unreached), obstacle=obstacle)
+    return Document(passages, write, unreached=sorted(reader.unreached + unread), obstacle=obstacle)
 
 
 def _blocks(reader: MarkdownReader, source: str, matter: str) -> Iterator["_Block"]:
@@ -86,10 +87,14 @@ def _blocks(reader: MarkdownReader, source: str, matter: str) -> Iterator["_Bloc
             block = _Block(reader, rows, token.map[0], kind, ends)
             if kind in ("heading_open", "underlined") and anchors:
                 slug = _slug(reader.text(token.content))
-                block.anchor = _anchor(slug, slugs[slug], anchors)
+                copy, shorter = slugs[slug], re.sub("-+", "-", slug)
+                # As GitHub or as Python-Markdown names the heading.
+                names = [f"{slug}-{copy}", f"{shorter}_{copy}"] if copy else [slug, shorter]
+                block.anchor = next((anchors[name] for name in names if name in anchors), "")
                 slugs[slug] += 1
             yield block
-        parent = "underlined" if token.type == "heading_open" and token.markup in "=-" else token.type
+        parent = "cell" if token.type in ("th_open", "td_open") else token.type
+        parent = "underlined" if parent == "heading_open" and token.markup in "=-" else parent
 
 
 def _values(reader: MarkdownReader, text: str, first: int, names: re.Pattern[str]) -> Iterator["_Block"]:
@@ -117,13 +122,6 @@ def _texts_of_mark(reader: MarkdownReader, lines: list[str], first: int, is_fenc
         yield from _values(reader, text, first, _OPTION_NAMES)
 
 
-def _anchor(slug: str, copy: int, anchors: dict[str, str]) -> str:
-    """Returns the fragment by which links in the file name a heading, as GitHub or as Python-Markdown makes it."""
-    shorter = re.sub("-+", "-", slug)
-    names = [f"{slug}-{copy}", f"{shorter}_{copy}"] if copy else [slug, shorter]
-    return next((anchors[name] for name in names if name in anchors), "")
-
-
 def _slug(heading: str) -> str:
     """Returns the fragment that GitHub makes of a heading."""
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()))
@@ -136,17 +134,14 @@ class _Block:
     reader: MarkdownReader
     source: list[str]  # its lines without what they begin with
     first: int  # the number of its first line, from 0
-    kind: str  # the token around it, html_block, underlined (a heading), attribute, value, or scalar (on lines of YAML)
+    # The token around it, html_block, underlined (a heading), cell, attribute, value, or scalar (on lines of YAML)
+    kind: str
     ends: dict[int, int]  # the end of what was located before in each line
     anchor: str = ""  # by what links in the file name a heading
     start: int = 0  # where its content is in the file, once it was located
     stop: int = 0
     prefixes: list[str] = field(default_factory=list)  # what its lines begin with
     line_end: str = "\n"
-
-    @property
-    def is_cell(self) -> bool:
-        return self.kind in ("th_open", "td_open")
 
     @property
     def is_unread(self) -> bool:
@@ -168,16 +163,16 @@ class _Block:
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
         for row, source in enumerate(self.source, self.first):
-            written = source.replace("|", "\\|") if self.is_cell else source
+            written = source.replace("|", "\\|") if self.kind == "cell" else source
             line, _ = lines[row]
-            is_in_order = self.is_cell or self.kind in ("mark", "attribute")
+            is_in_order = self.kind in ("cell", "mark", "attribute")
             column = line.find(written, self.ends.get(row, 0)) if is_in_order else line.rfind(written)
             if column < 0:
                 self.prefixes.clear()
                 return False
             self.prefixes.append(line[:column])
             self.stop = starts[row] + column + len(written)
-            if self.is_cell:
+            if self.kind == "cell":
                 self.ends[row] = column + len(written)
         self.start = starts[self.first] + len(self.prefixes[0])
         self.line_end = lines[self.first][1]
@@ -187,13 +182,14 @@ class _Block:
         """Returns the content with the next translations. It stays as it is if its words do."""
         text = self.content.written(translations)
         lines = self.source if _letters(text) == _letters("".join(self.source)) else text.split("\n")
-        if self.is_cell:
+        if self.kind == "cell":
             return "\n".join(lines).replace("|", "\\|")
         if self.kind in ("value", "scalar") and len(self.source) > 1 and lines is not self.source:
             lines = wrap(text, max(map(len, self.source)), break_long_words=False, break_on_hyphens=False)
         if self.kind in ("paragraph_open", "underlined") and lines is not self.source:
-            wrapped = [new for line in lines for new in self._wrapped(line)] if self.kind == "paragraph_open" else lines
-            forms = (wrapped, [_escaped(line) for line in lines])
+            is_wrapped = self.kind == "paragraph_open"
+            wrapped = [new for line in lines for new in (self._wrapped(line) if is_wrapped else [line])]
+            forms = (wrapped, list(map(_escaped, lines)))
             lines = next((form for form in forms if self.reader.is_paragraph(form)), self.source)
         prefixes = ["", *self.prefixes[1:], *self.prefixes[-1:] * len(lines)]
         slugs = {_slug(self.reader.text(" ".join(rows))) for rows in (lines, self.source)} if self.anchor else {""}
@@ -233,10 +229,9 @@ class _Value:
         elif self._quote == "'":
             self._text = source[1:-1].replace("''", "'")
         elif self._quote:
-            try:
+            self._text = ""
+            with suppress(ValueError):  # an escape of YAML alone
                 self._text = json.loads(source)
-            except ValueError:  # an escape of YAML alone
-                self._text = ""
         self.passages = [passage([Token("text", self._text)], reader.protected)] if self._text else []
 
     def written(self, translations: Iterator[Sequence[Token]]) -> str:
@@ -246,7 +241,7 @@ class _Value:
             return self._source
         if self._kind == "attribute":
             quote = '"' if "'" in text and '"' not in text else self._quote
-            escapes = (f"\\{quote}", "&quot;", "&#39;")  # of the program that reads it, if the source has one of them
+            escapes = (f"\\{quote}", "&quot;", "&#39;")  # the program that reads it knows one that the source has
             escaped = next((each for each in escapes if each in self._source), "”" if quote == '"' else "’")
             return f"{quote}{text.replace(quote, escaped)}{quote}"
         is_plain = self._kind == "scalar" or (self._quote == "'" and "'" not in text)
@@ -296,7 +291,7 @@ class _Content:
         self.source, self._reader = source, reader
         # The alternative text of an image, and attributes that readers see, by where they are in markup
         self._texts: dict[str, dict[tuple[int, int], _Content | _Value]] = {}
-        self._shortcuts: dict[str, str] = {}  # links and images that are found by their text, and their short forms
+        self._shortcuts: dict[str, str] = {}  # the short forms of links and images that are found by their text
         task = _TASK.match(source)
         self._task = task[0] if task else ""
         self._kept = set[str]()  # protected words and the like, which the text of a translation may have too
@@ -305,7 +300,9 @@ class _Content:
             texts: dict[tuple[int, int], _Content | _Value] = {}
             if piece.kind == "image" and piece.shown:
                 texts[2, 2 + len(piece.shown)] = _Content(reader, piece.shown)
-            texts |= {span: _Value(reader, raw) for span, raw in piece.attributes.items()}
+            if piece.kind != "text" and (markup := WITH_ATTRIBUTES.search(piece.whole)):
+                seen = seen_attributes(piece.whole, markup.start())
+                texts |= {span: _Value(reader, raw) for span, raw in seen.items()}
             self._texts |= {piece.whole: texts} if texts else {}
             if piece.kind == "kept":
                 self._kept.add(piece.raw)
@@ -315,16 +312,16 @@ class _Content:
                 self._shortcuts[rf"(\[{text}\])\[{label}\]"] = r"\1[]" if piece.raw.endswith("[]") else r"\1"
             match piece.kind:
                 case "text":
-                    spellings = (
-                        [c if SPECIAL.match(c) else None for c in piece.raw] if SPECIAL.search(piece.raw) else None
-                    )
-                    tokens.append(Token("text", piece.raw, spellings))
+                    spellings = [c if SPECIAL.match(c) else None for c in piece.raw]
+                    tokens.append(Token("text", piece.raw, spellings if any(spellings) else None))
                 case "char":
                     tokens.append(Token("text", piece.shown, [piece.raw]))
                 case "open" | "close" | "space" | "end":
                     tokens.append(Token("leaf", item=piece.whole, role=piece.kind, key=piece.shown))
+                case "image":
+                    tokens.append(Token("leaf", item=piece.whole))
                 case _:
-                    tokens.append(Token("leaf", piece.shown if piece.kind in ("leaf", "kept") else "", piece.whole))
+                    tokens.append(Token("leaf", piece.shown, piece.whole))
         tokens = list(merged(tokens))
         for i, (before, leaf, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
             # Of the spaces inside and outside, one would be lost.
@@ -357,11 +354,11 @@ class _Content:
         }
         tokens = [t if t.kind == "text" else t._replace(item=changed.get(t.item, t.item)) for t in tokens]
         kept = {changed.get(raw, raw) for raw in self._kept}
-        kinds = ("text", "char", "kept")
         expected = [t.item.strip(" ") for t in tokens if t.kind != "text" and t.item not in kept]
         for is_cautious in (False, True):
             text = "".join(_spelt(t, is_cautious=is_cautious) if t.kind == "text" else t.item for t in tokens)
-            if expected == [piece.whole.strip(" ") for piece in self._reader.pieces(text) if piece.kind not in kinds]:
+            markup = (piece for piece in self._reader.pieces(text) if piece.kind not in ("text", "char", "kept"))
+            if expected == [piece.whole.strip(" ") for piece in markup]:
                 break
         for full, short in self._shortcuts.items():
             text = re.sub(full, short, text)
@@ -369,12 +366,11 @@ class _Content:
 
 
 def _spelt(token: Token, *, is_cautious: bool) -> str:
-    """Returns text as the source spells it. Other special characters are escaped, and all of them to be cautious."""
+    """Returns text as the source spells it. Other special characters are escaped, all of them to be cautious."""
     if not token.item:
         return SPECIAL.sub(r"\\\g<0>", token.text)
-    return "".join(
-        f"\\{character}"
-        if SPECIAL.match(character) and (spelling is None or (is_cautious and spelling == character))
-        else spelling or character
-        for character, spelling in zip(token.text, token.item, strict=True)
-    )
+    spelt = ""
+    for character, spelling in zip(token.text, token.item, strict=True):
+        is_escaped = spelling is None or (is_cautious and spelling == character)
+        spelt += f"\\{character}" if is_escaped and SPECIAL.match(character) else spelling or character
+    return spelt

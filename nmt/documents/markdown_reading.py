@@ -5,6 +5,7 @@ VitePress and MDX, definitions, footnotes, math, and what stays in text.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,7 +31,7 @@ JSX = rf"""(?:[^<>{{}}"'\n]|\n(?![ \t]*\n)|"[^"]*"|'[^']*'|{_EXPRESSION})*+"""
 _ATTRIBUTE = r"""(?:[.#][\w:-]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+))"""
 _ATTRIBUTES = rf"\{{:?\s*(?:[\w-]+\s+)*+{_ATTRIBUTE}(?:\s+(?:{_ATTRIBUTE}|[\w-]+))*+\s*\}}"
 # The markup at the end of a piece that may have attributes, and an attribute that readers see.
-_WITH_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTES}|\{{[{{%][\s\S]*[}}%]\}}|</?[a-zA-Z][\w.:-]*{JSX}>)\Z")
+WITH_ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTES}|\{{[{{%][\s\S]*[}}%]\}}|</?[a-zA-Z][\w.:-]*{JSX}>)\Z")
 _SEEN = re.compile(
     r"""(?s)(?<=[\s{(,])(?:title|label|alt|caption|(?:fig|tbl|lst)[.-](?:alt|cap))[ \t]*=[ \t]*"""
     r"""(?P<value>"(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+')"""
@@ -43,7 +44,8 @@ _KEPT = re.compile(
     rf"|\\\((?P<c>(?:(?!\\[()])[^`\n])*+)\\\)|{_CODE}"
     r"|\{\{(?:(?!\{\{|\}\})[\s\S])+\}\}+|\{%(?:(?!\{%|%\})[\s\S])+%\}"
     # Embedded files and links of Obsidian, citations, comments, keys, references to blocks, and commands of TeX
-    r"|!?\[\[[^\[\]\n]+\]\]|\[-?@[^\[\]\n]+\](?![\[(])|%%[^%\n]+%%|\+\+\w[\w+-]*\+\+|(?<=\s)\^[\w-]+$|\\[a-zA-Z]{2,}\*?(?=\{)",
+    r"|!?\[\[[^\[\]\n]+\]\]|\[-?@[^\[\]\n]+\](?![\[(])|%%[^%\n]+%%|\+\+\w[\w+-]*\+\+|(?<=\s)\^[\w-]+$"
+    r"|\\[a-zA-Z]{2,}\*?(?=\{)",
     re.MULTILINE,
 )
 _MATH = re.compile(r"[a-zA-Z]|(?!\d[\d.,]*\s)(?=.*[\\^_={}<>+]).*", re.DOTALL)
@@ -61,8 +63,8 @@ _MARK = re.compile(
     r"|#[a-z][\w-]*[ \t]*|\([\w:.-]+\)=[ \t]*|\+{3}(?:[ \t].*)?|<<<[ \t]*\S.*|</?>[ \t]*|@tab(?::\w+)?[ \t]+(?P<g>.*)"
 )
 _OPTION = re.compile(r"[ \t]*:[\w-]+:(?!\S)")  # of a directive of MyST, directly below its mark
-# Several lines that stay: math, comments and code of MDX, and marks, which may have attributes that readers see. None
-# reaches over another beginning, so that the time is linear.
+# Several lines that stay: math, comments and code of MDX, and marks, which may have attributes that readers see.
+# None reaches over another beginning, so that the time is linear.
 _REGION = re.compile(
     r"(?:\$\$(?!\$)(?:[^$\n]|\n(?![ \t]*\n))+\$\$(?:[ \t]*(?:\{\#[^{}\n]*\}|\([\w:.-]+\)))?"
     r"|\\\[(?=[ \t]*\n|.*[=^_{}<>+])(?:(?!\\\[)[\s\S])*?\\\]"
@@ -85,25 +87,14 @@ _ITEM = re.compile(r"[:~][ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 
 
 class Piece(NamedTuple):
-    """A part of inline content.
+    """A part of inline content."""
 
-    Attributes:
-        kind: text, char (a character that is escaped), space (one that is a reference), image, leaf (other markup),
-            kept (what stays in text), open or close (the ends of a pair), or end (of a line, which separates texts).
-        shown: the text, the name of a pair, or the alternative text of an image.
-        label: the label of a link or image that is found by its text.
-    """
-
+    # A "char" is escaped, a "space" is a reference, and an "end" of a line separates texts. What is "kept" stays in
+    # text; "open" and "close" are the ends of a pair, and a "leaf" is other markup.
     kind: Literal["text", "char", "space", "image", "leaf", "kept", "open", "close", "end"]
     raw: str
-    shown: str = ""
-    label: str | None = None
-
-    @property
-    def attributes(self) -> dict[Span, str]:
-        """The attributes in `whole` that readers see."""
-        markup = None if self.kind == "text" else _WITH_ATTRIBUTES.search(self.whole)
-        return seen_attributes(self.whole, markup.start()) if markup else {}
+    shown: str = ""  # the text, the name of a pair, or the alternative text of an image
+    label: str | None = None  # of a link or image that is found by its text
 
     @property
     def whole(self) -> str:
@@ -150,9 +141,8 @@ class MarkdownReader:
             piece = pieces[position]
             position += 1
             if piece.kind == "open" and piece.shown not in unclosed and is_kept(piece.raw):
-                depths = accumulate(
-                    _DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:]
-                )
+                same = (_DEPTH.get(other.kind, 0) * (other.shown == piece.shown) for other in pieces[position:])
+                depths = accumulate(same)
                 end = next((i for i, depth in enumerate(depths, position + 1) if depth < 0), None)
                 if end is None:
                     unclosed.add(piece.shown)
@@ -267,16 +257,12 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
             line += 1
         state.line = line
 
-    def at_any_indent(rule: Any) -> Any:
-        """Returns a rule of blocks that are no code although they are indented."""
-
-        def run(state: Any, line: int, last: int, silent: bool) -> bool:
-            indent, state.blkIndent = state.blkIndent, max(state.blkIndent, state.sCount[line])
-            is_block: bool = rule(state, line, last, silent)
-            state.blkIndent = indent
-            return is_block
-
-        return run
+    def at_any_indent(rule: Any, state: Any, line: int, last: int, silent: bool) -> bool:
+        """Reads a block that is no code although it is indented."""
+        indent, state.blkIndent = state.blkIndent, max(state.blkIndent, state.sCount[line])
+        is_block: bool = rule(state, line, last, silent)
+        state.blkIndent = indent
+        return is_block
 
     def html(state: Any, line: int, last: int, silent: bool) -> bool:
         """Reads HTML up to a fence, because code in it is no text."""
@@ -285,7 +271,7 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
         tokens, end = len(state.tokens), state.line
         is_element = not silent and ELEMENT.match(state.tokens[-1].content)
         for row in range(line + 1, end if is_element else 0):
-            is_fence = at_any_indent(fence)(state, row, last, False)
+            is_fence = at_any_indent(fence, state, row, last, False)
             last_line = state.src[state.bMarks[state.line - 1] : state.eMarks[state.line - 1]].strip("> \t")
             if is_fence and state.line > row + 1 and re.fullmatch("`{3,}|~{3,}", last_line):
                 token = state.tokens[tokens - 1]
@@ -309,12 +295,12 @@ def _parser(is_mdx: bool) -> "MarkdownIt":
     parser.block.tokenize = blocks  # type: ignore[method-assign,assignment] # rules call it for what is nested
     if is_mdx:
         parser.disable("code")
-        parser.block.ruler.at("paragraph", at_any_indent(paragraph))
-        parser.block.ruler.at("lheading", at_any_indent(lheading))
+        parser.block.ruler.at("paragraph", partial(at_any_indent, paragraph))
+        parser.block.ruler.at("lheading", partial(at_any_indent, lheading))
     parser.inline.ruler2.disable("fragments_join")
     for rule in parser.inline.ruler.__rules__:
         if rule.enabled:
-            parser.inline.ruler.at(rule.name, _recording(rule.name, rule.fn))
+            parser.inline.ruler.at(rule.name, partial(_recorded, rule.name, rule.fn))
     return parser
 
 
@@ -334,11 +320,12 @@ def _mark(state: "StateBlock", line: int, last: int, silent: bool) -> bool:
         while state.line < last and state.bMarks[state.line] < region.end():
             state.line += 1
     elif mark:
-        begin, end = max(map(mark.span, "abcdefg"))
+        begin, stop = max(map(mark.span, "abcdefg"))
         inline = state.push("inline", "", 0)
-        inline.content, inline.map, inline.children = text[begin:end].strip(), [line, line + 1], []
+        inline.content, inline.map, inline.children = text[begin:stop].strip(), [line, line + 1], []
         inline.meta["column"] = start + begin - state.src.rfind("\n", 0, start) - 1
-        while text.startswith(":::") and _OPTION.match(state.src, state.bMarks[state.line], state.eMarks[last - 1]):
+        end = state.eMarks[last - 1] if text.startswith(":::") else 0
+        while _OPTION.match(state.src, state.bMarks[state.line], end):
             state.line += 1
     token.map = [line, state.line]
     if mark and mark["indents"]:
@@ -369,24 +356,21 @@ def _read_indented(state: "StateBlock", line: int, last: int, indent: int) -> No
     state.level -= 1
 
 
-def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:
-    """Returns a rule of the parser that also notes the spans of its tokens."""
-
-    def run(state: "StateInline", silent: bool) -> bool:
-        start, known, has_text = state.pos, len(state.tokens), bool(state.pending)
-        if not rule(state, silent):
-            return False
-        added = state.tokens[known:]
-        if has_text and added and added[0].type == "text":  # the text before the markup
-            del added[0]
-        if name == "link" and added:
-            middle = state.md.helpers.parseLinkLabel(state, start, True)
-            added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
-            return True
-        for token in added:
-            stop = start + len(token.content) if name in ("emphasis", "strikethrough") else state.pos
-            token.meta["span"] = (start, stop)
-            start = stop if name in ("emphasis", "strikethrough") else start
+def _recorded(name: str, rule: Callable[..., bool], state: "StateInline", silent: bool) -> bool:
+    """Runs a rule of the parser, and notes the spans of its tokens."""
+    start, known, has_text = state.pos, len(state.tokens), bool(state.pending)
+    if not rule(state, silent):
+        return False
+    added = state.tokens[known:]
+    if has_text and added and added[0].type == "text":  # the text before the markup
+        del added[0]
+    if name == "link" and added:
+        middle = state.md.helpers.parseLinkLabel(state, start, True)
+        added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
         return True
-
-    return run
+    for token in added:
+        is_mark = name in ("emphasis", "strikethrough")
+        stop = start + len(token.content) if is_mark else state.pos
+        token.meta["span"] = (start, stop)
+        start = stop if is_mark else start
+    return True

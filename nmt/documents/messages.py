@@ -1,7 +1,7 @@
 """The texts of programs, as JSON, PO and XLIFF have them: what stands in them and is not translated.
 
-Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline ends a
-sentence unless a lower-case letter follows it.
+Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline ends
+a sentence unless a lower-case letter follows it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,6 @@ from nmt.text.markup_reading import BLOCKS, is_kept
 from nmt.text.markup_writing import Role, Token, merged
 from nmt.text.protected import SURPLUS
 from nmt.text.words import is_blank
-from nmt.translate.units import Unit
 
 # Placeholders that may have a space, or letters behind them, and those without braces.
 _PERCENT = (
@@ -50,11 +49,7 @@ _IN_WORDS = (
 
 
 class Message:
-    """A text that a program shows.
-
-    Args:
-        flags: of a PO message; they may name formats. Without them, bars may separate the forms of plurals.
-    """
+    """A text that a program shows. The flags are those of PO; without them, bars may separate forms of plurals."""
 
     def __init__(self, text: str, options: ReadOptions, flags: Iterable[str] | None = None) -> None:
         self._text, self._protected, self._icu = text, options.protected, parse_icu(text)
@@ -62,17 +57,13 @@ class Message:
         self.kept = sorted(token.text for token in tokens if token.kind == "leaf")
         has_others = re.search(r"%%\w", text) or "%" in plain(tokens)
         self._is_printf = not has_others and any(map(_PRINTF.fullmatch, flags or ()))
-        self._content = Content(grouped(map(self._read, tokens)), options.protected)
-
-    def _read(self, token: Token) -> Token:
-        if token.kind == "text" and self._icu:
-            return IcuPiece("text", token.text, 0).token
-        return Token("text", "%") if self._is_printf and token.item == "%%" else token
-
-    @property
-    def passages(self) -> list[Unit]:
-        """What is translated."""
-        return self._content.passages
+        for i, token in enumerate(tokens):
+            if token.kind == "text" and self._icu:
+                tokens[i] = IcuPiece("text", token.text, 0).token
+            elif self._is_printf and token.item == "%%":
+                tokens[i] = Token("text", "%")
+        self._content = Content(grouped(tokens), options.protected)
+        self.passages = self._content.passages  # what is translated
 
     def written(self, translations: Iterator[Sequence[Token]]) -> str:
         """Returns the text with the next translations. It stays as it is if its letters do.
@@ -92,7 +83,7 @@ class Message:
         return self._text if "".join(text.split()) == "".join(self._text.split()) else text
 
     def _without_surplus(self, raw: str) -> str:
-        """Returns text without placeholders like `%s`. Those of the source are leaves, and a program has no others."""
+        """Returns text without placeholders like `%s`. Those of the source are leaves; a program has no others."""
         for start, stop, _ in reversed(self._protected.spans(raw)):
             is_percentage = raw[start] == "%" and not SURPLUS.match(raw, start)
             if _NEXT.fullmatch(raw[start:stop]) and not is_percentage:
@@ -106,14 +97,14 @@ _NEXT = re.compile(r"%[^%($\[:]*[a-zA-Z@>]|~.*[a-zA-Z]")
 _DATE = re.compile(r"%[-_^#0]?[aAbBHIjMmUWwYyZ](?![a-zA-Z])")
 # A few short forms of a plural: for certain numbers, the last one with the number, or all with the stem of a word.
 _FORMS = re.compile(
-    r"(?!.*(?:[`<$/\\]|\s-|\|\||[^|]{99}))(?:(?:\{\d+\}|[\[\]](?:-Inf|\d+),).*|[^|]*(?:\|[^|]*)?\|[^|]*[{:%](?:n|count)\b[^|]*"
-    r"|[^|]*?\b([^\W\d_]{3})[^|]*(?:\|[^|]*\b\1[^|]*){1,2})",
+    r"(?!.*(?:[`<$/\\]|\s-|\|\||[^|]{99}))(?:(?:\{\d+\}|[\[\]](?:-Inf|\d+),).*"
+    r"|[^|]*(?:\|[^|]*)?\|[^|]*[{:%](?:n|count)\b[^|]*|[^|]*?\b([^\W\d_]{3})[^|]*(?:\|[^|]*\b\1[^|]*){1,2})",
     re.DOTALL | re.IGNORECASE,
 )
 
 
 def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] | None = ()) -> list[Token]:
-    """Returns tokens of a message in which what is not translated is a leaf, as far as it is not in an element in part.
+    """Returns tokens of a message in which what is not translated is a leaf, unless it is partly in an element.
 
     A message of ICU gets the plural categories that the target language has.
     """
@@ -128,7 +119,7 @@ def with_leaves(tokens: list[Token], options: ReadOptions, flags: Iterable[str] 
         text = _across(tokens)
     has_forms = flags is None and _FORMS.fullmatch(text)
     formats = {flag for flag in flags or () if flag.endswith("-format") and not flag.startswith("no-")}
-    patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(re.search(names, flag) for flag in formats)]
+    patterns = [pattern for names, pattern in _OF_FORMATS.items() if any(map(re.compile(names).search, formats))]
     leaves, start = list[tuple[int, int, Token]](), 0
     for kind, raw, _ in message.pieces if message else ():
         kept = _kept(raw) if kind == "leaf" else Token("leaf", role="end", key=DIVIDING)

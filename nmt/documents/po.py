@@ -1,6 +1,6 @@
 """PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
 
-Only translations, their flags, and fields of the header that are wrong are written. All other bytes of a file stay.
+Only translations, their flags, and wrong fields of the header are written. All other bytes of a file stay.
 """
 
 from collections import Counter
@@ -75,9 +75,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     damages = [text.count("\n", 0, start) + 1 for start in starts]
     messages = [entry for entry in entries if entry.is_message]
     if not messages and damages:
-        raise NmtError(
-            f"{options.name} is not a PO file (line {damages[0]:,} is damaged); correct it, such as with msgfmt --check"
-        )
+        problem = f"{options.name} is not a PO file (line {damages[0]:,} is damaged)"
+        raise NmtError(f"{problem}; correct it, such as with msgfmt --check")
     if not messages:
         raise NmtError(f"{options.name} has no messages; is it a PO file?")
     header, fields = _header(messages)
@@ -100,13 +99,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
             return writer.written(header, new_fields | _TO_UTF_8).encode(errors="replace")
 
     document = document_of(slots, written, +Counter({"translated already": len(messages) - len(unfinished)}))
-    return replace(
-        document, unreached=damages, obstacle="the file is damaged there; correct it, such as with msgfmt --check"
-    )
+    obstacle = "the file is damaged there; correct it, such as with msgfmt --check"
+    return replace(document, unreached=damages, obstacle=obstacle)
 
 
 def finished(data: bytes, name: str) -> tuple[str, list[tuple[str, str]], int]:
-    """Returns the language of a file, or "", its finished messages with translations, and the number of other ones.
+    """Returns the language of a file or "", its finished messages with translations, and the number of other ones.
 
     Of messages with plural forms, the last form translates the plural, and the first of two the singular.
     """
@@ -142,9 +140,8 @@ def _decoded(data: bytes, name: str) -> tuple[str, str]:
         return data.decode(encoding or "utf-8"), encoding
     except UnicodeError as error:
         says = "as its header says" if encoding else "and its header names no other encoding"
-        raise NmtError(
-            f"{name} is not in {encoding or 'utf-8'}, {says} ({error!s:.100}); correct the header"
-        ) from error
+        problem = f"{name} is not in {encoding or 'utf-8'}, {says} ({error!s:.100})"
+        raise NmtError(f"{problem}; correct the header") from error
 
 
 def _entries(text: str) -> list[_Entry]:
@@ -176,7 +173,7 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
         new["Language"] = language.replace("-", "_")
     try:
         _forms(fields.get("Plural-Forms", ""))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         if has_plurals or "Plural-Forms" in fields:
             new["Plural-Forms"] = plural_forms(language)
     return new
@@ -185,17 +182,12 @@ def _new_fields(fields: Mapping[str, str], language: str, *, has_plurals: bool) 
 def _forms(plural_forms: str) -> list[Literal["one", "singular", "plural"]]:
     """Returns the kind of each form: for one thing only, for other numbers such as 21 too, or for others only.
 
-    Raises:
-        ValueError: the header's value is not valid.
+    Raises ValueError or ZeroDivisionError if the header's value is not valid.
     """
     match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
     if not match:
         raise ValueError
-    form_of = c2py(match[2])
-    try:
-        of_zero, singular, *others = map(form_of, range(1000))
-    except ZeroDivisionError as error:
-        raise ValueError from error
+    of_zero, singular, *others = map(c2py(match[2]), range(1000))
     kind: Literal["one", "singular", "plural"] = "singular" if singular in (of_zero, *others) else "one"
     return [kind if form == singular != others[0] else "plural" for form in range(int(match[1]))]
 

@@ -1,85 +1,65 @@
-"""The different sentences of documents, which are translated once each, and the documents with their translations."""
+"""Documents that are translated, and their different sentences, each of which is translated once."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from nmt.documents.document import Document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.memories.matching import Match
-from nmt.text.protected import ProtectedSpan
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
-class SentenceKey(NamedTuple):
-    """What makes sentences different, as in `Sentence`.
-
-    Attributes:
-        has_elements: false if no memory is used, because the model translates text with elements like other text.
-    """
-
-    text: str
-    tags: tuple[str, ...]
-    protected: tuple[ProtectedSpan, ...]
-    has_elements: bool
+def sentence_unit(sentence: Sentence, maker: UnitMaker) -> Unit:
+    """Returns one of the different sentences as a unit, with the matches of the memories of `maker`."""
+    return maker.complete(Unit(sentence.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
 
 
 class Sentences:
-    """The different sentences of documents.
+    """The different sentences of documents: another text, tags, protected words, or with elements or without.
 
     Args:
         maker: cuts passages into sentences.
-        has_memory: whether sentences with elements differ from those without, because a memory may have only these.
+        has_memory: whether sentences with elements differ from those without. The model translates both alike.
     """
 
-    def __init__(self, maker: UnitMaker, *, has_memory: bool = False) -> None:
-        self._maker, self._has_memory = maker, has_memory
-        self.keys: dict[SentenceKey, None] = {}  # each sentence
-        # The text and the alignment of each translation. As the bytes of an array, it takes a tenth of the memory.
-        self._translations: dict[SentenceKey, tuple[str, bytes]] = {}
-        self._from_memory = set[SentenceKey]()
-        self._matches: dict[SentenceKey, Sequence[Match]] = {}
+    def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_memory: bool) -> None:
+        self._maker, self._options, self._has_memory = maker, options, has_memory
+        # Text, alignment, whether a memory has it, and matches. As bytes, an alignment takes a tenth of the RAM.
+        self._translations: dict[Sentence, tuple[str, bytes, bool, Sequence[Match]]] = {}
+        self.different: dict[Sentence, None] = {}
         self.has_markup = False  # whether a passage is marked up
 
-    def add(self, document: Document) -> list[Unit]:
-        """Adds the sentences of a document. Returns its passages as units."""
+    def read(self, data: bytes, form: str, name: str) -> Document:
+        """Returns the document in a file with the sentences of its passages. Raises NmtError if the file is damaged."""
+        document = read_document(data, form, self._options._replace(name=name))
         units = list(map(self._maker.complete, document.passages))
         self.has_markup |= any(unit.content is not None for unit in units)
-        self.keys |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
-        return units
+        self.different |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
+        return replace(document, passages=units)
 
-    def _key(self, sentence: Sentence) -> SentenceKey:
+    def _key(self, sentence: Sentence) -> Sentence:
         has_elements = sentence.has_elements and self._has_memory
-        return SentenceKey(sentence.text, sentence.tags, sentence.protected, has_elements)
+        return Sentence(sentence.text, tags=sentence.tags, protected=sentence.protected, has_elements=has_elements)
 
-    def unit(self, key: SentenceKey, maker: UnitMaker) -> Unit:
-        """Returns a sentence as a unit, with the matches of the memories of `maker`."""
-        sentence = Sentence(key.text, tags=key.tags, protected=key.protected, has_elements=key.has_elements)
-        return maker.complete(Unit(key.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
+    def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
+        """Keeps the translation of one of the different sentences, and its matches, for `written`."""
+        alignment = np.array(translation.alignment or (), np.int32).tobytes()
+        self._translations[sentence] = translation.text, alignment, translation.is_from_memory, matches
 
-    def set_translation(self, key: SentenceKey, translation: Translation, matches: Sequence[Match] = ()) -> None:
-        """Keeps the translation of a sentence, and its matches, for `written`."""
-        alignment = np.array(translation.alignment or (), np.int32)
-        self._translations[key] = translation.text, alignment.tobytes()
-        self._from_memory |= {key} if translation.is_from_memory else set()
-        self._matches |= {key: matches} if matches else {}
-
-    def written(self, document: Document, units: Sequence[Unit], target_lang: str) -> tuple[bytes, int]:
-        """Returns the file of a document with the translations, and how many sentences are from a memory.
-
-        Args:
-            units: what `add` returned for the document.
-        """
-
-        def translation(key: SentenceKey) -> Translation:
-            text, alignment = self._translations[key]
-            words = np.frombuffer(alignment, np.int32).reshape(-1, 2).tolist()
-            return Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words])
-
-        keys = [list(map(self._key, unit.sentences)) for unit in units]
-        translated = [
-            unit.restored(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
-        ]
+    def written(self, document: Document) -> tuple[bytes, int]:
+        """Returns the file of a document with the translations, and how many sentences are from a memory."""
+        passages, offers, from_memory = [], list[Sequence[Match]](), 0
+        for unit in document.passages:
+            translations, matches = list[Translation](), list[Sequence[Match]]()
+            for sentence in unit.sentences:
+                text, links, is_from_memory, sentence_matches = self._translations[self._key(sentence)]
+                alignment = [(i, j) for i, j in np.frombuffer(links, np.int32).reshape(-1, 2).tolist()]
+                translations.append(Translation(text, 0.0, [], [], alignment=alignment))
+                matches.append(sentence_matches)
+                from_memory += is_from_memory
+            passages.append(unit.restored(translations, self._options.target_lang))
+            offers.append(matches[0] if len(matches) == 1 else ())
         if document.offer:
-            document.offer([self._matches.get(each[0], ()) if len(each) == 1 else () for each in keys])
-        return document.write(translated), sum(key in self._from_memory for each in keys for key in each)
+            document.offer(offers)
+        return document.write(passages), from_memory

@@ -1,8 +1,8 @@
 """Subtitles, SRT and WebVTT: the text of cues. Times, numbers, settings, comments and names of speakers stay.
 
-A sentence that goes on over several cues is translated as a whole, and its translation is divided over these cues. What
-each speaker says, and each description of a sound, is a text of its own. A line of the cue before that is repeated, as
-in captions that roll, gets the same translation.
+A sentence that goes on over several cues is translated as a whole, and its translation is divided over these cues.
+What each speaker says, and each description of a sound, is a text of its own. A line of the cue before that is
+repeated, as in captions that roll, gets the same translation.
 """
 
 import re
@@ -91,11 +91,9 @@ class _Text(NamedTuple):
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """Returns the document in a file of SRT or WebVTT.
-
-    Programs write SRT in the encoding of Windows for its language if it has no byte order mark and is not in UTF-8.
-    """
+    """Returns the document in a file of SRT or WebVTT."""
     is_vtt = b"WEBVTT" in data[:9]
+    # SRT may be in the encoding of Windows for its language.
     encoding = "" if is_vtt or marked_encoding(data) else code_page(data, options.source_lang)
     file = decoded(data, options, encoding, may_have_nul=is_vtt)  # the standard of WebVTT allows it
     is_vtt = file.startswith("WEBVTT")
@@ -107,7 +105,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     cues = [[spans[i] for i in cue] for cue in _cues(rows, ends_at_blank)]
     unreached = list(_unreached(rows, ends_at_blank))
     if not (is_blank(file) or any(map(_TIMES.match, rows)) or (is_vtt and not unreached)):
-        raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
+        times = "00:00:01,000 --> 00:00:04,000"
+        raise NmtError(f"{options.name} has no times such as {times}; is it a file of subtitles?")
     texts = list(_texts(file, cues, tag))
     groups = _groups(texts)
     lines_of_groups = (" ".join(texts[i].line for i in group) for group in groups)
@@ -128,8 +127,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
                     shown = [token for token in shown if token.kind == "text"]
                 length = len(plain(shown))
                 is_wrapped = length > _WIDTH and (text.is_alone or "\n" in text.raw)
-                lines_of_cue = map(raw, _cut(shown, [length / 2]) if is_wrapped else [shown])
-                changes[text.start, text.start + len(text.raw)] = (lines[0][1] or "\n").join(filter(None, lines_of_cue))
+                new_lines = map(raw, _cut(shown, [length / 2]) if is_wrapped else [shown])
+                line_end = lines[0][1] or "\n"
+                changes[text.start, text.start + len(text.raw)] = line_end.join(filter(None, new_lines))
         return encoded(spliced(file, changes), data, encoding)
 
     obstacle = "no times stand directly above; correct the times and blank lines there"
@@ -235,7 +235,7 @@ def _tokens(line: str, tag: re.Pattern[str], *, is_vtt: bool) -> list[Token]:
 
 
 def _divided(translation: list[Token], lengths: Iterable[int]) -> Iterator[list[Token]]:
-    """Yields parts of a translation in proportion to the lengths of texts. What is cut begins again in the next one."""
+    """Yields parts of a translation in proportion to the lengths of texts. An element that is cut is repeated."""
     ends = list(accumulate(length + 1 for length in lengths))
     scale, opened = len(plain(translation)) / max(1, ends[-1] - 1), list[Token]()
     for text in _cut(translation, [(end - 1) * scale for end in ends[:-1]]):

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DocumentFiles
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
-from nmt.documents.sentences import SentenceKey, Sentences
+from nmt.documents.document import FORMATS, Document, ReadOptions, format_of, suffix_of
+from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
 from nmt.jobs.run import Run, check_files
@@ -19,38 +18,25 @@ from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import name_of
 from nmt.translate.setup import Setup
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence
 
 
 class Report(NamedTuple):
-    """What became of a document.
+    """What became of a document."""
 
-    Attributes:
-        path: its file; `-` is standard input.
-        output: the file that its translation is written to; `-` is standard output.
-        sentences: the number of sentences in its passages.
-        left: what of it stays as it is, and why.
-        failure: why the file cannot be translated; empty if it can.
-        from_memory: how many of the sentences a memory has.
-    """
-
-    path: str
+    path: str  # `-` is standard input or output
     output: str
-    sentences: int = 0
-    left: str = ""
-    failure: str = ""
-    from_memory: int = 0
+    sentences: int = 0  # in its passages
+    left: str = ""  # what of it stays as it is, and why
+    failure: str = ""  # why it cannot be translated, if so
+    from_memory: int = 0  # the sentences that a memory has
 
 
 def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
     """Returns the documents that arguments name, and the files that their translations are written to.
 
-    A folder stands for all files in it whose format is known, except for hidden ones.
-
-    Args:
-        output: a file, or a folder if there are several documents or it ends in a slash; by default a file beside the
-            only document.
-        form: the format of all files, if it is given.
+    A folder stands for all files in it whose format is known, except for hidden ones. The output is a file, or a
+    folder if there are several documents or it ends in a slash; by default a file beside the only document.
 
     Raises:
         NmtError: an output is missing, names two documents, or would replace a document.
@@ -95,18 +81,15 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
                 yield os.path.join(path, name), os.path.join(output, name)
 
 
-def _read(path: str, form: str | None, options: ReadOptions) -> tuple[Document, bytes]:
-    """Returns a document, and the content of its file."""
-    name = name_of(path)
+def _content(path: str) -> bytes:
     try:
-        data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
+        return sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
     except OSError as error:
-        raise NmtError(f"{name} cannot be read ({error.strerror}); check the path") from error
-    return read_document(data, form or format_of(name), options._replace(name=name)), data
+        raise NmtError(f"{name_of(path)} cannot be read ({error.strerror}); check the path") from error
 
 
 def _failure(name: str, error: Exception) -> str:
-    """Returns why a document cannot be translated. Of a bug, which must not harm others, the traceback is shown."""
+    """Returns why a document cannot be translated. A bug must not harm other documents; its traceback is shown."""
     if isinstance(error, NmtError):
         return str(error)
     traceback.print_exception(error)
@@ -124,46 +107,45 @@ def translate(
     """
     with importing("sentencex", "nmt translate-file", extra="documents"):
         import sentencex  # noqa: F401
-    direction, memories = setup.text.resolved(setup.direction), setup.memories
+    direction = setup.text.resolved(setup.direction)
     outputs = _files(paths, files.output, files.format, direction.target)
     if files.keys and not any((files.format or suffix_of(path)) == "json" for path, _ in outputs):
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")
-    sentences = Sentences(setup.maker("sentence", offers=False), has_memory=bool(memories))
     options = ReadOptions("", *direction, files.all, setup.protected, files.keys)
-    reports, documents = list[Report](), list[tuple[int, Document, list[Unit]]]()
-    for path, output in outputs:
+    sentences = Sentences(setup.maker("sentence", offers=False), options, has_memory=bool(setup.memories))
+    reports, documents = list[Report](), dict[int, Document]()
+    for i, (path, output) in enumerate(outputs):
+        name = name_of(path)
         try:
-            document, data = _read(path, files.format, options)
-            units = sentences.add(document)
+            content = _content(path)
+            document = documents[i] = sentences.read(content, files.format or format_of(name), name)
+            count = sum(len(unit.sentences) for unit in document.passages)
+            reports.append(Report(path, output, count, document.left(content)))
         except Exception as error:
-            reports.append(Report(path, output, failure=_failure(name_of(path), error)))
-            continue
-        count = sum(len(unit.sentences) for unit in units)
-        documents.append((len(reports), document, units))
-        reports.append(Report(path, output, count, document.left(count, data)))
+            reports.append(Report(path, output, failure=_failure(name, error)))
     if not documents:
         several = f"{', '.join(paths)}: no file can be translated"
         raise NmtError(reports[0].failure if len(reports) == 1 else several)
     first = reports[0].output
-    is_resumable = check_files([*(reports[i].path for i, *_ in documents), *setup.models], first, execution.options)
-    offers = any(document.offer for _, document, _ in documents)
+    is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
+    offers = any(document.offer for document in documents.values())
     maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
-    source = Rows(
-        "the text of the documents", list(sentences.keys), lambda row, _: sentences.unit(SentenceKey(*row), maker)
-    )
+    different = list(sentences.different)
+    source = Rows("the text of the documents", different, lambda row, _: sentence_unit(Sentence(*row), maker))
     output = first if files.output is None or len(reports) == 1 else files.output
     run = Run(job, source, output, setup.settings, execution, progress, is_resumable)
     with run.records() as records:
         if records is None:
             return reports
-        for key, record in zip(sentences.keys, records, strict=True):
-            sentences.set_translation(key, record.translations[0], record.matches)
-        for i, document, units in documents:
+        for sentence, record in zip(different, records, strict=True):
+            sentences.set_translation(sentence, record.translations[0], record.matches)
+        for i, document in documents.items():
             path, output = reports[i].path, reports[i].output
             try:
-                content, from_memory = sentences.written(document, units, direction.target)
+                content, from_memory = sentences.written(document)
+                reports[i] = reports[i]._replace(from_memory=from_memory)
             except Exception as error:
                 reports[i] = reports[i]._replace(failure=_failure(name_of(path), error))
                 continue
@@ -172,5 +154,4 @@ def translate(
                 folder.mkdir(parents=True, exist_ok=True)
             with output_file(output) as out:
                 out.write(content)
-            reports[i] = reports[i]._replace(from_memory=from_memory)
     return reports

@@ -1,20 +1,21 @@
 """XLIFF 1 and 2: the units without a translation. Each gets a target, which in XLIFF 1 needs review.
 
-Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code of the
-original file, such as ph, are not translated. Only targets and the attributes that describe them are written. All other
-bytes of a file stay.
+Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code of
+the original file, such as ph, are not translated. Only targets and the attributes that describe them are written. All
+other bytes of a file stay.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape, unescape
+from typing import NamedTuple
 
 from nmt.documents.content import Content, Slot, document_of
-from nmt.documents.document import Document, ReadOptions, has_letters, spliced
+from nmt.documents.document import Document, ReadOptions, has_letters, marked_encoding, spliced
 from nmt.documents.messages import grouped, with_leaves
-from nmt.documents.trees import Element, XmlText, etree, local_name, tag_with
+from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
@@ -38,12 +39,64 @@ _REFERENCE = re.compile(
 )
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _TOKEN = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|(?P<text>[^<]+)|<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_MARKUP = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|</[^>]*>|<(?:[^<>"']|"[^"]*"|'[^']*')*+>""", re.DOTALL
+)
 _NEW = ("new", "needs-translation")
+
+
+class _Place(NamedTuple):
+    """Where an element is in a file: its start tag, its content from `inside` to `end`, its end tag."""
+
+    start: int
+    inside: int
+    end: int
+    stop: int
+
+
+class _XmlText:
+    """A file in XML as text, of which parts can be changed."""
+
+    def __init__(self, data: bytes, origin: str) -> None:
+        self.root = parsed(data, origin)
+        self._encoding = marked_encoding(data) or self.root.getroottree().docinfo.encoding or "utf-8"
+        try:
+            self.text = data.decode(self._encoding)  # with its byte order mark and its declaration
+        except (UnicodeError, LookupError) as error:
+            raise NmtError(f"{origin} is not in {self._encoding} ({error!s:.100}); convert it to UTF-8") from error
+        self.changes: dict[tuple[int, int], str] = {}  # other text at places, given by their beginnings and ends
+        places, opened = list[_Place](), list[int]()
+        for markup in _MARKUP.finditer(self.text):
+            tag = markup[0]
+            if tag.startswith("</"):
+                number = opened.pop()
+                places[number] = places[number]._replace(end=markup.start(), stop=markup.end())
+            elif not tag.startswith(("<!", "<?")):
+                opened += [len(places)] * (not tag.endswith("/>"))
+                places.append(_Place(markup.start(), *[markup.end()] * 3))
+        self.places = dict(zip(self.root.iter("*"), places, strict=True))
+
+    def set(self, element: Element, attributes: Mapping[str, str | None]) -> None:
+        """Changes attributes, or takes away those that are None."""
+        place = self.places[element]
+        self.changes[place.start, place.inside] = _tag_with(self.text[place.start : place.inside], attributes)
+
+    def changed(self) -> bytes:
+        """Returns the file with the changes."""
+        return spliced(self.text, self.changes).encode(self._encoding, "xmlcharrefreplace")
+
+
+def _tag_with(tag: str, attributes: Mapping[str, str | None]) -> str:
+    """Returns a start tag with other values of attributes, or without those that are None."""
+    for name, value in attributes.items():
+        new = "" if value is None else f' {name}="{escape(value)}"'
+        tag = new.join(re.split(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')|(?=\s*/?>$)""", tag, maxsplit=1))
+    return tag
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the units in a file: of XLIFF 2, its segments."""
-    file = XmlText(data, options.name)
+    file = _XmlText(data, options.name)
     root, namespace = local_name(file.root), etree.QName(file.root).namespace or ""
     version = file.root.get("version") or namespace.rpartition(":")[2]  # some programs leave out the version
     if root != "xliff" or version[:2] not in ("1.", "2."):
@@ -86,7 +139,7 @@ def _segments(target: Element) -> list[Element]:
 
 
 def _is_empty(target: Element | None) -> bool:
-    """Returns whether a target, or a segment of one, has no content yet. Some tools write elements without text."""
+    """Returns whether a target, or a segment of one, has no text yet. Some tools write elements without text."""
     if target is None:
         return True
     inner = () if local_name(target) == "mrk" else target.iterdescendants("*")
@@ -100,7 +153,7 @@ def _is_kept(element: Element) -> bool:
     return element.get("mtype") in ("protected", "x-its-translate-no") or next(values, "") == "no"
 
 
-def _tokens(file: XmlText, element: Element) -> Iterator[Token]:
+def _tokens(file: _XmlText, element: Element) -> Iterator[Token]:
     """Yields the content of an element."""
     text, places, start = file.text, file.places, file.places[element].inside
     for child in element.iterchildren("*"):
@@ -110,8 +163,9 @@ def _tokens(file: XmlText, element: Element) -> Iterator[Token]:
         yield from _of_text(text[start : place.start])
         start = place.stop
         if _is_kept(child):
-            ends = (places[end].stop for end in element.iterchildren("{*}em") if end.get("startRef") == child.get("id"))
-            start = next(ends, start) if name == "sm" else start
+            ends = element.iterchildren("{*}em") if name == "sm" else ()
+            stops = (places[end].stop for end in ends if end.get("startRef") == child.get("id"))
+            start = next(stops, start)
             words = unescape(re.sub("<[^>]*>", "", text[place.inside : start]))
         if name in _CONTAINERS and not words and not is_blank("".join(child.itertext())):
             yield Token("start", item=text[place.start : place.inside])
@@ -144,7 +198,7 @@ def _leaf(element: Element, name: str, item: str) -> Token:
     return Token("leaf", item=item, role=_ENDS[name], key=(name[-1], number))
 
 
-def _content(file: XmlText, element: Element, options: ReadOptions) -> Content:
+def _content(file: _XmlText, element: Element, options: ReadOptions) -> Content:
     """Returns the content of an element: its text, with the elements in it."""
     tokens, is_exact = with_leaves(list(_tokens(file, element)), options), element.xpath(_IS_EXACT)
     for i, token in enumerate(tokens):
@@ -169,7 +223,7 @@ def _written(content: Content, translations: Iterator[Sequence[Token]]) -> str:
     return written
 
 
-def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
+def _slot(file: _XmlText, unit: Element, options: ReadOptions) -> Slot:
     """Returns the slot of a unit of XLIFF 1, or a segment of XLIFF 2."""
     text, places = file.text, file.places
     source, target, segmented = (unit.find(f"{{*}}{name}") for name in ("source", "target", "seg-source"))
@@ -178,13 +232,14 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
     old = {} if is_new else {mark.get("mid"): mark for mark in _segments(target) if not _is_empty(mark)}
     # What stands in each segment: a translation that is there, or content that is translated.
     segments: dict[tuple[int, int], str | Content] = {}
+    start, inside, end, stop = places[model]
     for element in _segments(model):
         kept = places.get(old.get(element.get("mid"))) if element is not model else None
         content = text[kept.inside : kept.end] if kept else _content(file, element, options)
-        segments[places[element].inside - places[model].inside, places[element].end - places[model].inside] = content
+        segments[places[element].inside - inside, places[element].end - inside] = content
     is_2, offered = local_name(unit) == "segment", list[Match]()
     prefix = f"{source.prefix}:" if source.prefix else ""
-    before = text[places[unit].inside : places[model].start]
+    before = text[places[unit].inside : start]
     space = before[len(before.rstrip()) :]
 
     def put(translations: Iterator[Sequence[Token]]) -> None:
@@ -192,29 +247,23 @@ def _slot(file: XmlText, unit: Element, options: ReadOptions) -> Slot:
             span: content if isinstance(content, str) else _written(content, translations)
             for span, content in segments.items()
         }
-        start, inside, end, stop = places[model]
-        content = spliced(text[inside:end], changes)
+        state: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
+        state = {} if is_2 else state
         file.set(unit, {"state": "translated", "subState": None} if is_2 else {"approved": None})
-        state: dict[str, str | None] = {} if is_2 else {"state": "needs-review-translation", "state-qualifier": None}
-        name, indent = f"{prefix}target", ""
         if target is None:
-            tag = tag_with(f"<{name}>", {**state, "xml:space": source.get(_SPACE)})
-            start, indent = stop, space
+            tag = space + _tag_with(f"<{prefix}target>", {**state, "xml:space": source.get(_SPACE)})
+            span = stop, stop
         else:
-            start, inside, _, stop = places[target]
-            tag = tag_with(re.sub(r"\s*/>$", ">", text[start:inside]), state)
-        alternatives = "".join(f"{space}{_alternative(match, prefix)}" for match in offered)
-        file.changes[start, stop] = f"{indent}{tag}{content}</{name}>{alternatives}"
+            span = places[target].start, places[target].stop
+            tag = _tag_with(re.sub(r"\s*/>$", ">", text[span[0] : places[target].inside]), state)
+        new = f"{tag}{spliced(text[inside:end], changes)}</{prefix}target>"
+        for match in offered:
+            both = (("source", match.source), ("target", match.target))
+            sides = (f"<{prefix}{name}>{text_only(escape(side, quote=False))}</{prefix}{name}>" for name, side in both)
+            new += f'{space}<{prefix}alt-trans match-quality="{match.percent}%" origin="memory">'
+            new += f"{''.join(sides)}</{prefix}alt-trans>"
+        file.changes[span] = new
 
     contents = [content for content in segments.values() if isinstance(content, Content)]
-    return Slot(
-        [passage for content in contents for passage in content.passages], put, None if is_2 else offered.extend
-    )
-
-
-def _alternative(match: Match, prefix: str) -> str:
-    """Returns a match as an element of XLIFF 1."""
-    texts = (("source", match.source), ("target", match.target))
-    sides = "".join(f"<{prefix}{name}>{text_only(escape(text, quote=False))}</{prefix}{name}>" for name, text in texts)
-    quality = f'match-quality="{match.percent}%" origin="memory"'
-    return f"<{prefix}alt-trans {quality}>{sides}</{prefix}alt-trans>"
+    passages = [passage for content in contents for passage in content.passages]
+    return Slot(passages, put, None if is_2 else offered.extend)

@@ -45,15 +45,14 @@ def open_memory(path: str, languages: tuple[str, str], asked: Sequence[str], pro
 
     def pairs() -> Iterator[tuple[str, str]]:
         left_out = Counter[str]()
-        corpus = read_pairs(path, source_lang, target_lang, CorpusConfig(), left_out)
+        corpus = (pair for _, pair in read_pairs(path, [(source_lang, target_lang)], CorpusConfig(), left_out))
         first = list(islice(corpus, 1000))
         console.info(f"building the index of {path}, which later commands use")
         sources, targets = zip(*first, strict=True)
         if look_swapped(sources, targets, source_lang, target_lang):
-            console.warn(
-                f"the sources in --memory {path} look like {target_lang}, and their translations like {source_lang}; "
-                f"swap them, or little will come from the memory"
-            )
+            swapped = f"look like {target_lang}, and their translations like {source_lang}"
+            advice = "swap them, or little will come from the memory"
+            console.warn(f"the sources in --memory {path} {swapped}; {advice}")
         yield from chain(first, corpus)
         if left_out:
             console.info(f"{path}{reasons(left_out)}")

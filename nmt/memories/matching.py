@@ -1,13 +1,13 @@
 """How a sentence matches an earlier one: equal, equal but for numbers and protected words, or similar.
 
-Sentences are equal if their text is, in NFC of Unicode and with every white space as one space. A text is compared in
-parts: those with odd indices are its values, which are numbers and protected words, and the others are between them.
+Sentences are equal if their text is, in NFC of Unicode and with every white space as one space. A text is compared
+in parts: those with odd indices are its values (numbers and protected words), and the others are between them.
 """
 
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import regex as re
 
@@ -28,28 +28,18 @@ _TOKEN = re.compile(rf"{UNSPACED_SCRIPT.pattern}|(?:(?!{UNSPACED_SCRIPT.pattern}
 
 
 class Match(NamedTuple):
-    """An earlier sentence and its translation.
-
-    Attributes:
-        source: of the memory.
-        target: of the memory; with the values of the new sentence if only these differ.
-        score: the similarity of the sources. It is 1 if and only if `target` translates the new sentence.
-        difference: the parts of both sources in order. `=` is in both, `-` only in the memory, `+` only in the new one.
-    """
+    """An earlier sentence and its translation."""
 
     source: str
-    target: str
-    score: float
+    target: str  # with the values of the new sentence if only these differ
+    score: float  # the similarity of the sources; 1 if and only if `target` translates the new sentence
+    # The parts of both sources in order: `=` is in both, `-` only in the memory, `+` only in the new one.
     difference: Sequence[tuple[Literal["=", "-", "+"], str]]
 
     @property
     def percent(self) -> int:
         """The score in percent."""
         return round(100 * self.score)
-
-    def fields(self) -> dict[str, Any]:
-        """Returns the match as the fields of a JSON object."""
-        return self._asdict()
 
 
 def normalised(text: str) -> str:
@@ -61,11 +51,7 @@ def normalised(text: str) -> str:
 
 
 def parts_of(text: str, protected: Iterable[ProtectedSpan], language: str) -> list[str]:
-    """Returns the parts of a text.
-
-    Args:
-        protected: where its protected words are, in order.
-    """
+    """Returns the parts of a text, whose protected words are given in order."""
     has_spaces = is_among(language, WITH_SPACED_THOUSANDS)
     groups = rf"(?<!\d)\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?!\d)(?:,\d+)?|" if has_spaces else ""
     parts, end, text = list[str](), 0, text.replace("\0", "\ufffd")
@@ -106,7 +92,7 @@ def _written(number: tuple[str, str, str], language: str, like: tuple[str, str, 
 
 
 def _plural_form(number: tuple[str, str, str], language: str) -> int:
-    """Returns the number of the plural form of words behind a number. Many languages have another one for fractions."""
+    """Returns the number of the plural form of words behind a number; for fractions, -1 if it may be another one."""
     whole, fraction, _ = number
     form = plural_form(language)
     if fraction and plural_forms(language) >= "nplurals=3":
@@ -123,16 +109,15 @@ def _is_clear(before: str, after: str, language: str) -> bool:
     value, new_value = _number(before, language), _number(after, language)
     if not (value and new_value):
         return not (value or new_value)
-    has_point = is_among(language, WITH_DECIMAL_POINT)
-    return not (has_point and new_value[1] and not (new_value[2] or value[1] or value[2]))
+    return not (is_among(language, WITH_DECIMAL_POINT) and new_value[1]) or any((new_value[2], *value[1:]))
 
 
 def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], languages: tuple[str, str]) -> str | None:
     """Returns a translation with new values, or None if it is not clear where they belong.
 
-    A value that changes must occur in the translation as often as in its source, and get the same new value each time.
-    A number before a word must not need another form of that word. If a number changes, the translation must have no
-    others than its source, since they may depend on it, such as 16 km for 10 miles.
+    A value that changes must occur in the translation as often as in its source, with the same new value each time.
+    A number before a word must not need another form of that word. If a number changes, the translation must have
+    no others than its source, since they may depend on it, such as 16 km for 10 miles.
 
     Args:
         old: the values of the source.
@@ -153,7 +138,7 @@ def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], la
             continue
         if len(places) != list(old).count(before) or not _is_clear(before, after, languages[0]):
             return None
-        if before[0].isdigit() and not equal and not _marks(after) <= _marks(before):
+        if before[0].isdigit() and not equal and not set(re.findall(r"\D", after)) <= set(before):
             return None  # 2.1 that stays 2.1 is a section or a version, and 1,200 is not
         for i in places:
             number = numbers[i] if equal else None
@@ -172,10 +157,6 @@ def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], la
     return "".join(written) if is_in_order else None
 
 
-def _marks(number: str) -> set[str]:
-    return set(re.findall(r"\D", number))
-
-
 def exact_match(
     sentence: Sequence[str], earlier: Sequence[str], target: Sequence[str], languages: tuple[str, str]
 ) -> Match | None:
@@ -183,7 +164,9 @@ def exact_match(
     old, new = "".join(earlier), "".join(sentence)
     if old == new:
         return Match(old, "".join(target), 1.0, [("=", old)])
-    filled = with_values(earlier[1::2], sentence[1::2], target, languages) if rest(earlier) == rest(sentence) else None
+    if rest(earlier) != rest(sentence):
+        return None
+    filled = with_values(earlier[1::2], sentence[1::2], target, languages)
     return None if filled is None else Match(old, filled, 1.0, difference(old, new))
 
 
@@ -207,7 +190,7 @@ def difference(earlier: str, sentence: str) -> list[tuple[Literal["=", "-", "+"]
 def near_matches(sentence: str, pairs: Sequence[tuple[str, str]], least: float, most: int) -> list[Match]:
     """Returns the pairs whose sources are most similar to a normalised sentence, the most similar first.
 
-    The similarity is 1 − d/n with the edit distance d in characters and the length n of the longer text, rounded down.
+    The similarity is 1 − d/n, rounded down: d is the edit distance in characters, and n the longer text's length.
     """
     from rapidfuzz.distance import Levenshtein
     from rapidfuzz.process import extract

@@ -1,12 +1,13 @@
 """Memories: earlier translations, with an index that finds equal and similar sentences.
 
-The index is a folder of arrays, which all processes map into their address space. Pairs are numbered by the length of
-their sources, so that those of similar length are neighbours. Each word has the list of the pairs with it.
+The index is a folder of arrays, which all processes map into their address space. Pairs are numbered by the length
+of their sources, so that those of similar length are neighbours. Each word has the list of the pairs with it.
 """
 
 import math
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -37,12 +38,7 @@ _LOW, _HIGH, _NONE = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**64 - 1)
 
 
 class Memory:
-    """Earlier translations of one direction, with their index.
-
-    Attributes:
-        languages: of source and target.
-        digest: of the pairs.
-    """
+    """Earlier translations of one direction, with their index. The digest is that of the pairs."""
 
     def __init__(self, folder: Path, languages: tuple[str, str], digest: str) -> None:
         self._folder, self.languages, self.digest = folder, languages, digest
@@ -58,9 +54,7 @@ class Memory:
         """Returns the memory with pairs of source and target. Of pairs with equal sources, the last one counts.
 
         Args:
-            pairs: returns one or more pairs; called if the user's cache has no index of them.
-            digest: of what the pairs depend on.
-            protected: finds their protected words.
+            pairs: returns one or more pairs; called if the user's cache has no index with this digest.
         """
         key = {"version": _VERSION, "digest": digest, "languages": languages}
         key |= {"keep": protected.keep, "protect": protected.defaults}
@@ -94,12 +88,7 @@ class Memory:
         return next(filter(None, (exact_match(sentence, *pair, self.languages) for pair in pairs)), None)
 
     def near(self, sentence: str, least: float = LEAST, most: int = MOST) -> list[Match]:
-        """Returns the pairs whose sources are most similar to a normalised sentence, the most similar first.
-
-        Args:
-            least: the smallest score.
-            most: the largest number of pairs.
-        """
+        """Returns the `most` pairs most similar to a normalised sentence, the best first; none scores below `least`."""
         arrays = self._arrays
         limits = math.ceil(round(least * len(sentence), 6)), math.floor(round(len(sentence) / least, 6)) + 1
         # Keys of another type would have numpy convert the whole array.
@@ -112,13 +101,14 @@ class Memory:
         if not lists:
             return []
         lists.sort(key=len)
-        totals = accumulate(map(len, lists))
-        lists = [each for i, (each, total) in enumerate(zip(lists, totals, strict=True)) if not i or total <= _READ]
+        totals = list(accumulate(map(len, lists)))
+        lists = lists[: max(1, bisect_right(totals, _READ))]
         weights = [math.log(1 + len(self) / len(each)) for each in lists]
         shared = np.bincount(np.concatenate(lists) - span[0], np.repeat(weights, list(map(len, lists))))
         best = np.argpartition(-shared, min(_CANDIDATES, len(shared) - 1))[:_CANDIDATES]
-        pairs = [self._pair(int(span[0] + place)) for place in best[shared[best] > 0]]
-        return near_matches(sentence, [("".join(source), "".join(target)) for source, target in pairs], least, most)
+        parts = (self._pair(int(span[0] + place)) for place in best[shared[best] > 0])
+        pairs = [("".join(source), "".join(target)) for source, target in parts]
+        return near_matches(sentence, pairs, least, most)
 
     def _pair(self, number: int) -> tuple[list[str], list[str]]:
         """Returns the parts of a source and its target."""
@@ -149,10 +139,7 @@ def matches_of(
 ) -> tuple[Match, ...]:
     """Returns the match of the first memory that has a sentence, or else the most similar ones of all memories.
 
-    Args:
-        protected: where the sentence has protected words, in order.
-        languages: of the sentence and its translation. Memories of others are not used.
-        offers: whether similar ones are needed.
+    Memories of other languages are not used. Without `offers`, similar sentences are not needed.
     """
     memories = [memory for memory in memories if memory.languages == languages]
     sentence = normalised_parts(text, protected, languages[0])
@@ -179,7 +166,7 @@ def _words(sentence: str) -> set[int]:
 
 
 def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str, str], protected: Protected) -> None:
-    """Writes the index of pairs. It needs some 50 bytes of RAM for each pair; words are sorted in a mapped file."""
+    """Writes the index of pairs. It needs some 50 bytes of RAM for a pair; words are sorted in a mapped file."""
     lengths, edges, rests, keys = array("I"), array("Q", [0]), array("Q"), array("Q")
     with (folder / "text").open("wb") as text, (folder / "entries").open("wb") as entries:
         for number, (source, target) in enumerate(pairs):
@@ -207,10 +194,7 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, languages: tuple[str,
 def _sorted_words(path: Path, kept: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Writes the pairs with each word, in order. Returns the words, and where the pairs of each begin and end.
 
-    Args:
-        path: the file of the entries, each of which is a word and the number of a pair.
-        kept: the old numbers of the pairs that are kept, in their new order.
-        count: of all pairs.
+    Each entry of the file is a word and the number of a pair, of `count`. `kept` has old numbers in their new order.
     """
     numbers = np.full(count, -1)
     numbers[kept] = np.arange(len(kept))

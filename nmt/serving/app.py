@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from nmt import __version__, console
-from nmt.documents.formats import FORMATS
+from nmt.documents.document import FORMATS
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page

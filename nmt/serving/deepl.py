@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 
-from nmt.documents.formats import suffix_of
+from nmt.documents.document import suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import DEEPL_FAILURES, answered
 from nmt.serving.catalog import AUTO, Catalog

@@ -14,24 +14,21 @@ from urllib.parse import quote
 from pydantic import Field
 from starlette.responses import Response
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import FORMATS, read_document, suffix_of
-from nmt.documents.sentences import SentenceKey, Sentences
+from nmt.documents.document import FORMATS, ReadOptions, read_document, suffix_of
+from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError
-from nmt.memories.memory import Memory
 from nmt.serving.answers import explained
 from nmt.serving.catalog import ModelPath, fitted, model_names
 from nmt.serving.errors import RETRY_SECONDS, OverloadedError, UnknownNameError
 from nmt.serving.schema import DocumentFields, DocumentStateAnswer, check_text, search_config
 from nmt.serving.service import Service
-from nmt.text.glossary import Glossary
-from nmt.translate.units import Unit
+from nmt.translate.units import Sentence, Unit
 
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
-# Sentences of a document that wait or are translated at a time. All documents together fill at most half of the queue.
+# Sentences of a document that wait or are translated at a time. All documents fill at most half of the queue.
 _MOST_SENTENCES = 64
 _Result = TypeVar("_Result")
 # What a route of a download declares.
@@ -42,18 +39,12 @@ _PACE = 0.1
 
 
 class UploadedDocument(DocumentStateAnswer):
-    """A document, and how far its translation is.
+    """A document, and how far its translation is."""
 
-    Attributes:
-        name, content: of the file; when the document is done, of its translation.
-        characters: of all different sentences.
-        started: when its translation began, on a clock without a date.
-    """
-
-    name: str
+    name: str  # of the file; when the document is done, of its translation, like the content
     content: bytes = Field(repr=False)
-    characters: int = 0
-    started: float = 0.0
+    characters: int = 0  # of all different sentences
+    started: float = 0.0  # when its translation began, on a clock without a date
 
     @property
     def seconds_remaining(self) -> int:
@@ -84,7 +75,8 @@ class DocumentStore:
         """Begins to translate a document. Returns its id."""
         name = PurePath(fields.name.replace("\\", "/")).name
         if not name.isprintable() or suffix_of(name) not in FORMATS:
-            raise NmtError(f"{name!r:.80} has no known file extension; this server translates *.{', *.'.join(FORMATS)}")
+            known = f"*.{', *.'.join(FORMATS)}"
+            raise NmtError(f"{name!r:.80} has no known file extension; this server translates {known}")
         path, catalog = None, self._catalog
         if not catalog.identifies(fields.model, fields.source_lang):
             path = catalog.path(fields.model, fields.source_lang, fields.target_lang)
@@ -140,7 +132,7 @@ class DocumentStore:
             del self._documents[oldest]
 
     async def _translate(self, document: UploadedDocument, path: ModelPath | None, fields: DocumentFields) -> None:
-        """Sets the state of a document until it is done or has failed. `path` is None if the language is detected."""
+        """Sets the state of a document until it is done or has failed. Without a path, the language is detected."""
 
         def plain_text() -> str:
             parsed = read_document(document.content, suffix_of(document.name), ReadOptions(document.name, "", ""))
@@ -150,14 +142,12 @@ class DocumentStore:
             return text
 
         try:
-            catalog = self._catalog
             if path is None:
-                text = await self._in_thread(plain_text)
-                _, path = await asyncio.to_thread(catalog.detected_path, text, fields.model, fields.target_lang)
-            language = catalog.language(fields.target_lang or "")
+                text, detected_path = await self._in_thread(plain_text), self._catalog.detected_path
+                _, path = await asyncio.to_thread(detected_path, text, fields.model, fields.target_lang)
+            language = self._catalog.language(fields.target_lang or "")
             if path:  # otherwise, the document is in the target language already
-                glossary, memories = catalog.glossary(fields.glossary), catalog.memory(fields.memory, path)
-                document.content = await self._translated(document, path, glossary, memories)
+                document.content = await self._translated(document, path, fields)
                 language = path[-1].codec.config.target_lang
             name = PurePath(document.name)
             document.name, document.state = f"{name.stem}.{language}{name.suffix}", "done"
@@ -166,48 +156,42 @@ class DocumentStore:
             if not isinstance(error, NmtError):
                 raise
 
-    async def _translated(
-        self, document: UploadedDocument, path: ModelPath, glossary: Glossary | None, memories: Sequence[Memory]
-    ) -> bytes:
+    async def _translated(self, document: UploadedDocument, path: ModelPath, fields: DocumentFields) -> bytes:
         """Translates a document in slices of its sentences, so that other requests get their turns."""
+        glossary, memories = self._catalog.glossary(fields.glossary), self._catalog.memory(fields.memory, path)
         source_lang, target_lang = path[0].codec.config.source_lang, path[-1].codec.config.target_lang
         search = fitted(search_config({}, self._service.config), path)
         maker = self._service.maker(path, "sentence", memories)
-        sentences = Sentences(maker, has_memory=bool(memories or self._catalog.corrections))
         options = ReadOptions(document.name, source_lang, target_lang, protected=maker.protected)
-
-        def read() -> tuple[Document, list[Unit]]:
-            parsed = read_document(document.content, suffix_of(document.name), options)
-            units = sentences.add(parsed)
-            document.left = parsed.left(sum(len(unit.sentences) for unit in units), document.content)
-            return parsed, units
-
-        parsed, passages = await self._in_thread(read)
+        sentences = Sentences(maker, options, has_memory=bool(memories or self._catalog.corrections))
+        name, content = document.name, document.content
+        parsed = await self._in_thread(partial(sentences.read, content, suffix_of(name), name))
+        document.left = parsed.left(content)
         if len(path) > 1 and (sentences.has_markup or glossary or memories):
             what = "markup" if sentences.has_markup else "a glossary" if glossary else "a memory"
             needs = f"{document.name} has {what}, which needs a single model"
             raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         # Similar lengths are translated together.
-        keys = sorted(sentences.keys, key=lambda key: len(key.text), reverse=True)
-        document.state, document.sentences = "translating", len(keys)
-        document.characters, document.started = sum(len(key.text) for key in keys), time.monotonic()
+        different = sorted(sentences.different, key=lambda sentence: len(sentence.text), reverse=True)
+        document.state, document.sentences = "translating", len(different)
+        document.characters, document.started = sum(len(each.text) for each in different), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)
-        while waiting := keys[document.done : document.done + self._at_once]:
+        while waiting := different[document.done : document.done + self._at_once]:
 
-            def units(keys: Sequence[SentenceKey] = waiting) -> list[Unit]:
+            def matched(waiting: Sequence[Sentence] = waiting) -> list[Unit]:
                 maker = self._service.maker(path, "unit", memories, offers=parsed.offer is not None)
-                return [sentences.unit(key, maker) for key in keys]
+                return [sentence_unit(sentence, maker) for sentence in waiting]
 
             try:
-                matched = await asyncio.to_thread(units)
-                translations = await self._service.translations(path, matched, search, glossary, pieces=False)
+                units = await asyncio.to_thread(matched)
+                translations = await self._service.translations(path, units, search, glossary, pieces=False)
             except OverloadedError:  # the queue is full
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for key, unit, (ranked,) in zip(waiting, matched, translations, strict=True):
-                sentences.set_translation(key, ranked[0], unit.sentences[0].matches)
+            for sentence, unit, (ranked,) in zip(waiting, units, translations, strict=True):
+                sentences.set_translation(sentence, ranked[0], unit.sentences[0].matches)
             document.done += len(waiting)
-        content, _ = await self._in_thread(partial(sentences.written, parsed, passages, target_lang))
+        content, _ = await self._in_thread(partial(sentences.written, parsed))
         return content
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:

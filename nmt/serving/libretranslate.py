@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from nmt.config import SearchConfig
-from nmt.documents.formats import FORMATS, suffix_of
+from nmt.documents.document import FORMATS, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.answers import FAILURES, answered
 from nmt.serving.catalog import AUTO, Catalog

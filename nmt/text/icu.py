@@ -25,15 +25,11 @@ _DEEPEST = 5  # branches in branches; those of plurals are copied at each level
 
 
 class IcuPiece(NamedTuple):
-    """A part of a message: text, what stays in a text, or the skeleton.
-
-    Attributes:
-        start: where it is in the message, or -1 if the message lacks it.
-    """
+    """A part of a message: text, what stays in a text, or the skeleton."""
 
     kind: Literal["text", "leaf", "skeleton"]
     raw: str
-    start: int
+    start: int  # where it is in the message, or -1 if the message lacks it
 
     @property
     def token(self) -> Token:
@@ -41,18 +37,15 @@ class IcuPiece(NamedTuple):
         if self.kind != "text":
             return Token("leaf", self.raw if self.kind == "leaf" else "", self.raw)
         written = re.findall("''|.", self.raw, re.DOTALL)
-        return Token("text", "".join(each[0] for each in written), [each if each == "''" else None for each in written])
+        spellings = [each if each == "''" else None for each in written]
+        return Token("text", "".join(each[0] for each in written), spellings)
 
 
 class IcuMessage(NamedTuple):
-    """A message with an argument that branches.
-
-    Attributes:
-        doubles: whether it writes each apostrophe twice.
-    """
+    """A message with an argument that branches."""
 
     pieces: Sequence[IcuPiece]
-    doubles: bool
+    doubles: bool  # whether it writes each apostrophe twice
 
     def content(self, protected: Protected) -> list[Token | MarkedText]:
         """Returns the texts that are translated, and what stands between them."""
@@ -116,8 +109,9 @@ def _argument(text: str, branching: re.Match[str], stop: int, added: Sequence[st
     branches, position = dict[str, list[IcuPiece]](), branching.end()
     while depth < _DEEPEST and (selector := _SELECTOR.match(text, position, stop)) and selector[1] not in branches:
         branch, end = _message(text, selector.end(), stop, added, depth + 1)
-        opening, closing = IcuPiece("skeleton", selector[0], position), IcuPiece("skeleton", text[end : end + 1], end)
-        branches[selector[1]], position = [opening, *branch, closing], end + 1
+        opening = IcuPiece("skeleton", selector[0], position)
+        branches[selector[1]] = [opening, *branch, IcuPiece("skeleton", text[end : end + 1], end)]
+        position = end + 1
     if not branches or not _END.fullmatch(text, position, stop):
         return []
     pieces = [IcuPiece("skeleton", branching[0], branching.start())]

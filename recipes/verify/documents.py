@@ -6,8 +6,7 @@ python documents.py DOCUMENT SAME UPPER
 import sys
 from pathlib import Path
 
-from nmt.documents.document import ReadOptions
-from nmt.documents.formats import format_of, read_document
+from nmt.documents.document import ReadOptions, format_of, read_document
 from nmt.text.markup_writing import MarkedText, Token
 from nmt.translate.units import Unit
 

@@ -29,9 +29,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(path: Path, source: str = "en", target: str = "de", **options: object) -> tuple[Pairs, dict[str, int]]:
-    left_out = Counter[str]()
-    pairs = list(read_pairs(str(path), source, target, CorpusConfig(**options), left_out))  # type: ignore[arg-type]
-    return pairs, dict(+left_out)
+    config, left_out = CorpusConfig(**options), Counter[str]()  # type: ignore[arg-type]
+    return [pair for _, pair in read_pairs(str(path), [(source, target)], config, left_out)], dict(+left_out)
 
 
 def unit(*texts: tuple[str, str]) -> str:
@@ -555,8 +554,9 @@ def test_options_of_corpus_files_need_two_languages(tmp_path: Path) -> None:
 
 def test_reading_streams(tmp_path: Path) -> None:
     """Pairs come before the file is read to its end, where it is damaged. Memory does not grow with the file."""
-    pairs = read_pairs(str(write(tmp_path / "m.tmx", tmx(HELLO * 3000)[:-9])), "en", "de", CorpusConfig(), Counter())
-    assert next(pairs) == ("Hello", "Hallo")
+    path = write(tmp_path / "m.tmx", tmx(HELLO * 3000)[:-9])
+    pairs = read_pairs(str(path), [("en", "de")], CorpusConfig(), Counter())
+    assert next(pairs) == (("en", "de"), ("Hello", "Hallo"))
     tracemalloc.start()
     assert sum(1 for _ in islice(pairs, 2998)) == 2998
     assert tracemalloc.get_traced_memory()[1] < 2_000_000

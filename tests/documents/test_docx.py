@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from translations import backwards, copied, damaged, in_text, shuffled, texts, translated
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.errors import NmtError
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

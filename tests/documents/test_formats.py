@@ -9,8 +9,7 @@ import translations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import format_of, read_document
+from nmt.documents.document import Document, ReadOptions, format_of, read_document
 from nmt.errors import NmtError
 from nmt.text.markup_writing import MarkedText
 
@@ -360,12 +359,12 @@ def test_text_that_is_not_reached_is_said_with_its_line(form: str, text: str, li
     document = read(text, form)
     assert document.unreached == lines
     count = f"{len(lines)} passages" if len(lines) > 1 else "1 passage"
-    assert document.left(1, text.encode()).startswith(f"{count} from line {lines[0]} " if lines else "")
+    assert document.left(text.encode()).startswith(f"{count} from line {lines[0]} " if lines else "")
 
 
 def test_what_stays_is_said_in_one_line() -> None:
     document = Document([], lambda _: b"", {"translated already": 1_200}, unreached=[30, 1_204])
-    assert document.left(0, b"a") == (
+    assert document.left(b"a") == (
         "1,200 translated already, 2 passages from line 30 on stay as they are, because the file is damaged or nested "
         "too deep there; correct it"
     )
@@ -378,8 +377,8 @@ def test_what_stays_is_said_in_one_line() -> None:
 ])  # fmt: skip
 def test_a_file_without_text_is_no_failure(form: str, text: str) -> None:
     document = read(text, form)
-    assert document.left(0, text.encode()).startswith("no text was recognised; if the file has text, check")
-    assert document.left(0, b" \n") == document.left(1, text.encode()) == ""
+    assert document.left(text.encode()).startswith("no text was recognised; if the file has text, check")
+    assert document.left(b" \n") == ""
 
 
 @pytest.mark.parametrize("name, text", [

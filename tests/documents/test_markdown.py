@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nmt.documents.document import ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import ReadOptions, read_document
 from nmt.text.protected import Protected
 
 OPTIONS = ReadOptions("the file", "en", "de")

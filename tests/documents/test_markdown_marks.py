@@ -7,8 +7,7 @@ import translations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, ReadOptions, has_letters
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, has_letters, read_document
 
 
 def read(text: str, form: str = "md") -> Document:

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from translations import backwards, copied, damaged, in_text, repeated, shuffled, texts, translated
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.errors import NmtError
 
 HEADER = r"""# A comment of the file
@@ -372,7 +371,7 @@ def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
 def test_a_message_that_cannot_be_read_is_said_with_its_line(message: str, line: int) -> None:
     read = document(f'msgid "cat"\nmsgstr ""\n\n{message}'.encode())
     assert (texts(read), read.skipped, read.unreached) == (["cat"], {}, [line])
-    assert read.left(1, b"").startswith(f"1 passage from line {line} stays as it is, because the file is damaged there")
+    assert read.left(b"").startswith(f"1 passage from line {line} stays as it is, because the file is damaged there")
 
 
 def test_the_name_of_another_file_is_no_po_file(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 import pytest
 from translations import backwards, copied, texts, translated
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.errors import NmtError
 
 TIME = "1\n00:00:01,000 --> 00:00:02,000\n"

@@ -13,8 +13,7 @@ from forks import At
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.documents.document import Document, ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import Document, ReadOptions, read_document
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
@@ -130,7 +129,7 @@ def test_a_bug_in_one_document_does_not_harm_the_others(
             return document
         return replace(document, write=[].index) if function == "writer" else document.missing  # type: ignore
 
-    monkeypatch.setattr("nmt.documents.translation.read_document", read_badly)
+    monkeypatch.setattr("nmt.documents.sentences.read_document", read_badly)
     said = run(*command, code=1).stderr
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
     assert "Traceback" in said

@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from checkpoints import small_codec
 
-from nmt.documents.document import ReadOptions
-from nmt.documents.formats import read_document
+from nmt.documents.document import ReadOptions, read_document
 from nmt.text.protected import Protected
 from nmt.text.words import RAW_WORD
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
