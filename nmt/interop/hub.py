@@ -4,14 +4,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha1
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 from nmt import __version__, console
@@ -38,6 +39,13 @@ _FIREFOX_LICENCE = "MPL-2.0"
 _TIMEOUT_SECONDS = 30
 
 
+class _Release(NamedTuple):
+    """A published model as it is at a revision; `write` writes its checkpoint to a file."""
+
+    revision: str
+    write: Callable[[Path], None]
+
+
 def checkpoint_file(name: str) -> str:
     """Returns the path of the checkpoint of a published model, which is downloaded and imported the first time.
 
@@ -53,10 +61,20 @@ def checkpoint_file(name: str) -> str:
     is_path = os.path.exists(name) or name.endswith(_FILES) or not _NAME.fullmatch(name)
     if is_path or (os.path.isdir(os.path.dirname(name)) and not revision):
         return name
-    import_ = _import_from_firefox if model.startswith("firefox:") else _import_from_hub
+    released = _released_by_firefox if model.startswith("firefox:") else _released_on_hub
     file = re.sub(r"^.*[:/]", "", model) + SUFFIX
-    key = [name, SCHEMA_VERSION]
-    return str(cached_folder("models", key, lambda folder: import_(model, revision, folder / file)) / file)
+
+    def imported(release: _Release) -> Path:
+        key = [model, release.revision, SCHEMA_VERSION]
+        return cached_folder("models", key, lambda folder: release.write(folder / file)) / file
+
+    def write(folder: Path) -> None:
+        release = released(model, revision)
+        imported(release)  # before the revision is noted, so that a failure does not hide a newer one
+        (folder / "revision").write_text(release.revision)
+
+    noted = (cached_folder("revisions", [name, SCHEMA_VERSION], write) / "revision").read_text()
+    return str(imported(_Release(noted, lambda path: released(model, noted).write(path))))
 
 
 def with_files(value: Any) -> Any:
@@ -113,14 +131,17 @@ def _unreachable(name: str, error: BaseException) -> str:
     return f"{name} cannot be reached ({reason:.200}); run the same command when the network works, or {by_hand}"
 
 
-def _import_from_hub(repository: str, revision: str, path: Path) -> None:
+def _released_on_hub(repository: str, revision: str) -> _Release:
+    with _on_hub(repository) as api:
+        model = api.model_info(repository, revision=revision or None, files_metadata=True, timeout=_TIMEOUT_SECONDS)
+    return _Release(model.sha, partial(_import_from_hub, model))
+
+
+def _import_from_hub(model: Any, path: Path) -> None:
     """Downloads the files that nmt needs of a model, smallest first, and writes its checkpoint."""
     from nmt.checkpoint import save_checkpoint
     from nmt.interop.huggingface import import_huggingface, read_settings
 
-    with _on_hub(repository) as api:
-        wanted = {"revision": revision or None, "files_metadata": True}
-        model = api.model_info(repository, **wanted, timeout=_TIMEOUT_SECONDS)
     files = {file.rfilename: file for file in model.siblings}
     weights = next(filter(None, ([name for name in files if re.fullmatch(p, name)] for p in _WEIGHTS)), [])
     if _CONFIG not in files or not weights:
@@ -169,10 +190,8 @@ def _check_space(name: str, bytes_of: dict[Path, int]) -> None:
             raise NmtError(f"{problem}; free some, or set HF_HUB_CACHE and XDG_CACHE_HOME to folders on another disk")
 
 
-def _import_from_firefox(name: str, version: str, path: Path) -> None:
-    """Writes the checkpoint of the newest model that all users of Firefox get for a direction, or of a version."""
-    from nmt.interop.marian import import_marian
-
+def _released_by_firefox(name: str, version: str) -> _Release:
+    """Returns the newest model that all users of Firefox get for a direction, or the one of a version."""
     records = _index(name, f"{_RECORDS}/records", "data")
     public = [record for record in records if not record.get("filter_expression")]
     directions = {f"{record['fromLang']}-{record['toLang']}" for record in public}
@@ -184,9 +203,15 @@ def _import_from_firefox(name: str, version: str, path: Path) -> None:
     # Versions are such as 1.0 and, before a release, 1.0a2.
     newest = max(versions, key=lambda each: ("a" not in each, [int(n) for n in re.findall(r"\d+", each)]))
     files = [each["attachment"] for each in own if each["version"] == newest and each["fileType"] != "lex"]
+    return _Release(newest, partial(_import_from_firefox, name, newest, files))
+
+
+def _import_from_firefox(name: str, version: str, files: Sequence[Any], path: Path) -> None:
+    from nmt.interop.marian import import_marian
+
     address = _index(name, "", "capabilities")["attachments"]["base_url"]
     size = sum(file["size"] for file in files)
-    console.info(f"downloading {name}, version {newest}, {size / 1e6:,.1f} MB; licence: {_FIREFOX_LICENCE}")
+    console.info(f"downloading {name}, version {version}, {size / 1e6:,.1f} MB; licence: {_FIREFOX_LICENCE}")
     with TemporaryDirectory(dir=path.parent) as folder:
         for file in files:
             target = Path(folder, Path(file["filename"]).name)
@@ -195,7 +220,7 @@ def _import_from_firefox(name: str, version: str, path: Path) -> None:
                 raise NmtError(f"{name}: {target.name} arrived damaged; run the same command again")
         with naming(name), replaced_file(path, "free some space") as output:
             source_lang, target_lang = name.removeprefix("firefox:").split("-", 1)
-            write_model, _ = import_marian(folder, source_lang, target_lang, f"{name}@{newest}")
+            write_model, _ = import_marian(folder, source_lang, target_lang, f"{name}@{version}")
             write_model(output)
 
 
