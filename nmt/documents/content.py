@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise, takewhile
 from typing import NamedTuple
 
-from nmt.documents.document import Document, has_letters
+from nmt.documents.document import Document
 from nmt.memories.matching import Match
-from nmt.text.markup_reading import apart
-from nmt.text.markup_writing import GAP, Token, merged
+from nmt.text.marked import GAP, Token, marked_texts, merged
 from nmt.text.protected import Protected
-from nmt.text.words import RAW_WORD, is_blank
+from nmt.text.words import has_letters, is_blank, one_line
 from nmt.translate.units import Unit
 
 _DEPTH = 50  # elements that `paired` nests
@@ -52,7 +51,7 @@ def paired(tokens: Iterable[Token]) -> list[Token]:
 
 def passage(tokens: Iterable[Token], protected: Protected) -> Unit:
     """Returns text that is translated by itself. Leaves in it keep their spaces."""
-    return Unit("", content=apart(list(_spaced(list(merged(tokens)))), protected))
+    return Unit("", content=marked_texts(list(_spaced(list(merged(tokens)))), protected))
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -60,12 +59,12 @@ def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
     texts = [token if token.kind == "text" else Token("text") for token in tokens]
     for token, before, after in zip(tokens, [Token("text"), *texts], [*texts[1:], Token("text")], strict=False):
         left, right = len(before.text.rstrip()), len(after.text) - len(after.text.lstrip())
-        around = before.part(left), after.part(0, right)
+        around = before.cut(left), after.cut(0, right)
         separates = token.role in SEPARATING
         if token.kind == "leaf":
             is_noted = not token.text and (all(space.text for space in around) or separates)
-            words, role = " ".join(RAW_WORD.findall(token.text)).strip(), token.role if separates else "mark"
-            token = token._replace(text=words, role=role, around=around if is_noted else None)
+            role = token.role if separates else "mark"
+            token = token._replace(text=one_line(token.text), role=role, around=around if is_noted else None)
         yield token
         if separates:
             yield Token("text", " ")

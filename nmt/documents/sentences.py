@@ -77,9 +77,8 @@ class Sentences:
             return Translation(text, 0.0, [], [], alignment=[(i, j) for i, j in words])
 
         keys = [list(map(self._key, unit.sentences)) for unit in units]
-        translated = [
-            unit.restored(list(map(translation, each)), target_lang) for unit, each in zip(units, keys, strict=True)
-        ]
+        pairs = zip(units, keys, strict=True)
+        translated = [unit.translated_tokens(list(map(translation, each)), target_lang) for unit, each in pairs]
         if document.offer:
             document.offer([self._matches.get(each[0], ()) if len(each) == 1 else () for each in keys])
         return document.write(translated), sum(key in self._from_memory for each in keys for key in each)

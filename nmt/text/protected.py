@@ -129,6 +129,12 @@ _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
 
 
+def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
+    """Returns what is left of a text without its protected words: what can be translated of it."""
+    edges = [0, *(edge for span in protected for edge in span[:2]), len(text)]
+    return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
+
+
 def lacks(translation: str, words: Sequence[str]) -> bool:
     """Returns whether a translation lacks one of these protected words, each as often as it is given."""
     return bool(Counter(words) - Counter(regex.findall(_ANY, translation, texts=set(words))))

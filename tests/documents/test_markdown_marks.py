@@ -7,8 +7,9 @@ import translations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, ReadOptions, has_letters
+from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import read_document
+from nmt.text.words import has_letters
 
 
 def read(text: str, form: str = "md") -> Document:
