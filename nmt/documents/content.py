@@ -97,22 +97,26 @@ class Content:
     """Inline content with its passages."""
 
     def __init__(self, tokens: Iterable[Token], protected: Protected) -> None:
-        self._parts = list(_parts(merged(tokens), protected))
+        self._pieces = list(_pieces(merged(tokens), protected))
 
     @property
     def passages(self) -> list[Unit]:
         """What is translated."""
-        return [part for part in self._parts if isinstance(part, Unit)]
+        return [piece for piece in self._pieces if isinstance(piece, Unit)]
 
     def translated(self, translations: Iterator[Sequence[Token]]) -> list[Token]:
         """Returns the content with the next translations, one for each passage."""
-        parts = (ordered(part, next(translations)) if isinstance(part, Unit) else [part] for part in self._parts)
-        return list(merged(chain.from_iterable(parts)))
+        tokens = (ordered(piece, next(translations)) if isinstance(piece, Unit) else [piece] for piece in self._pieces)
+        return list(merged(chain.from_iterable(tokens)))
 
 
-def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Unit]:
+def _pieces(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Unit]:
     """Yields the passages of content, and what stands between them."""
-    siblings = list(_siblings(tokens))
+    siblings, depth = list[list[Token]](), 0  # each token that is in no element, and the tokens of each element
+    for token in tokens:
+        siblings += [] if depth else [[]]
+        siblings[-1].append(token)
+        depth += (token.kind == "start") - (token.kind == "end")
     cuts, following = [len(siblings)], ""  # behind the leaves that separate texts
     for i, sibling in reversed(list(enumerate(siblings))):
         following = plain(sibling).lstrip()[:1] or following
@@ -120,7 +124,8 @@ def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Un
         if is_divided or sibling[0].role == "end" or (sibling[0].role == "break" and not following.islower()):
             cuts += [i + 1, i] if is_divided else [i + 1]
     for text in (siblings[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
-        words = [i for i, sibling in enumerate(text) if _has_words(sibling)]
+        # A leaf with text may stand for words, but an element only has the words of its text.
+        words = [i for i, s in enumerate(text) if not is_blank(plain(s)) or (s[0].kind == "leaf" and s[0].text)]
         start, stop = (words[0], words[-1] + 1) if words else (0, 0)
         core = list(chain.from_iterable(text[start:stop]))
         yield from chain.from_iterable(text[:start])
@@ -128,26 +133,11 @@ def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Un
             yield from core
         elif stop == start + 1 and core[0].kind == "start":
             yield core[0]
-            yield from _parts(core[1:-1], protected)
+            yield from _pieces(core[1:-1], protected)
             yield core[-1]
         else:
             yield passage(core, protected)
         yield from chain.from_iterable(text[stop:])
-
-
-def _siblings(tokens: Iterable[Token]) -> Iterator[list[Token]]:
-    """Yields each token that is in no element, and the tokens of each element."""
-    depth, sibling = 0, list[Token]()
-    for token in tokens:
-        depth += (token.kind == "start") - (token.kind == "end")
-        sibling.append(token)
-        if not depth:
-            yield sibling
-            sibling = []
-
-
-def _has_words(sibling: Sequence[Token]) -> bool:
-    return bool(sibling[0].kind == "leaf" and sibling[0].text) or not is_blank(plain(sibling))
 
 
 class Slot(NamedTuple):

@@ -67,10 +67,10 @@ class Token(NamedTuple):
     @property
     def raw(self) -> str:
         """How the source writes it, in a format that is text."""
-        if self.kind == "text" and self.item:
-            both = zip(self.item, self.text, strict=True)
-            return "".join(character if spelling is None else spelling for spelling, character in both)
-        return self.text if self.kind == "text" else self.item or ""
+        if self.kind != "text":
+            return self.item or ""
+        both = zip(self.text, self.item or self.text, strict=True)
+        return "".join(character if spelling is None else spelling for character, spelling in both)
 
     def cut(self, start: int, stop: int | None = None) -> "Token":
         """Returns the text between two of its characters."""
@@ -91,9 +91,9 @@ def merged(tokens: Iterable[Token]) -> Iterator[Token]:
         if not is_text:
             yield from group
         elif texts := [token for token in group if token.text]:
+            spellings = [each for token in texts for each in token.item or [None] * len(token.text)]
             is_spelt = any(token.item for token in texts)
-            items = [each for token in texts for each in token.item or [None] * len(token.text)] if is_spelt else None
-            yield Token("text", "".join(token.text for token in texts), items)
+            yield Token("text", "".join(token.text for token in texts), spellings if is_spelt else None)
 
 
 class MarkedText:
@@ -111,12 +111,10 @@ class MarkedText:
         source, kept = "", list[Span]()
         # Where each token begins in the source. Spaces that are left out there count: a token begins before them.
         starts: list[int] = []
-        self._edges: list[int] = []  # where elements begin or end in the source
         for token in tokens:
             is_text = token.kind == "text"
             shown = _SPACE.sub(" ", token.text) if is_text else " ".join(RAW_WORD.findall(token.text)) or token.text
             is_kept = not is_text and bool(shown.strip())
-            self._edges += [] if is_text or shown else [len(source)]
             if shown[:1] == "\n":
                 source = source.rstrip(" ")
             length = len(shown)
@@ -127,6 +125,8 @@ class MarkedText:
             source += shown
         self.source = source = source[: max(len(source.rstrip()), kept[-1][1] if kept else 0)]
         self._located = list(zip(tokens, starts, [*starts[1:], len(source)], strict=True))
+        # Where elements begin or end in the source
+        self._edges = [start for token, start, _ in self._located if token.kind != "text" and not token.text]
         for token, start, end in self._located:
             edges = (source[i - 1 : i + 1] for i in (start, end) if i)
             # A word that touches other text may only be found by itself.

@@ -54,11 +54,6 @@ class _MarkupNode:
     last: int = 0
 
     @property
-    def span(self) -> Span:
-        """Its characters in the source."""
-        return self.begin, self.end
-
-    @property
     def element(self) -> int:
         """The innermost element that is it or around it."""
         return self.path[-1 - self.is_leaf]
@@ -88,7 +83,7 @@ class _Projection:
                     node.closing, node.is_leaf = token, self.nodes[-1] is node and node.begin == node.end
         left, right = map(len, _spaces_around(self.source))
         end = len(self.source) - right  # of the words
-        self.edges = sorted({edge for node in self.nodes for edge in node.span})
+        self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         self.links = {target: source for source, target in sorted(alignment, reverse=True)}
         self.source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, end)]
         inner_target = self._with_spaces(translation.strip())
@@ -139,9 +134,9 @@ class _Projection:
     def _map_words(self, leaves: Mapping[int, int]) -> None:
         """Maps the characters of linked words, the last full stop, leaves, and spaces."""
         links = {target: source for target, source in self.links.items() if target < len(self.target_words)}
-        spans = [(self.nodes[leaf].span, start) for leaf, start in leaves.items()]
-        for (begin, end), start in spans:
-            shared = range(end - begin) if self.source[begin:end].strip() else ()
+        texts = [(self.nodes[leaf].begin, start, self.nodes[leaf].opening.text) for leaf, start in leaves.items()]
+        for begin, start, text in texts:
+            shared = range(len(text)) if text.strip() else ()
             links |= {_word_at(self.target_words, start + i): _word_at(self.source_words, begin + i) for i in shared}
         for target_word, source_word in links.items():
             self._map_word(self.source_words[source_word], self.target_words[target_word])
@@ -149,8 +144,8 @@ class _Projection:
             source_end, target_end = self.source_words[-1][1], self.target_words[-1][1]
             if not re.search(r"\w", self.source[source_end - 1] + self.target[target_end - 1]):
                 self.origins[target_end - 1] = source_end - 1
-        for (begin, end), start in spans:
-            self._map((begin, end), (start, start + end - begin))
+        for begin, start, text in texts:
+            self._map((begin, begin + len(text)), (start, start + len(text)))
         for (_, start), (stop, _) in pairwise(self.target_words):
             left, right = self.origins[start - 1], self.origins[stop]
             if left is not None and right is not None and self.source[left + 1 : right].isspace():
@@ -163,7 +158,7 @@ class _Projection:
         matches = [match for text, word in sides if (match := _WORD.fullmatch(text, *word))]
         for group in (1, 2, 3) if all(match[2] for match in matches) else (0,):
             spans = [match.span(group) for match in matches]
-            runs = [[run.span() for run in _RUN.finditer(m.string, *m.span(group))] for m in matches]
+            runs = [[run.span() for run in _RUN.finditer(match.string, *match.span(group))] for match in matches]
             if len(runs[0]) == len(runs[1]):
                 for source_run, target_run in zip(*runs, strict=True):
                     self._map(source_run, target_run)

@@ -313,13 +313,10 @@ def _nested(scanned: list[Token], *, is_html: bool) -> list[Token]:
             if opening.is_kept and any(token.kind == "text" and not token.is_kept for token in tokens[start:]):
                 tokens[start] = opening._replace(kind="start" if has_end else "leaf", role="hidden")
                 for i, token in reversed(list(enumerate(tokens[start:], start))):
-                    if token.kind == "text" and token.is_kept:
-                        tokens[i : i + 1] = [
-                            piece._replace(kind="leaf", text=one_line(piece.text), item=piece.raw)
-                            if piece.is_visible_text
-                            else piece
-                            for piece in _pieces(token)
-                        ]
+                    if token.is_visible_text and token.is_kept:
+                        left, core, right = _with_edges(token)
+                        leaf = core._replace(kind="leaf", text=one_line(core.text), item=core.raw)
+                        tokens[i : i + 1] = left, leaf, right
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
                 words = "".join(token.text for token in tokens[start:])
@@ -361,7 +358,7 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
         if token.kind == "start":
             unclosed.append(i)
     names = ((BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
-    blocks = {i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names}
+    blocks = {-1, *(i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names)}
     if rules.is_automatic and not is_html:
         with_text = {around[i] for i, token in enumerate(tokens) if token.is_visible_text}
         for i, token in enumerate(tokens):
@@ -371,7 +368,6 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
     for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
         if i in blocks or (token.kind == "leaf" and token.name in names and token.name != "br"):
             blocks.add(around[i])
-    blocks.add(-1)
     return [
         i in blocks or ((token.kind == "end" or token.name in names) and around[i] in blocks)
         for i, token in enumerate(tokens)
@@ -380,7 +376,7 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
 
 def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
-    pieces = [piece for token in tokens for piece in (_pieces(token) if token.kind == "text" else [token])]
+    pieces = [piece for token in tokens for piece in (_with_edges(token) if token.kind == "text" else [token])]
     lines: list[Token] = []
     for is_edge, run in groupby(pieces, lambda piece: piece.name == "br" or not piece.raw.strip(_SPACES)):
         edge = list(run)
@@ -389,11 +385,10 @@ def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     return lines
 
 
-def _pieces(token: Token) -> list[Token]:
-    """Returns a text without the spaces at its edges, and these spaces before and behind it."""
+def _with_edges(token: Token) -> tuple[Token, Token, Token]:
+    """Returns the spaces at the beginning of a text, the text between, and the spaces at its end."""
     start, stop = len(token.text) - len(token.text.lstrip(_SPACES)), len(token.text.rstrip(_SPACES))
-    pieces = (token.cut(0, start), token.cut(start, stop), token.cut(max(start, stop)))
-    return [piece for piece in pieces if piece.text]
+    return token.cut(0, start), token.cut(start, stop), token.cut(max(start, stop))
 
 
 def text_only(text: str) -> str:
