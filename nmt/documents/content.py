@@ -5,7 +5,7 @@ What stands before the first and behind the last word is no part of a passage, s
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
 from nmt.documents.document import Document
@@ -163,12 +163,10 @@ def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Ma
         return written()
 
     def offer(matches: Sequence[Sequence[Match]]) -> None:
-        remaining = iter(matches)
-        for slot in slots:
-            of_slot = list(islice(remaining, len(slot.passages)))
-            if slot.offer and len(of_slot) == 1:
-                slot.offer(of_slot[0])
+        for (slot, _), matches_of_passage in zip(passages, matches, strict=True):
+            if slot.offer and len(slot.passages) == 1:
+                slot.offer(matches_of_passage)
 
+    passages = [(slot, passage) for slot in slots for passage in slot.passages]
     has_place = any(slot.offer for slot in slots)
-    passages = [passage for slot in slots for passage in slot.passages]
-    return Document(passages, write, skipped, offer if has_place else None)
+    return Document([passage for _, passage in passages], write, skipped, offer if has_place else None)

@@ -36,8 +36,8 @@ def projected(marked: MarkedText, translation: str, alignment: Sequence[AlignedW
     if translation == marked.source:
         return marked.tokens
     if all(token.kind == "text" and not token.item for token in marked.tokens) and not marked.protected:
-        left, right = _spaces_around("".join(token.text for token in marked.tokens))
-        return [Token("text", left + translation.strip() + right)]
+        text = "".join(token.text for token in marked.tokens)
+        return [Token("text", text.replace(text.strip(), translation.strip(), 1))]
     return list(merged(_Projection(marked, translation, alignment).tokens()))
 
 
@@ -53,11 +53,6 @@ class _MarkupNode:
     end: int = 0
     last: int = 0
 
-    @property
-    def element(self) -> int:
-        """The innermost element that is it or around it."""
-        return self.path[-1 - self.is_leaf]
-
 
 class _Projection:
     """A translation with the spaces around it, and for each of its characters the source character and the node."""
@@ -72,8 +67,7 @@ class _Projection:
             if token.kind in ("start", "leaf"):
                 unclosed.append(len(self.nodes))
                 self.nodes.append(_MarkupNode(tuple(unclosed), len(self.spellings), token, token.kind == "leaf"))
-            is_spelt = token.kind == "text" and token.item
-            self.spellings += token.item if is_spelt else [None] * len(token.text)
+            self.spellings += (token.kind == "text" and token.item) or [None] * len(token.text)
             self.source_nodes += unclosed[-1:] * len(token.text)
             self.source += token.text
             if token.kind in ("end", "leaf"):
@@ -81,8 +75,8 @@ class _Projection:
                 node.end, node.last = len(self.spellings), len(self.nodes)
                 if token.kind == "end":
                     node.closing, node.is_leaf = token, self.nodes[-1] is node and node.begin == node.end
-        left, right = map(len, _spaces_around(self.source))
-        end = len(self.source) - right  # of the words
+        self.elements = [node.path[-1 - node.is_leaf] for node in self.nodes]  # a leaf has that around it
+        left, end = len(self.source) - len(self.source.lstrip()), len(self.source.rstrip())  # what spaces are around
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         self.links = {target: source for source, target in sorted(alignment, reverse=True)}
         self.source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, end)]
@@ -95,7 +89,7 @@ class _Projection:
         lines = (i for i, character in enumerate(inner_target, left) if character == "\n")
         leaves = self._leaves_in_target() | dict(zip(breaks, lines, strict=False))
         self._map_words(leaves)
-        self.target_nodes = self._nodes_of_target(leaves, left, right)
+        self.target_nodes = self._nodes_of_target(leaves, left, end)
 
     def _edges_between(self, start: int, stop: int) -> list[int]:
         """Returns where elements begin or end between two characters of the source, not directly at them."""
@@ -176,15 +170,19 @@ class _Projection:
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
 
-    def _nodes_of_target(self, leaves: Mapping[int, int], left: int, right: int) -> list[int]:
-        """Returns the innermost node around each character of the translation."""
-        elements = [self.nodes[node].element for node in self.source_nodes]  # around the characters of the source
+    def _nodes_of_target(self, leaves: Mapping[int, int], left: int, end: int) -> list[int]:
+        """Returns the innermost node around each character of the translation.
+
+        Args:
+            left, end: where the source begins and ends without the spaces around it, which the translation has, too.
+        """
+        elements = [self.elements[node] for node in self.source_nodes]  # around the characters of the source
         nodes = [None if origin is None else elements[origin] for origin in self.origins]
         for leaf, start in leaves.items():
             length = len(self.nodes[leaf].opening.text)
             nodes[start : start + length] = [leaf] * length
         nodes[:left] = self.source_nodes[:left]
-        nodes[len(nodes) - right :] = self.source_nodes[len(self.source) - right :]
+        nodes[len(nodes) - len(self.source) + end :] = self.source_nodes[end:]
 
         def nearest(nodes: Sequence[int | None], edge: int) -> list[int]:
             return list(accumulate(nodes, lambda old, new: old if new is None else new, initial=edge))[1:]
@@ -204,8 +202,8 @@ class _Projection:
         for position, following in pairwise([*changes, len(self.target)]):
             for i in lost.get(position, ()):
                 node = self.nodes[i]
-                yield from self._tags(inside, node.element)
-                inside = node.element
+                yield from self._tags(inside, self.elements[i])
+                inside = self.elements[i]
                 if node.is_leaf:
                     # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, position - 1) : position], self.target[position : position + 1])
@@ -274,10 +272,6 @@ class _Projection:
             inner = range(i, self.nodes[i].last)
             lost[position] += [node for node in inner if self.nodes[node].opening.role != "protected"]
         return lost
-
-
-def _spaces_around(text: str) -> tuple[str, str]:
-    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
 def _word_at(words: Sequence[Span], position: int) -> int:

@@ -151,7 +151,7 @@ def _written_text(token: Token) -> str:
     """Returns text as the source spells it, if that has the same meaning here."""
     if not token.item:
         return escape(token.text, quote=False)
-    written, following, is_literal = list[str](), "", False  # from the end
+    spelt, following, is_literal = list[str](), "", False  # from the end
     for character, spelling in reversed(list(zip(token.text, token.item, strict=True))):
         new = escape(character, quote=False) if spelling is None else spelling
         if new == "<" and not is_literal and re.match("[a-zA-Z/!?]", following):
@@ -159,17 +159,17 @@ def _written_text(token: Token) -> str:
         is_open = new.startswith("&") and not new.endswith(";")
         if is_open and unescape(new + following) != character + unescape(following):
             new = "&amp;" if new == "&" else f"{new};"
-        written.append(new)
+        spelt.append(new)
         following, is_literal = (new + following)[:_LONGEST_REFERENCE], spelling is not None
-    return "".join(reversed(written))
+    return "".join(reversed(spelt))
 
 
 def text_token(raw: str) -> Token:
     """Returns text of HTML or XML, which may have references."""
     if not re.search("[&<>]", raw):
         return Token("text", raw)
-    written = spellings(raw)
-    return Token("text", unescape(raw), [each if len(each) != 1 or each in "&<>" else None for each in written])
+    spelt = spellings(raw)
+    return Token("text", unescape(raw), [each if len(each) != 1 or each in "&<>" else None for each in spelt])
 
 
 def spellings(raw: str) -> list[str]:
@@ -177,16 +177,16 @@ def spellings(raw: str) -> list[str]:
 
     The second of two characters that one reference stands for is written with the first one.
     """
-    written, start = list[str](), 0
+    spelt, start = list[str](), 0
     for match in _REFERENCE.finditer(raw):
         reference = match[0]
         if reference[1] != "#":
             stops = range(min(len(reference), _LONGEST_REFERENCE + 1), 1, -1)
             reference = next((reference[:stop] for stop in stops if reference[1:stop] in html5), "&")
-        written += raw[start : match.start()]
-        written += [reference, ""][: len(unescape(reference))]  # some stand for two characters
+        spelt += raw[start : match.start()]
+        spelt += [reference, ""][: len(unescape(reference))]  # some stand for two characters
         start = match.start() + len(reference)
-    return [*written, *raw[start:]]
+    return [*spelt, *raw[start:]]
 
 
 @cache

@@ -239,11 +239,10 @@ class _Repair:
 
     def _take_translated(self, start: int, stop: int) -> bool:
         """Takes the translation of ordinary words: consecutive linked words, and not many more of them."""
-        if not self.links or not _ORDINARY.fullmatch(self.source, start, stop):
-            return False
         first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (start, stop - 1))
         linked = sorted(target for target, origin in self.links.items() if first <= origin <= last)
-        if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
+        are_together = bool(linked) and linked[-1] - linked[0] + 1 == len(linked) <= last - first + 2
+        if not are_together or not _ORDINARY.fullmatch(self.source, start, stop):
             return False
         begin, end = self._words[linked[0]][0], self._words[linked[-1]][1]
         end = begin + len(self.translation[begin:end].rstrip(_END))
