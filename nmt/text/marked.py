@@ -118,8 +118,8 @@ class MarkedText:
             if shown[:1] == "\n":
                 source = source.rstrip(" ")
             length = len(shown)
-            if not is_kept:
-                shown = shown.lstrip(" " if source else None) if source[-1:] in " \n" else shown
+            if not is_kept and source[-1:] in " \n":
+                shown = shown.lstrip(" " if source else None)
             starts.append(len(source) - length + len(shown))
             kept += [(len(source), len(source) + len(shown))] if is_kept else []
             source += shown

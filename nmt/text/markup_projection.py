@@ -76,7 +76,8 @@ class _Projection:
                 if token.kind == "end":
                     node.closing, node.is_leaf = token, self.nodes[-1] is node and node.begin == node.end
         self.elements = [node.path[-1 - node.is_leaf] for node in self.nodes]  # a leaf has that around it
-        left, end = len(self.source) - len(self.source.lstrip()), len(self.source.rstrip())  # what spaces are around
+        # Where the source begins and ends without the spaces around it, which the translation gets
+        self.left, self.end = left, end = len(self.source) - len(self.source.lstrip()), len(self.source.rstrip())
         self.edges = sorted({edge for node in self.nodes for edge in (node.begin, node.end)})
         self.links = {target: source for source, target in sorted(alignment, reverse=True)}
         self.source_words = [match.span() for match in RAW_WORD.finditer(self.source, left, end)]
@@ -89,7 +90,7 @@ class _Projection:
         lines = (i for i, character in enumerate(inner_target, left) if character == "\n")
         leaves = self._leaves_in_target() | dict(zip(breaks, lines, strict=False))
         self._map_words(leaves)
-        self.target_nodes = self._nodes_of_target(leaves, left, end)
+        self.target_nodes = self._nodes_of_target(leaves)
 
     def _edges_between(self, start: int, stop: int) -> list[int]:
         """Returns where elements begin or end between two characters of the source, not directly at them."""
@@ -170,19 +171,15 @@ class _Projection:
             positions = [positions[i * (len(positions) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = positions
 
-    def _nodes_of_target(self, leaves: Mapping[int, int], left: int, end: int) -> list[int]:
-        """Returns the innermost node around each character of the translation.
-
-        Args:
-            left, end: where the source begins and ends without the spaces around it, which the translation has, too.
-        """
+    def _nodes_of_target(self, leaves: Mapping[int, int]) -> list[int]:
+        """Returns the innermost node around each character of the translation."""
         elements = [self.elements[node] for node in self.source_nodes]  # around the characters of the source
         nodes = [None if origin is None else elements[origin] for origin in self.origins]
         for leaf, start in leaves.items():
             length = len(self.nodes[leaf].opening.text)
             nodes[start : start + length] = [leaf] * length
-        nodes[:left] = self.source_nodes[:left]
-        nodes[len(nodes) - len(self.source) + end :] = self.source_nodes[end:]
+        nodes[: self.left] = self.source_nodes[: self.left]
+        nodes[len(nodes) - len(self.source) + self.end :] = self.source_nodes[self.end :]
 
         def nearest(nodes: Sequence[int | None], edge: int) -> list[int]:
             return list(accumulate(nodes, lambda old, new: old if new is None else new, initial=edge))[1:]

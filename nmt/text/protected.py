@@ -191,9 +191,6 @@ class _Repair:
         self.replaced[word] = target
         self._taken[slice(*target)] = [target[1]] * (target[1] - target[0])
 
-    def _is_free(self, start: int, stop: int) -> bool:
-        return not any(self._taken[start:stop])
-
     def take_copies(self) -> None:
         """Takes the words that the translation has, first those with the same capitals and spaces."""
         texts = {span.word(self.source) for span in self.protected}
@@ -214,7 +211,7 @@ class _Repair:
         for match in regex.finditer(rf"[-@#]{{,2}}+({_ANY})", squeezed, texts=set(missing)) if missing else ():
             start, stop = visible[match.start()], visible[match.end() - 1] + 1
             around = self.translation[max(0, start - 1) : start] + self.translation[stop : stop + 1]
-            if missing[match[1]] and self._is_free(start, stop) and not any(map(str.isalnum, around)):
+            if missing[match[1]] and not any(self._taken[start:stop]) and not any(map(str.isalnum, around)):
                 self._take(missing[match[1]].pop(0), (start, stop))
 
     def take_others(self) -> None:
@@ -226,7 +223,7 @@ class _Repair:
                 missing[kind].append((start, stop))
         has_printf = any(source.startswith("%", span.start) for span in self.protected)
         for start, stop, kind in PROTECTED.spans(translation) if missing or has_printf else ():
-            if not self._is_free(start, stop):
+            if any(self._taken[start:stop]):
                 continue
             if missing[kind]:
                 self._take(missing[kind].pop(0), (start, stop))
@@ -246,7 +243,7 @@ class _Repair:
             return False
         begin, end = self._words[linked[0]][0], self._words[linked[-1]][1]
         end = begin + len(self.translation[begin:end].rstrip(_END))
-        if is_free := self._is_free(begin, end):
+        if is_free := not any(self._taken[begin:end]):
             self._take((start, stop), (begin, end))
         return is_free
 
