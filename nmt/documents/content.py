@@ -106,7 +106,7 @@ class Content:
 
     def translated(self, translations: Iterator[Sequence[Token]]) -> list[Token]:
         """Returns the content with the next translations, one for each passage."""
-        tokens = (ordered(piece, next(translations)) if isinstance(piece, Unit) else [piece] for piece in self._pieces)
+        tokens = (ordered(p, next(translations)) if isinstance(p, Unit) else [p] for p in self._pieces)
         return list(merged(chain.from_iterable(tokens)))
 
 
@@ -154,7 +154,7 @@ class Slot(NamedTuple):
 
 
 def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
-    """Returns the document with these slots. `written` returns its file when all translations are in their slots."""
+    """Returns the document with these slots. `written` returns its file when its slots have their translations."""
 
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         remaining = iter(translations)

@@ -35,14 +35,14 @@ class Token(NamedTuple):
     Attributes:
         kind: start and end are those of an element. A leaf has no content that is translated.
         text: of text, what a reader sees; of a leaf, what stands for it in a sentence.
-        item: what the format writes, in a form of its own. For text, how it writes each character, or None for those
-            written as usual; None if that holds for all.
+        item: what the format writes, in a form of its own. For text, how it writes each character, or None for
+            those written as usual; None if that holds for all.
         name: of an element.
         kept_by: whether attributes around it say that it stays, by their names.
         role: what a leaf does to the text around it.
-        key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close" with
-            the same key are the ends of one element.
-        around: the spaces before and behind a leaf in the source, as texts, if its translation must have the same ones.
+        key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close"
+            with the same key are the ends of one element.
+        around: the spaces before and behind a leaf in the source, as texts, if the translation must have the same.
     """
 
     kind: Literal["start", "end", "text", "leaf"]

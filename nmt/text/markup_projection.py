@@ -43,7 +43,7 @@ def projected(marked: MarkedText, translation: str, alignment: Sequence[AlignedW
 
 @dataclass(slots=True)
 class _MarkupNode:
-    """An element or leaf around the characters from `begin` to `end`. Its descendants follow it, before node `last`."""
+    """An element or leaf around the characters from `begin` to `end`. Its descendants are the nodes up to `last`."""
 
     path: tuple[int, ...]  # the nodes around it, from the outermost, and itself
     begin: int
@@ -55,11 +55,11 @@ class _MarkupNode:
 
 
 class _Projection:
-    """A translation with the spaces around it, and for each of its characters the source character and the node."""
+    """A translation with the spaces around it, and the source character and the node of each character."""
 
     def __init__(self, marked: MarkedText, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.source = ""
-        self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all others
+        self.nodes: list[_MarkupNode] = []  # of the source, each before its descendants; node 0 is around all
         self.source_nodes: list[int] = []  # the innermost node around each character of the source
         self.spellings: list[str | None] = []  # how the source writes each of its characters
         unclosed: list[int] = []
@@ -107,7 +107,7 @@ class _Projection:
         return "".join(chain.from_iterable(zip_longest(gaps, words, fillvalue="")))
 
     def _leaves_in_target(self) -> dict[int, int]:
-        """Returns where the translation has the text of a leaf, by the leaf. Occurrences in aligned words go first."""
+        """Returns where the translation has the text of each leaf. Occurrences in aligned words go first."""
         occurrences = []
         for leaf, node in enumerate(self.nodes):
             text, word = node.opening.text, _word_at(self.source_words, node.begin)
@@ -131,8 +131,8 @@ class _Projection:
         links = {target: source for target, source in self.links.items() if target < len(self.target_words)}
         texts = [(self.nodes[leaf].begin, start, self.nodes[leaf].opening.text) for leaf, start in leaves.items()]
         for begin, start, text in texts:
-            shared = range(len(text)) if text.strip() else ()
-            links |= {_word_at(self.target_words, start + i): _word_at(self.source_words, begin + i) for i in shared}
+            for i in range(len(text)) if text.strip() else ():
+                links[_word_at(self.target_words, start + i)] = _word_at(self.source_words, begin + i)
         for target_word, source_word in links.items():
             self._map_word(self.source_words[source_word], self.target_words[target_word])
         if self.source_words and self.target_words:
@@ -148,7 +148,7 @@ class _Projection:
                 self.origins[start : start + len(spaces)] = spaces
 
     def _map_word(self, source: Span, target: Span) -> None:
-        """Maps punctuation to punctuation, and runs of letters, digits or signs by pairs if both have equally many."""
+        """Maps punctuation to punctuation, and runs of letters, digits or signs in order if equally many."""
         sides = (self.source, source), (self.target, target)
         matches = [match for text, word in sides if (match := _WORD.fullmatch(text, *word))]
         for group in (1, 2, 3) if all(match[2] for match in matches) else (0,):
@@ -232,7 +232,7 @@ class _Projection:
             yield opening.item if opening.role == "protected" else opening
 
     def _lost(self) -> dict[int, list[int]]:
-        """Returns the nodes that have no text in the translation, in order, by the position where they are inserted."""
+        """Returns the nodes without text in the translation, in order, by the position where they are inserted."""
         held = {node for owner in {0, *self.target_nodes} for node in self.nodes[owner].path}
         mapped = [(origin, position) for position, origin in enumerate(self.origins) if origin is not None]
         first, last = dict(reversed(mapped)), dict(mapped)  # by the source character

@@ -177,7 +177,7 @@ class _Repair:
     given: Iterable[str]
 
     def __post_init__(self) -> None:
-        self.replaced: dict[Span, Span] = {}  # what of the translation is replaced, by what of the source replaces it
+        self.replaced: dict[Span, Span] = {}  # texts of the translation, by those of the source in their place
         # For each character of the translation, where the copy or the phrase of the user that has it ends; or 0
         self._taken = [0] * len(self.translation)
         for phrase in filter(self.translation.count, self.given):
@@ -257,7 +257,7 @@ class _Repair:
         by_source = sorted((origin, target) for target, origin in self.links.items())
         is_by_word = self.spaces or self.links
         ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
-        before, end, kind_before = (0, 0), 0, ""  # of the word before: where it is put, its end in the source, its kind
+        before, end, kind_before = (0, 0), 0, ""  # of the word before: its place, its end in the source, its kind
         for start, stop, kind in self.protected:
             between = source[end:start]
             has_unit = kind == kind_before == "placeholder" and re.fullmatch("[a-z]|min", between)
