@@ -1,6 +1,6 @@
 """Draws the pages and the terminal of a run of quickstart.sh; see screenshots.sh.
 
-python recipes/screenshots.py RUN OUT
+python recipes/screenshots.py RUN OUT MODEL
 """
 
 import io
@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI, TerminalTheme
 from rich.text import Text
 
-SOURCE = "They must show the old woman his shirt because it was too cold.\nThe guest did not look for many knives."
+SOURCE = "The old bridge is closed, so we will take the train to the coast.\nTickets are sold at the station."
+# The word whose alternatives are shown, by its number in the translation.
+WORD = 7
 LIGHT = TerminalTheme((255, 255, 255), (36, 41, 47), [(36, 41, 47)] * 8)
 THEMES = {"light": LIGHT, "dark": MONOKAI}
 COLUMNS = 100
@@ -29,12 +31,12 @@ SHOWN = re.compile(
 )
 
 
-def main(run: Path, output: Path) -> None:
+def main(run: Path, output: Path, model: str) -> None:
     output.mkdir(parents=True, exist_ok=True)
     lines = list(terminal_lines(run))
     for name, theme in THEMES.items():
         (output / f"terminal-{name}.svg").write_text(terminal(lines, theme), encoding="utf-8")
-    with sync_playwright() as playwright, served(run / "model" / "average.safetensors") as address:
+    with sync_playwright() as playwright, served(model) as address:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name in THEMES:
             service = browser.new_page(viewport={"width": 900, "height": 520}, color_scheme=name)
@@ -42,10 +44,10 @@ def main(run: Path, output: Path) -> None:
             service.fill("#source", SOURCE)
             service.wait_for_selector("#n-best li")
             words = service.locator("#translation .word")
-            words.nth(4).click()
+            words.nth(WORD).click()
             service.wait_for_selector("#alternatives button")
             words.nth(0).hover()
-            words.nth(4).hover()
+            words.nth(WORD).hover()
             # The milliseconds differ from run to run.
             service.evaluate("document.querySelector('#status').style.visibility = 'hidden'")
             save(service, output / f"page-{name}.png")
@@ -56,9 +58,9 @@ def main(run: Path, output: Path) -> None:
 
 
 @contextmanager
-def served(checkpoint: Path) -> Iterator[str]:
-    """Yields the address of a service of the model."""
-    command = [sys.executable, "-m", "nmt", "serve", str(checkpoint), "--port", "0"]
+def served(model: str) -> Iterator[str]:
+    """Yields the address of a service of a model."""
+    command = [sys.executable, "-m", "nmt", "serve", model, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr
         try:
@@ -98,4 +100,4 @@ def terminal(lines: list[str], theme: TerminalTheme) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

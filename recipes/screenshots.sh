@@ -4,7 +4,8 @@
 #
 #   bash recipes/screenshots.sh [OUT]
 #
-# OUT is the folder of the pictures (default docs/pictures). RUN=folder names the run of the quickstart (default
+# OUT is the folder of the pictures (default docs/pictures). MODEL=checkpoint or name of a published model translates on
+# the page (default firefox:en-pt). RUN=folder names the run of the quickstart (default
 # runs/screenshots); it is made if it is not there. Needs Chromium. Repeats the pictures.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -21,4 +22,4 @@ if ! grep -q '^Translate a sentence' "$run_dir/log" 2> /dev/null; then
     RUN=$(realpath "$run_dir") bash recipes/quickstart.sh 2>&1 | tee "$run_dir/log"
 fi
 run nmt report "$run_dir/model" --name quickstart --output "$run_dir/report.html"
-run python recipes/screenshots.py "$run_dir" "$output"
+run python recipes/screenshots.py "$run_dir" "$output" "${MODEL:-firefox:en-pt}"

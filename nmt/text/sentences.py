@@ -1,9 +1,13 @@
-"""Cuts lines into sentences, and puts the translations of sentences together with the spaces of the source."""
+"""Cuts lines into sentences and long sentences into parts, and puts translations together with spaces between them."""
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.protected import ProtectedSpan, Span
 from nmt.text.words import is_blank
@@ -40,3 +44,27 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
         spaces: whether spaces separate the words of the target language.
     """
     return [(line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in pairwise(spans)]
+
+
+# How a part of a long sentence ends, if possible.
+_SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
+
+
+def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int) -> list[np.ndarray]:
+    """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
+
+    A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
+    single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages.
+    """
+    tags = codec.tags_before(ids)
+    room = max(1, longest - tags)
+    pieces = codec.source.pieces(ids) if len(ids) > longest else []
+    cuts = [tags]
+    while len(ids) - cuts[-1] > room:
+        start, left = cuts[-1], len(ids) - cuts[-1]
+        ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
+        sentence_ends = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
+        goal = start + math.ceil(left / math.ceil(left / room))
+        cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
+    before, behind = codec.around(direction)
+    return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]

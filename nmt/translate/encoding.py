@@ -4,12 +4,11 @@ What a translation must have, and which sentences are translated in parts, is de
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, pairwise, starmap
+from itertools import chain, islice, starmap
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected
+from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
 from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank
 from nmt.translate.units import Sentence, Translation, Unit, joined
@@ -107,7 +107,8 @@ def encode(
     for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
         required, given = _required(codec, unit, sentence, glossary, lowers=lowers, is_long=len(ids) > longest)
-        parts = _parts(codec, ids, unit.direction, longest, required)
+        is_blank_text = len(ids) == codec.tags_before(ids)
+        parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
             _check(parts, required, place, search)
         is_aligned = search.alignments or sentence.protected
@@ -121,35 +122,6 @@ def encode(
                 )
             )
     return encoded
-
-
-# How a part of a long sentence ends, if possible.
-_SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
-
-
-def _parts(
-    codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int, required: Required
-) -> list[np.ndarray]:
-    """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
-
-    A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
-    single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages. A blank sentence
-    has no parts, unless its translation must have something.
-    """
-    tags = codec.tags_before(ids)
-    if len(ids) == tags and required == Required():
-        return []
-    room = max(1, longest - tags)
-    pieces = codec.source.pieces(ids) if len(ids) > longest else []
-    cuts = [tags]
-    while len(ids) - cuts[-1] > room:
-        start, left = cuts[-1], len(ids) - cuts[-1]
-        ends = [i for i in range(start + 1, start + room + 1) if codec.begins_word(pieces, i)]
-        sentence_ends = [i for i in ends if i > start + room // 2 and _SENTENCE_END.search(pieces[i - 1])]
-        goal = start + math.ceil(left / math.ceil(left / room))
-        cuts.append(max(sentence_ends, default=0) or min(ends, key=lambda i: abs(i - goal), default=goal))
-    before, behind = codec.around(direction)
-    return [np.array([*before, *ids[:tags], *ids[a:b], *behind], np.int64) for a, b in pairwise([*cuts, len(ids)])]
 
 
 def _required(
