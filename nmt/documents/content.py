@@ -5,15 +5,14 @@ What stands before the first and behind the last word is no part of a passage, s
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
-from nmt.documents.document import Document, has_letters
+from nmt.documents.document import Document
 from nmt.memories.matching import Match
-from nmt.text.markup_reading import apart
-from nmt.text.markup_writing import GAP, Token, merged
+from nmt.text.marked import GAP, Token, marked_texts, merged
 from nmt.text.protected import Protected
-from nmt.text.words import RAW_WORD, is_blank
+from nmt.text.words import has_letters, is_blank, one_line
 from nmt.translate.units import Unit
 
 _DEPTH = 50  # elements that `paired` nests
@@ -52,7 +51,7 @@ def paired(tokens: Iterable[Token]) -> list[Token]:
 
 def passage(tokens: Iterable[Token], protected: Protected) -> Unit:
     """Returns text that is translated by itself. Leaves in it keep their spaces."""
-    return Unit("", content=apart(list(_spaced(list(merged(tokens)))), protected))
+    return Unit("", content=marked_texts(list(_spaced(list(merged(tokens)))), protected))
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -60,12 +59,12 @@ def _spaced(tokens: Sequence[Token]) -> Iterator[Token]:
     texts = [token if token.kind == "text" else Token("text") for token in tokens]
     for token, before, after in zip(tokens, [Token("text"), *texts], [*texts[1:], Token("text")], strict=False):
         left, right = len(before.text.rstrip()), len(after.text) - len(after.text.lstrip())
-        around = before.part(left), after.part(0, right)
+        around = before.cut(left), after.cut(0, right)
         separates = token.role in SEPARATING
         if token.kind == "leaf":
             is_noted = not token.text and (all(space.text for space in around) or separates)
-            words, role = " ".join(RAW_WORD.findall(token.text)).strip(), token.role if separates else "mark"
-            token = token._replace(text=words, role=role, around=around if is_noted else None)
+            role = token.role if separates else "mark"
+            token = token._replace(text=one_line(token.text), role=role, around=around if is_noted else None)
         yield token
         if separates:
             yield Token("text", " ")
@@ -98,22 +97,26 @@ class Content:
     """Inline content with its passages."""
 
     def __init__(self, tokens: Iterable[Token], protected: Protected) -> None:
-        self._parts = list(_parts(merged(tokens), protected))
+        self._pieces = list(_pieces(merged(tokens), protected))
 
     @property
     def passages(self) -> list[Unit]:
         """What is translated."""
-        return [part for part in self._parts if isinstance(part, Unit)]
+        return [piece for piece in self._pieces if isinstance(piece, Unit)]
 
     def translated(self, translations: Iterator[Sequence[Token]]) -> list[Token]:
         """Returns the content with the next translations, one for each passage."""
-        parts = (ordered(part, next(translations)) if isinstance(part, Unit) else [part] for part in self._parts)
-        return list(merged(chain.from_iterable(parts)))
+        tokens = (ordered(p, next(translations)) if isinstance(p, Unit) else [p] for p in self._pieces)
+        return list(merged(chain.from_iterable(tokens)))
 
 
-def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Unit]:
+def _pieces(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Unit]:
     """Yields the passages of content, and what stands between them."""
-    siblings = list(_siblings(tokens))
+    siblings, depth = list[list[Token]](), 0  # each token that is in no element, and the tokens of each element
+    for token in tokens:
+        siblings += [] if depth else [[]]
+        siblings[-1].append(token)
+        depth += (token.kind == "start") - (token.kind == "end")
     cuts, following = [len(siblings)], ""  # behind the leaves that separate texts
     for i, sibling in reversed(list(enumerate(siblings))):
         following = plain(sibling).lstrip()[:1] or following
@@ -121,7 +124,8 @@ def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Un
         if is_divided or sibling[0].role == "end" or (sibling[0].role == "break" and not following.islower()):
             cuts += [i + 1, i] if is_divided else [i + 1]
     for text in (siblings[start:stop] for start, stop in pairwise([0, *reversed(cuts)])):
-        words = [i for i, sibling in enumerate(text) if _has_words(sibling)]
+        # A leaf with text may stand for words, but an element only has the words of its text.
+        words = [i for i, s in enumerate(text) if not is_blank(plain(s)) or (s[0].kind == "leaf" and s[0].text)]
         start, stop = (words[0], words[-1] + 1) if words else (0, 0)
         core = list(chain.from_iterable(text[start:stop]))
         yield from chain.from_iterable(text[:start])
@@ -129,26 +133,11 @@ def _parts(tokens: Iterable[Token], protected: Protected) -> Iterator[Token | Un
             yield from core
         elif stop == start + 1 and core[0].kind == "start":
             yield core[0]
-            yield from _parts(core[1:-1], protected)
+            yield from _pieces(core[1:-1], protected)
             yield core[-1]
         else:
             yield passage(core, protected)
         yield from chain.from_iterable(text[stop:])
-
-
-def _siblings(tokens: Iterable[Token]) -> Iterator[list[Token]]:
-    """Yields each token that is in no element, and the tokens of each element."""
-    depth, sibling = 0, list[Token]()
-    for token in tokens:
-        depth += (token.kind == "start") - (token.kind == "end")
-        sibling.append(token)
-        if not depth:
-            yield sibling
-            sibling = []
-
-
-def _has_words(sibling: Sequence[Token]) -> bool:
-    return bool(sibling[0].kind == "leaf" and sibling[0].text) or not is_blank(plain(sibling))
 
 
 class Slot(NamedTuple):
@@ -165,7 +154,7 @@ class Slot(NamedTuple):
 
 
 def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Mapping[str, int]) -> Document:
-    """Returns the document with these slots. `written` returns its file when all translations are in their slots."""
+    """Returns the document with these slots. `written` returns its file when its slots have their translations."""
 
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         remaining = iter(translations)
@@ -174,12 +163,10 @@ def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Ma
         return written()
 
     def offer(matches: Sequence[Sequence[Match]]) -> None:
-        remaining = iter(matches)
-        for slot in slots:
-            of_slot = list(islice(remaining, len(slot.passages)))
-            if slot.offer and len(of_slot) == 1:
-                slot.offer(of_slot[0])
+        for (slot, _), matches_of_passage in zip(passages, matches, strict=True):
+            if slot.offer and len(slot.passages) == 1:
+                slot.offer(matches_of_passage)
 
+    passages = [(slot, passage) for slot in slots for passage in slot.passages]
     has_place = any(slot.offer for slot in slots)
-    passages = [passage for slot in slots for passage in slot.passages]
-    return Document(passages, write, skipped, offer if has_place else None)
+    return Document([passage for _, passage in passages], write, skipped, offer if has_place else None)

@@ -13,7 +13,7 @@ from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import windows_code_page
-from nmt.text.markup_writing import Token
+from nmt.text.marked import Token
 from nmt.text.protected import PROTECTED, Protected
 from nmt.translate.units import Unit
 
@@ -30,11 +30,6 @@ _SUFFIXES = {
 }
 _READERS = {suffix: module for module, suffixes in _SUFFIXES.items() for suffix in suffixes}
 FORMATS = tuple(_READERS)
-
-
-def has_letters(text: str) -> bool:
-    """Returns whether there is something to translate."""
-    return any(map(str.isalpha, text))
 
 
 @dataclass(frozen=True)

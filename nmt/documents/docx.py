@@ -20,12 +20,14 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from zlib import error as ZlibError
 
 from nmt.documents.content import Content, Slot, document_of, paired, passage, plain
-from nmt.documents.document import Document, ReadOptions, has_letters
+from nmt.documents.document import Document, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
 from nmt.text.languages import FAR_EASTERN, RIGHT_TO_LEFT, base_language, is_among
-from nmt.text.markup_writing import Role, Token, text_only
+from nmt.text.marked import Role, Token
+from nmt.text.markup_reading import text_only
 from nmt.text.protected import Protected
+from nmt.text.words import has_letters
 
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio

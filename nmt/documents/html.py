@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nmt.documents.content import passage, plain
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, marked_encoding
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, marked_encoding
 from nmt.text.languages import RIGHT_TO_LEFT, is_among
+from nmt.text.marked import Token
 from nmt.text.markup_reading import parse, with_attributes, written
-from nmt.text.markup_writing import Token
+from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
 _CHARSET = re.compile(

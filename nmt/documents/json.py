@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, spliced
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
-from nmt.text.markup_writing import Token
+from nmt.text.marked import Token
+from nmt.text.words import has_letters
 
 _TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")(?P<colon>\s*:)?|[{}\[\]]')
 

@@ -17,10 +17,11 @@ from textwrap import wrap
 from urllib.parse import unquote
 
 from nmt.documents.content import Content, ordered, paired, passage, plain
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, lines_of, spliced
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, lines_of, spliced
 from nmt.documents.markdown_reading import ELEMENT, JSX, SPECIAL, WITH_ATTRIBUTES, MarkdownReader, seen_attributes
-from nmt.text.markup_reading import marked_texts, scanned, written
-from nmt.text.markup_writing import Token, merged
+from nmt.text.marked import Token, merged
+from nmt.text.markup_reading import parse_scanned, scanned, written
+from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
@@ -255,7 +256,7 @@ class _Html:
     def __init__(self, reader: MarkdownReader, source: str) -> None:
         is_code = re.search(r"=\{|^</?(?:pre|script|style|textarea)\b|^<\?(?!php\b|=)", source)
         tokens = map(self._read, scanned(source, is_html=True, marks=_IN_HTML))
-        self._source, self._unit = source, Unit(source, content=marked_texts(tokens, reader.protected))
+        self._source, self._unit = source, Unit(source, content=parse_scanned(tokens, reader.protected))
         self._values = {
             raw: _Value(reader, raw) for tag in _TAG.findall(source) for raw in seen_attributes(tag).values()
         }
@@ -328,7 +329,7 @@ class _Content:
             if leaf.role == "close" and before.text.endswith(" ") and after.text.startswith(" "):
                 words = before.text.rstrip(" ")
                 leaf = leaf._replace(item=before.text[len(words) :] + leaf.item)
-                tokens[i : i + 2] = before.part(0, len(words)), leaf
+                tokens[i : i + 2] = before.cut(0, len(words)), leaf
         self._content = Content(paired(tokens), reader.protected)
 
     @property

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import regex as re
 
-from nmt.documents.document import has_letters
 from nmt.errors import importing
 from nmt.text.markup_reading import is_kept
 from nmt.text.protected import Protected, Span
+from nmt.text.words import has_letters
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

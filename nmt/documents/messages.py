@@ -14,8 +14,8 @@ import regex as re
 from nmt.documents.content import DIVIDING, SEPARATING, Content, paired, plain
 from nmt.documents.document import ReadOptions
 from nmt.text.icu import IcuPiece, parse_icu
+from nmt.text.marked import Role, Token, merged
 from nmt.text.markup_reading import BLOCKS, is_kept
-from nmt.text.markup_writing import Role, Token, merged
 from nmt.text.protected import SURPLUS
 from nmt.text.words import is_blank
 
@@ -153,7 +153,7 @@ def _sliced(tokens: Iterable[Token], start: int, stop: int) -> list[Token]:
         length = len(token.text) if token.kind == "text" else len(_MARKUP)
         if position < stop and position + length > start:
             is_text = token.kind == "text"
-            sliced.append(token.part(max(0, start - position), stop - position) if is_text else token)
+            sliced.append(token.cut(max(0, start - position), stop - position) if is_text else token)
         position += length
     return sliced
 

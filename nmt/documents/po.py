@@ -17,7 +17,7 @@ from nmt.documents.messages import Message
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language, plural_forms
-from nmt.text.markup_writing import Token
+from nmt.text.marked import Token
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
 # Obsolete messages, and what a message was before, are comments.

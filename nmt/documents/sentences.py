@@ -58,7 +58,7 @@ class Sentences:
                 translations.append(Translation(text, 0.0, [], [], alignment=alignment))
                 matches.append(sentence_matches)
                 from_memory += is_from_memory
-            passages.append(unit.restored(translations, self._options.target_lang))
+            passages.append(unit.translated_tokens(translations, self._options.target_lang))
             offers.append(matches[0] if len(matches) == 1 else ())
         if document.offer:
             document.offer(offers)

@@ -20,15 +20,14 @@ from nmt.documents.document import (
     code_page,
     decoded,
     encoded,
-    has_letters,
     lines_of,
     marked_encoding,
     spliced,
 )
 from nmt.errors import NmtError
+from nmt.text.marked import Role, Token
 from nmt.text.markup_reading import text_token, written
-from nmt.text.markup_writing import Role, Token
-from nmt.text.words import is_blank
+from nmt.text.words import has_letters, is_blank
 
 # Where possible, a line of a cue has at most this many characters, and a cue two lines.
 _WIDTH = 42
@@ -269,6 +268,6 @@ def _split(tokens: list[Token], column: int) -> tuple[list[Token], list[Token]]:
     for i, token in enumerate(tokens if column else ()):
         if token.kind == "text":
             if column < len(token.text):
-                return [*tokens[:i], token.part(0, column)], [token.part(column), *tokens[i + 1 :]]
+                return [*tokens[:i], token.cut(0, column)], [token.cut(column), *tokens[i + 1 :]]
             column -= len(token.text)
     return [], tokens

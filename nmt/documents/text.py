@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, lines_of
-from nmt.text.markup_writing import Token
+from nmt.text.marked import Token
 from nmt.translate.units import Unit
 
 

@@ -13,16 +13,16 @@ from html import escape, unescape
 from typing import NamedTuple
 
 from nmt.documents.content import Content, Slot, document_of
-from nmt.documents.document import Document, ReadOptions, has_letters, marked_encoding, spliced
+from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import grouped, with_leaves
 from nmt.documents.trees import Element, etree, local_name, parsed
 from nmt.errors import NmtError
 from nmt.memories.matching import Match
 from nmt.text.languages import base_language
-from nmt.text.markup_reading import text_token
+from nmt.text.marked import Role, Token
+from nmt.text.markup_reading import text_only, text_token
 from nmt.text.markup_reading import written as written_xml
-from nmt.text.markup_writing import Role, Token, text_only
-from nmt.text.words import is_blank
+from nmt.text.words import has_letters, is_blank
 
 _CONTAINERS = ("g", "mrk", "pc")
 # Elements that begin or end something. The last letters of both are equal.

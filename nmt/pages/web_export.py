@@ -1,6 +1,7 @@
 """Exports a checkpoint as a web page that translates in the browser, with transformers.js."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from nmt.files import new_folder, writing
 from nmt.interop.model_card import model_card
 from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
 from nmt.pages.page import STYLE
-from nmt.text.protected import javascript_patterns
+from nmt.text.protected_kinds import KINDS
 
 _FOLDER = Path(__file__).parent
 # What transformers.js loads. The graphs in 32 bits, and files for Python only, are left out.
@@ -61,3 +62,12 @@ def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -
             file.unlink()
         written = sum(file.stat().st_size for file in kept)
         (folder / "README.md").write_text(model_card(checkpoint, origin, _USE, facts, written), encoding="utf-8")
+
+
+def javascript_patterns() -> list[str]:
+    """Returns the patterns of protected words for JavaScript, which has no verbose form and possessive repetition.
+
+    They are for the flags s and u.
+    """
+    compact = (re.sub(r"\s+(?:# .*)?", "", kind.pattern) for kind in KINDS)
+    return [re.sub(r"(?<=[*+}])\+", "", pattern) for pattern in compact]

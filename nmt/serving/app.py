@@ -28,7 +28,7 @@ from nmt.serving.errors import OverloadedError, UnknownNameError
 from nmt.serving.libretranslate import libretranslate_routes
 from nmt.serving.service import Service
 from nmt.text.languages import english_name, has_spaces
-from nmt.text.markup_writing import text_only
+from nmt.text.markup_reading import text_only
 
 _Result = TypeVar("_Result")
 _TMX = "application/x-tmx+xml"

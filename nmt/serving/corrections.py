@@ -23,7 +23,7 @@ from nmt.memories.matching import Match, exact_match, near_matches, normalised, 
 from nmt.memories.memory import ALIKE, LEAST, MOST
 from nmt.serving.schema import Correction, CorrectionBody
 from nmt.text.corpus import reading
-from nmt.text.markup_writing import text_only
+from nmt.text.markup_reading import text_only
 from nmt.text.protected import PROTECTED, Protected
 
 _ADVICE = "free some space, or give --corrections a file that can be written"

@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 import regex as re
 
 from nmt.text.languages import plural_categories
-from nmt.text.markup_writing import MarkedText, Token, merged
+from nmt.text.marked import MarkedText, Token, merged
 from nmt.text.protected import Protected
+from nmt.text.words import has_letters
 
 _BRANCHING = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset\s*:\s*\d+)?")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=#,']+)\s*\{")
@@ -53,7 +54,7 @@ class IcuMessage(NamedTuple):
         for is_skeleton, group in groupby(self.pieces, lambda piece: piece.kind == "skeleton"):
             pieces = list(group)
             tokens = [piece.token for piece in pieces]
-            is_text = not is_skeleton and any(p.kind == "text" and any(map(str.isalpha, p.raw)) for p in pieces)
+            is_text = not is_skeleton and any(piece.kind == "text" and has_letters(piece.raw) for piece in pieces)
             content += [MarkedText(tokens, protected)] if is_text else tokens
         return content
 

@@ -1,4 +1,4 @@
-"""Reads and writes HTML and XML; and cuts tokens of any format into marked texts and the markup between them.
+"""Reads HTML and XML as tokens, and writes them.
 
 All markup stays as it is written, also where it is wrong. HTML is read as browsers read it: an unclosed comment or tag
 reaches to the end, and what is in a script, a title or a textarea is no markup.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import cache
 from html import escape, unescape
 from html.entities import html5
-from itertools import accumulate, groupby, pairwise, takewhile
+from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Literal, NamedTuple
 from xml.parsers import expat
@@ -18,9 +18,9 @@ import regex as re
 
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
-from nmt.text.markup_writing import GAP, MarkedText, Token, merged
+from nmt.text.marked import MarkedText, Token, marked_texts, merged
 from nmt.text.protected import Protected
-from nmt.text.words import RAW_WORD, is_blank
+from nmt.text.words import one_line
 
 
 class ElementRules(NamedTuple):
@@ -89,16 +89,9 @@ _DOCTYPE = rf"<!DOCTYPE(?:{_QUOTED}|\[(?:{_QUOTED}|{_MISC}|[^\]\"'])*+\]|[^>\[\"
 _XML = re.compile(rf"{_MISC}|<!\[CDATA\[.*?\]\]>|{_DOCTYPE}|<(?P<end>/?)(?P<name>[^\s/>!?]{_TAG}", re.DOTALL | re.ASCII)
 # What only the beginning of a document may have.
 _PROLOG = re.compile(rf"(?:<\?xml\s[^>]*\?>)?(?:(?:\s|{_MISC})*+{_DOCTYPE})?", re.DOTALL | re.ASCII)
-# Elements that may be within a word, and those without a name, such as comments. XLIFF has most of them.
-_IN_WORD = re.compile(r"[gx]\d*|bpt|bx|cp|ec|ept|ex|it|mrk|ph|sc|sub|sup|wbr|")
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[0-9a-zA-Z]+;?)")
 _LONGEST_REFERENCE = max(map(len, html5))
-# Characters that no space separates from the word before them, or behind them.
-_CLOSING, _OPENING = ".,;:!?…)]}»”’'/-–_%", "([{«“„‘¿¡/-–_@#"
 _SPACES = " \t\n\r\f\v"
-_EDGES = re.compile(rf"(^[{_SPACES}]+|[{_SPACES}]+$)")
-# Each change between words in an element and others may close and open all elements around it again.
-_DEEPEST = 100
 
 
 def parse(
@@ -130,21 +123,23 @@ def parse(
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
             raise NmtError(f"the XML is not well-formed in line {error.lineno} ({reason}); correct it") from error
-    return marked_texts(scanned(text, lang, rules.kept, is_html=is_html), protected, rules, is_html=is_html)
+    return parse_scanned(scanned(text, lang, rules.kept, is_html=is_html), protected, rules, is_html=is_html)
 
 
-def marked_texts(
+def parse_scanned(
     scanned: Iterable[Token], protected: Protected, rules: ElementRules = NO_RULES, *, is_html: bool = True
 ) -> list[Token | MarkedText]:
-    """Returns tokens of HTML or XML, whose tags may not be nested, as `parse` does."""
+    """Returns the same as `parse`, given tokens of HTML or XML, whose tags may not be nested."""
     tokens = _nested(list(scanned), is_html=is_html)
-    parts: list[Token | MarkedText] = []
+    content: list[Token | MarkedText] = []
     for _, pairs in groupby(zip(_are_blocks(tokens, rules, is_html=is_html), tokens, strict=True), itemgetter(0)):
         group = [token for _, token in pairs]
         if is_html and any(token.name == "br" for token in group):
             group = _with_lines(group)
-        parts += apart(group, protected, rules) if any(map(_has_text, group)) else group
-    return parts
+        is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in group)
+        has_text = any(token.is_visible_text for token in group)
+        content += marked_texts(group, protected, is_whole=is_whole) if has_text else group
+    return content
 
 
 def written(tokens: Iterable[Token]) -> str:
@@ -156,7 +151,7 @@ def _written_text(token: Token) -> str:
     """Returns text as the source spells it, if that has the same meaning here."""
     if not token.item:
         return escape(token.text, quote=False)
-    written, following, is_literal = list[str](), "", False  # from the end
+    spelt, following, is_literal = list[str](), "", False  # from the end
     for character, spelling in reversed(list(zip(token.text, token.item, strict=True))):
         new = escape(character, quote=False) if spelling is None else spelling
         if new == "<" and not is_literal and re.match("[a-zA-Z/!?]", following):
@@ -164,17 +159,17 @@ def _written_text(token: Token) -> str:
         is_open = new.startswith("&") and not new.endswith(";")
         if is_open and unescape(new + following) != character + unescape(following):
             new = "&amp;" if new == "&" else f"{new};"
-        written.append(new)
+        spelt.append(new)
         following, is_literal = (new + following)[:_LONGEST_REFERENCE], spelling is not None
-    return "".join(reversed(written))
+    return "".join(reversed(spelt))
 
 
 def text_token(raw: str) -> Token:
     """Returns text of HTML or XML, which may have references."""
     if not re.search("[&<>]", raw):
         return Token("text", raw)
-    written = spellings(raw)
-    return Token("text", unescape(raw), [each if len(each) != 1 or each in "&<>" else None for each in written])
+    spelt = spellings(raw)
+    return Token("text", unescape(raw), [each if len(each) != 1 or each in "&<>" else None for each in spelt])
 
 
 def spellings(raw: str) -> list[str]:
@@ -182,16 +177,16 @@ def spellings(raw: str) -> list[str]:
 
     The second of two characters that one reference stands for is written with the first one.
     """
-    written, start = list[str](), 0
+    spelt, start = list[str](), 0
     for match in _REFERENCE.finditer(raw):
         reference = match[0]
         if reference[1] != "#":
             stops = range(min(len(reference), _LONGEST_REFERENCE + 1), 1, -1)
             reference = next((reference[:stop] for stop in stops if reference[1:stop] in html5), "&")
-        written += raw[start : match.start()]
-        written += [reference, ""][: len(unescape(reference))]  # some stand for two characters
+        spelt += raw[start : match.start()]
+        spelt += [reference, ""][: len(unescape(reference))]  # some stand for two characters
         start = match.start() + len(reference)
-    return [*written, *raw[start:]]
+    return [*spelt, *raw[start:]]
 
 
 @cache
@@ -253,14 +248,6 @@ def _attributes(text: str) -> dict[str, str]:
     return {name: unescape(value[1:-1] if value[:1] in ("'", '"') else value) for name, value in raw.items()}
 
 
-def _line(text: str) -> str:
-    return " ".join(RAW_WORD.findall(text)).strip()
-
-
-def _has_text(token: Token) -> bool:
-    return token.kind == "text" and not is_blank(token.text)
-
-
 def scanned(text: str, lang: str = "", kept: Container[str] = (), *, is_html: bool, marks: str = "") -> Iterator[Token]:
     """Yields the tokens of HTML or XML, whose tags may not be nested. `marks` is a pattern of other markup."""
     start, known = 0, dict[str, Token]()  # a page has many equal tags
@@ -294,7 +281,7 @@ def _markup(match: re.Match[str], lang: str, kept: Container[str], *, is_html: b
     if match["end"]:
         return Token("end", item=raw, name=name)
     if not match["last"]:  # a comment or the like, or a tag that does not end
-        words = _line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else ""
+        words = one_line(raw[9:-3]) if not is_html and raw.startswith("<![CDATA[") else ""
         return Token("leaf", words, raw, role="hidden")
     values = _attributes(match["attributes"])
     says = {"yes": False, "no": True}.get(values.get("translate", "").lower())
@@ -326,17 +313,14 @@ def _nested(scanned: list[Token], *, is_html: bool) -> list[Token]:
             if opening.is_kept and any(token.kind == "text" and not token.is_kept for token in tokens[start:]):
                 tokens[start] = opening._replace(kind="start" if has_end else "leaf", role="hidden")
                 for i, token in reversed(list(enumerate(tokens[start:], start))):
-                    if token.kind == "text" and token.is_kept:
-                        tokens[i : i + 1] = [
-                            piece._replace(kind="leaf", text=_line(piece.text), item=piece.raw)
-                            if _has_text(piece)
-                            else piece
-                            for piece in _pieces(token)
-                        ]
+                    if token.is_visible_text and token.is_kept:
+                        left, core, right = _with_edges(token)
+                        leaf = core._replace(kind="leaf", text=one_line(core.text), item=core.raw)
+                        tokens[i : i + 1] = left, leaf, right
             elif opening.is_kept or (has_end and start == len(tokens) - 2):
                 whole = "".join(token.raw for token in tokens[start:])
                 words = "".join(token.text for token in tokens[start:])
-                tokens[start:] = [opening._replace(kind="leaf", item=whole, text=_line(words), role="hidden")]
+                tokens[start:] = [opening._replace(kind="leaf", item=whole, text=one_line(words), role="hidden")]
             elif not has_end:
                 tokens[start] = opening._replace(kind="leaf", role="hidden")
 
@@ -374,9 +358,9 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
         if token.kind == "start":
             unclosed.append(i)
     names = ((BLOCKS if is_html and rules.is_automatic else frozenset()) | rules.splitting) - rules.non_splitting
-    blocks = {i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names}
+    blocks = {-1, *(i for i, token in enumerate(tokens) if token.kind == "start" and token.name in names)}
     if rules.is_automatic and not is_html:
-        with_text = {around[i] for i, token in enumerate(tokens) if _has_text(token)}
+        with_text = {around[i] for i, token in enumerate(tokens) if token.is_visible_text}
         for i, token in enumerate(tokens):
             if token.kind == "start":  # an element in one with text counts as one, and so does one that ends no text
                 is_inline = around[i] in with_text or token.name in rules.non_splitting
@@ -384,7 +368,6 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
     for i, token in reversed(list(enumerate(tokens))):  # an element that contains a block is a block
         if i in blocks or (token.kind == "leaf" and token.name in names and token.name != "br"):
             blocks.add(around[i])
-    blocks.add(-1)
     return [
         i in blocks or ((token.kind == "end" or token.name in names) and around[i] in blocks)
         for i, token in enumerate(tokens)
@@ -393,7 +376,7 @@ def _are_blocks(tokens: Sequence[Token], rules: ElementRules, *, is_html: bool) 
 
 def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     """Returns the tokens of a text in which each br is the end of a line, together with the spaces around it."""
-    pieces = [piece for token in tokens for piece in (_pieces(token) if token.kind == "text" else [token])]
+    pieces = [piece for token in tokens for piece in (_with_edges(token) if token.kind == "text" else [token])]
     lines: list[Token] = []
     for is_edge, run in groupby(pieces, lambda piece: piece.name == "br" or not piece.raw.strip(_SPACES)):
         edge = list(run)
@@ -402,65 +385,12 @@ def _with_lines(tokens: Iterable[Token]) -> list[Token]:
     return lines
 
 
-def _pieces(token: Token) -> list[Token]:
-    """Returns a text without the spaces at its edges, and these spaces before and behind it."""
+def _with_edges(token: Token) -> tuple[Token, Token, Token]:
+    """Returns the spaces at the beginning of a text, the text between, and the spaces at its end."""
     start, stop = len(token.text) - len(token.text.lstrip(_SPACES)), len(token.text.rstrip(_SPACES))
-    pieces = (token.part(0, start), token.part(start, stop), token.part(max(start, stop)))
-    return [piece for piece in pieces if piece.text]
+    return token.cut(0, start), token.cut(start, stop), token.cut(max(start, stop))
 
 
-def apart(tokens: Sequence[Token], protected: Protected, rules: ElementRules = NO_RULES) -> list[Token | MarkedText]:
-    """Returns the marked texts of nested tokens. There is a gap between words of elements that only touch each other.
-
-    If all words are in elements, each of these is a text of its own.
-
-    Raises:
-        NmtError: text is in too many elements.
-    """
-    depths = list(accumulate((token.kind == "start") - (token.kind == "end") for token in tokens))
-    if _DEEPEST in depths:
-        raise NmtError(
-            f"{tokens[depths.index(_DEEPEST)].item!s:.40} is in {_DEEPEST} elements around the same text; nest fewer "
-            f"elements, or leave out the markup"
-        )
-    is_whole = not rules.is_automatic or any(token.name in rules.non_splitting for token in tokens)
-    is_whole |= any(depth == 0 and _has_text(token) for depth, token in zip(depths, tokens, strict=True))
-    cuts = {
-        max((n for n in range(i, j) if _ends(tokens, n)), default=i) + 1  # behind the last end tag
-        for i, j in pairwise(i for i, token in enumerate(tokens) if token.text)
-        if _separates(tokens[i : j + 1])
-    }
-    texts: list[list[Token]] = [[]]
-    for i, token in enumerate(tokens):
-        if i in cuts and (is_whole or depths[i - 1]):
-            texts[-1].append(GAP)
-        elif i in cuts:
-            texts.append([])
-        texts[-1].append(token)
-    parts: list[Token | MarkedText] = []
-    for text in texts:
-        marked = MarkedText(text, protected)
-        parts += [marked] if marked.has_words else text
-    return parts
-
-
-def _ends(tokens: Sequence[Token], i: int) -> bool:
-    """Returns whether a token ends an element with content."""
-    return (tokens[i].kind == "end" and tokens[i - 1].kind != "start") or tokens[i].role == "close"
-
-
-def _separates(tokens: Sequence[Token]) -> bool:
-    """Returns whether the markup between two parts of a text separates words, although there is no space."""
-    left, right = tokens[0].text[-1], tokens[-1].text[0]
-    if left.isspace() or right.isspace() or left in _OPENING or right in _CLOSING:
-        return False
-    begins = right.isupper() and (left.islower() or left in ".:;!?…")
-    has_end = False
-    for i, token in enumerate(tokens):
-        if token.kind == "text" or (not begins and _IN_WORD.fullmatch(token.name)):
-            continue
-        if i == 0 or _ends(tokens, i):
-            has_end = True
-        elif has_end or (token.kind == "leaf" and not token.text and token.role != "hidden"):
-            return True
-    return False
+def text_only(text: str) -> str:
+    """Returns text without the characters that XML does not allow."""
+    return "".join(c for c in text if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff"))

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -103,12 +104,6 @@ def _compiled_kinds() -> list[tuple[str, regex.Pattern[str]]]:
     return [(kind.name, regex.compile(kind.pattern, regex.VERBOSE | regex.DOTALL)) for kind in KINDS]
 
 
-def javascript_patterns() -> list[str]:
-    """Returns the patterns for the flags s and u of JavaScript, which has no verbose form and possessive repetition."""
-    compact = (re.sub(r"\s+(?:# .*)?", "", kind.pattern) for kind in KINDS)
-    return [re.sub(r"(?<=[*+}])\+", "", pattern) for pattern in compact]
-
-
 # Punctuation that may touch a word, before and behind it
 _OPENING, _CLOSING = "([{\"'«„“", ".,;:!?…)]}\"'»”"
 _END = ".,;:!?…。，！？；："
@@ -127,6 +122,12 @@ _ANY = r"\L<texts>"
 _ORDINARY = re.compile(r"[^\W\d_][\w'’ -]*")
 # The beginning of a placeholder of printf, and of no percentage such as `50 %` and `%50`
 SURPLUS = re.compile(r"(?<!\d)(?<!\d\s)%(?!\d+\b(?!\$))")
+
+
+def unprotected(text: str, protected: Iterable[ProtectedSpan]) -> str:
+    """Returns what is left of a text without its protected words: what can be translated of it."""
+    edges = [0, *(edge for span in protected for edge in span[:2]), len(text)]
+    return "".join(text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
 def lacks(translation: str, words: Sequence[str]) -> bool:
@@ -161,77 +162,68 @@ def with_protected(
     repair.take_others()
     repair.insert_missing()
     repair.nest_tags()
-    return repair.written()
+    return repair.repaired()
 
 
+@dataclass
 class _Repair:
-    """Puts the protected words of a source into its translation; see `with_protected`.
+    """Puts the protected words of a source into its translation; see `with_protected`."""
 
-    Attributes:
-        parts: the part of the translation that is replaced, by the part of the source that replaces it.
-    """
+    source: str
+    protected: Sequence[ProtectedSpan]
+    translation: str
+    links: Mapping[int, int]
+    spaces: bool
+    given: Iterable[str]
 
-    def __init__(
-        self,
-        source: str,
-        protected: Sequence[ProtectedSpan],
-        translation: str,
-        links: Mapping[int, int],
-        spaces: bool,
-        given: Iterable[str],
-    ) -> None:
-        self._source, self._protected, self._translation = source, protected, translation
-        self._links, self._spaces = links, spaces
-        self.parts: dict[Span, Span] = {}
+    def __post_init__(self) -> None:
+        self.replaced: dict[Span, Span] = {}  # texts of the translation, by those of the source in their place
         # For each character of the translation, where the copy or the phrase of the user that has it ends; or 0
-        self._taken = [0] * len(translation)
-        for phrase in filter(translation.count, given):
-            start = translation.find(phrase)
+        self._taken = [0] * len(self.translation)
+        for phrase in filter(self.translation.count, self.given):
+            start = self.translation.find(phrase)
             self._taken[start : start + len(phrase)] = [start + len(phrase)] * len(phrase)
-        self._source_starts = [word.start() for word in RAW_WORD.finditer(source)]
-        self._words = [word.span() for word in RAW_WORD.finditer(translation)]
+        self._source_starts = [word.start() for word in RAW_WORD.finditer(self.source)]
+        self._words = [word.span() for word in RAW_WORD.finditer(self.translation)]
 
-    def _take(self, word: Span, part: Span) -> None:
-        """Has a part of the translation replaced by a word."""
-        self.parts[word] = part
-        self._taken[slice(*part)] = [part[1]] * (part[1] - part[0])
-
-    def _is_free(self, start: int, stop: int) -> bool:
-        return not any(self._taken[start:stop])
+    def _take(self, word: Span, target: Span) -> None:
+        """Has a text of the translation replaced by a protected word."""
+        self.replaced[word] = target
+        self._taken[slice(*target)] = [target[1]] * (target[1] - target[0])
 
     def take_copies(self) -> None:
         """Takes the words that the translation has, first those with the same capitals and spaces."""
-        texts = {span.word(self._source) for span in self._protected}
+        texts = {span.word(self.source) for span in self.protected}
         copies = defaultdict[str, list[Span]](list)
-        for match in [*regex.finditer(_ANY, self._translation, texts=texts)][::-1]:
+        for match in [*regex.finditer(_ANY, self.translation, texts=texts)][::-1]:
             copies[match[0]].append(match.span())
         missing = defaultdict[str, list[Span]](list)  # by their letters and signs alone
-        for start, stop, kind in self._protected:
-            word = self._source[start:stop]
+        for start, stop, kind in self.protected:
+            word = self.source[start:stop]
             if copies[word]:
                 begin, end = copies[word].pop()
-                longer = _LONGER.match(self._translation, end) if kind == "address" else None
+                longer = _LONGER.match(self.translation, end) if kind == "address" else None
                 self._take((start, stop), (begin, longer.end() if longer else end))
             else:
                 missing["".join(word.lower().split()).lstrip("-@#") or word].append((start, stop))
-        visible = [i for i, character in enumerate(self._translation) if not character.isspace()]
-        squeezed = "".join(self._translation[i].lower()[0] for i in visible)
+        visible = [i for i, character in enumerate(self.translation) if not character.isspace()]
+        squeezed = "".join(self.translation[i].lower()[0] for i in visible)
         for match in regex.finditer(rf"[-@#]{{,2}}+({_ANY})", squeezed, texts=set(missing)) if missing else ():
             start, stop = visible[match.start()], visible[match.end() - 1] + 1
-            around = self._translation[max(0, start - 1) : start] + self._translation[stop : stop + 1]
-            if missing[match[1]] and self._is_free(start, stop) and not any(map(str.isalnum, around)):
+            around = self.translation[max(0, start - 1) : start] + self.translation[stop : stop + 1]
+            if missing[match[1]] and not any(self._taken[start:stop]) and not any(map(str.isalnum, around)):
                 self._take(missing[match[1]].pop(0), (start, stop))
 
     def take_others(self) -> None:
         """Takes other words of their kind for missing ones, and has surplus placeholders of printf removed."""
-        source, translation = self._source, self._translation
+        source, translation = self.source, self.translation
         missing = defaultdict[str, list[Span]](list)
-        for start, stop, kind in self._protected:
-            if (start, stop) not in self.parts and not self._take_translated(start, stop):
+        for start, stop, kind in self.protected:
+            if (start, stop) not in self.replaced and not self._take_translated(start, stop):
                 missing[kind].append((start, stop))
-        has_printf = any(source.startswith("%", span.start) for span in self._protected)
+        has_printf = any(source.startswith("%", span.start) for span in self.protected)
         for start, stop, kind in PROTECTED.spans(translation) if missing or has_printf else ():
-            if not self._is_free(start, stop):
+            if any(self._taken[start:stop]):
                 continue
             if missing[kind]:
                 self._take(missing[kind].pop(0), (start, stop))
@@ -244,33 +236,32 @@ class _Repair:
 
     def _take_translated(self, start: int, stop: int) -> bool:
         """Takes the translation of ordinary words: consecutive linked words, and not many more of them."""
-        if not self._links or not _ORDINARY.fullmatch(self._source, start, stop):
-            return False
         first, last = (bisect_right(self._source_starts, edge) - 1 for edge in (start, stop - 1))
-        linked = sorted(target for target, origin in self._links.items() if first <= origin <= last)
-        if not linked or linked[-1] - linked[0] + 1 != len(linked) or len(linked) > last - first + 2:
+        linked = sorted(target for target, origin in self.links.items() if first <= origin <= last)
+        are_together = bool(linked) and linked[-1] - linked[0] + 1 == len(linked) <= last - first + 2
+        if not are_together or not _ORDINARY.fullmatch(self.source, start, stop):
             return False
         begin, end = self._words[linked[0]][0], self._words[linked[-1]][1]
-        end = begin + len(self._translation[begin:end].rstrip(_END))
-        if is_free := self._is_free(begin, end):
+        end = begin + len(self.translation[begin:end].rstrip(_END))
+        if is_free := not any(self._taken[begin:end]):
             self._take((start, stop), (begin, end))
         return is_free
 
     def insert_missing(self) -> None:
-        """Inserts the words that have no part yet, at edges of words of the translation.
+        """Inserts the words that replace nothing yet, at edges of words of the translation.
 
         A word that only signs or a unit separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind
         that one with them.
         """
-        source, translation = self._source, self._translation
-        by_source = sorted((origin, target) for target, origin in self._links.items())
-        is_by_word = self._spaces or self._links
+        source, translation = self.source, self.translation
+        by_source = sorted((origin, target) for target, origin in self.links.items())
+        is_by_word = self.spaces or self.links
         ends = [0, *(stop for _, stop in self._words)] if is_by_word else range(len(translation) + 1)
-        before, end, kind_before = (0, 0), 0, ""  # of the word before: its part, its end in the source, and its kind
-        for start, stop, kind in self._protected:
+        before, end, kind_before = (0, 0), 0, ""  # of the word before: its place, its end in the source, its kind
+        for start, stop, kind in self.protected:
             between = source[end:start]
             has_unit = kind == kind_before == "placeholder" and re.fullmatch("[a-z]|min", between)
-            if (start, stop) in self.parts:
+            if (start, stop) in self.replaced:
                 begin, position = start, 0
             elif has_unit or (end and not any(map(str.isalnum, between))):
                 begin, position = start, before[1]
@@ -279,7 +270,7 @@ class _Repair:
                     begin, position = (start, position + len(between)) if is_written else (end, position)
             else:
                 begin, count = start, round(start / max(1, len(source) - (stop - start)) * (len(ends) - 1))
-                if self._links:
+                if self.links:
                     linked = bisect_left(by_source, (bisect_right(self._source_starts, start) - 1, -1))
                     count = by_source[linked - 1][1] + 1 if linked else 0
                 position = ends[min(count, len(ends) - 1)]
@@ -287,28 +278,28 @@ class _Repair:
                     position = len(translation[:position].rstrip(_END))
                 around = self._taken[max(0, position - 1) : position + 1]
                 position = around[0] if len(around) == 2 and around[0] == around[1] != 0 else position
-            before, end = self.parts.setdefault((begin, stop), (position, position)), stop
+            before, end = self.replaced.setdefault((begin, stop), (position, position)), stop
             kind_before = kind
 
     def nest_tags(self) -> None:
         """Has tags and blocks follow each other as in the source, unless all of them are nested as there."""
-        words = sorted(word for word in self.parts if _ORDERED.search(self._source, *word))
-        in_order = sorted(words, key=lambda word: (self.parts[word], word))
-        tags = ["".join(self._source[slice(*word)] for word in each) for each in (words, in_order)]
+        words = sorted(word for word in self.replaced if _ORDERED.search(self.source, *word))
+        in_order = sorted(words, key=lambda word: (self.replaced[word], word))
+        tags = ["".join(self.source[slice(*word)] for word in each) for each in (words, in_order)]
         while (fewer := [_PAIR.sub("", each) for each in tags]) != tags:
             tags = fewer
         if tags[0] != tags[1]:
-            self.parts |= zip(words, [self.parts[word] for word in in_order], strict=True)
+            self.replaced |= zip(words, [self.replaced[word] for word in in_order], strict=True)
 
-    def written(self) -> tuple[str, dict[int, int]]:
+    def repaired(self) -> tuple[str, dict[int, int]]:
         """Returns the translation with its copies of protected words, and the links of its words."""
-        source, translation = self._source, self._translation
+        source, translation = self.source, self.translation
         # The source word that each character comes from, or -1. Those of copies are larger than all others.
         linked, origins, copied = [-1] * len(translation), list[int](), len(source)
         for target, (start, stop) in enumerate(self._words):
-            linked[start:stop] = [self._links.get(target, -1)] * (stop - start)
-        text, end, kinds = "", 0, {span.stop: span.kind for span in self._protected}
-        edits = sorted((part, word) for word, part in self.parts.items())
+            linked[start:stop] = [self.links.get(target, -1)] * (stop - start)
+        text, end, kinds = "", 0, {span.stop: span.kind for span in self.protected}
+        edits = sorted((target, word) for word, target in self.replaced.items())
         for ((start, stop), (begin, last)), (following, _) in pairwise([*edits, ((-1, -1), (0, 0))]):
             word, is_new = source[begin:last], start == stop
             text += translation[end:start]
@@ -325,7 +316,7 @@ class _Repair:
             end = max(end, stop)
         text, origins = text + translation[end:], origins + linked[end:]
         words = ((i, max(origins[slice(*word.span())])) for i, word in enumerate(RAW_WORD.finditer(text)))
-        return text, {i: origin % copied for i, origin in words if origin >= 0 and self._links}
+        return text, {i: origin % copied for i, origin in words if origin >= 0 and self.links}
 
     def _is_apart(self, kind: str, rest: str, source_rest: str, touching: str) -> bool:
         """Returns whether a space must separate a protected word from what stands beside it in the translation.
@@ -340,7 +331,7 @@ class _Repair:
             return not re.match(rf"(?i){unit[0]}(?![a-z])", rest)
         if rest[0] == source_rest[:1] or re.match("[a-zA-Z0-9]", source_rest):
             return False
-        if touching and self._spaces:
+        if touching and self.spaces:
             return rest[0] not in touching
         joined = _JOINED if kind in ("address", "citation") else r"[^\W_]"
-        return bool(re.match(joined, rest)) and (self._spaces or rest[0].isascii())
+        return bool(re.match(joined, rest)) and (self.spaces or rest[0].isascii())

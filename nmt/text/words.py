@@ -22,6 +22,19 @@ def is_blank(text: str) -> bool:
     return bool(_BLANK.fullmatch(text))
 
 
+def has_letters(text: str) -> bool:
+    """Returns whether a text has letters. A model translates no other text, and documents offer no other for it.
+
+    Text without letters that is not blank, such as a number, can still have a translation in a memory.
+    """
+    return any(map(str.isalpha, text))
+
+
+def one_line(text: str) -> str:
+    """Returns the words of a text with one space between them."""
+    return " ".join(RAW_WORD.findall(text)).strip()
+
+
 _BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 _SPACE = "▁"
 # Bytes that are compared at once. The time for a line grows with this number and with the length of the line.

@@ -21,10 +21,10 @@ from nmt.text.casing import lower
 from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import has_spaces
-from nmt.text.protected import lacks, with_protected
+from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
-from nmt.text.words import RAW_WORD, AlignedWords, Given, is_blank
+from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank
 from nmt.translate.units import Sentence, Translation, Unit, joined
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
@@ -80,7 +80,10 @@ class EncodedSentence:
 def encode(
     codec: TextCodec, units: Sequence[Unit], search: SearchConfig, glossary: Glossary | None = None, first: int = 1
 ) -> list[EncodedSentence]:
-    """Returns the sentences of units as ids. Those that need no model are left out.
+    """Returns the sentences of units as ids.
+
+    Those that need no model are left out: a memory has them, or they have no letters beside what stays as it is, and no
+    prefix or constraints.
 
     Args:
         glossary: its terms are required of each sentence that has them, unless it is translated in parts.
@@ -93,7 +96,8 @@ def encode(
         (Key(n, i), unit, sentence, codec.config.lowers(sentence.text, unit.direction.source))
         for n, unit in enumerate(units, first)
         for i, sentence in enumerate(unit.sentences)
-        if _needs_model(unit, sentence)
+        if not unit.known(sentence)
+        and (unit.prefix or unit.constraints or has_letters(unprotected(sentence.text, sentence.protected)))
     ]
     all_ids = codec.encode_tagged(
         [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]
@@ -118,15 +122,6 @@ def encode(
                 )
             )
     return encoded
-
-
-def _needs_model(unit: Unit, sentence: Sentence) -> bool:
-    """Returns whether a sentence is not in a memory, and has letters beside what stays as it is."""
-    if unit.known(sentence):
-        return False
-    edges = [0, *chain.from_iterable((start, stop) for start, stop, _ in sentence.protected), len(sentence.text)]
-    others = (sentence.text[start:stop] for start, stop in zip(edges[::2], edges[1::2], strict=True))
-    return bool(unit.prefix or unit.constraints or any(map(str.isalpha, "".join(others))))
 
 
 def _required(

@@ -15,8 +15,9 @@ from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.codec import UNNAMED, Direction, TextConfig
 from nmt.text.languages import has_spaces
+from nmt.text.marked import MarkedText, Token
+from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
-from nmt.text.markup_writing import MarkedText, Token
 from nmt.text.protected import Protected, ProtectedSpan, Span
 from nmt.text.sentences import gaps_between, sentence_spans
 from nmt.text.words import RAW_WORD, AlignedWords, is_blank, pharaoh
@@ -166,10 +167,10 @@ class Unit:
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        tokens = self.restored(translations, target_lang)
+        tokens = self.translated_tokens(translations, target_lang)
         return tokens[0].text if self.content is None else self.write(tokens)
 
-    def restored(self, translations: Sequence[Translation], target_lang: str) -> list[Token]:
+    def translated_tokens(self, translations: Sequence[Translation], target_lang: str) -> list[Token]:
         """Returns the translations of the sentences with the tokens of the source, or the lines of plain text as one.
 
         Args:
@@ -184,16 +185,13 @@ class Unit:
             both = zip(texts, joined_lines, strict=True)
             lines = (line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
             return [Token("text", "\n".join(lines))]
-        tokens, lines_with_pairs = list[Token](), zip(joined_lines, pairs, strict=True)
+        tokens, remaining = list[Token](), iter(joined_lines)
         for part in self.content:
             if isinstance(part, Token):
                 tokens.append(part)
-                continue
-            line, pairs_of_line = next(lines_with_pairs)
-            # A memory may have another address, for example.
-            known = [sentence for sentence, translation in pairs_of_line if translation.is_from_memory]
-            optional = {span.word(sentence.text) for sentence in known for span in sentence.protected}
-            tokens += part.restored(line.text, list(line.alignment or ()), optional)
+            else:
+                line = next(remaining)
+                tokens += projected(part, line.text, line.alignment or ())
         return tokens
 
 

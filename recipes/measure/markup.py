@@ -21,8 +21,9 @@ from collections.abc import Iterator, Sequence
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
+from nmt.text.marked import MarkedText
+from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import parse, written
-from nmt.text.markup_writing import MarkedText
 from nmt.text.protected import Protected
 from nmt.text.words import AlignedWords, parse_pharaoh
 
@@ -68,7 +69,7 @@ def measured(pair: Sequence[str], translation: str, found: str, rng: random.Rand
             chosen.append(phrase)
     (unit,) = parse(tagged(source, chosen), "html", Protected())
     assert isinstance(unit, MarkedText)
-    output = written(unit.restored(translation, parse_pharaoh(found)))
+    output = written(projected(unit, translation, parse_pharaoh(found)))
     correct = []
     for number, phrase in enumerate(chosen):
         inside = Counter(words_in(" ".join(re.findall(rf"<b id={number}>(.*?)</b>", output))))

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from nmt.documents.document import ReadOptions, format_of, read_document
-from nmt.text.markup_writing import MarkedText, Token
+from nmt.text.marked import MarkedText, Token
+from nmt.text.markup_projection import projected
 from nmt.translate.units import Unit
 
 
@@ -19,7 +20,7 @@ def upper(part: Token | MarkedText) -> list[Token]:
     for start, stop, _ in [*part.protected, (len(part.source), len(part.source), "")]:
         text += part.source[end:start].upper() + part.source[start:stop]
         end = stop
-    return list(part.restored(text, [(i, i) for i in range(len(text.split()))]))
+    return list(projected(part, text, [(i, i) for i in range(len(text.split()))]))
 
 
 def in_upper_case(unit: Unit) -> list[Token]:

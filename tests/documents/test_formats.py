@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nmt.documents.document import Document, ReadOptions, format_of, read_document
 from nmt.errors import NmtError
-from nmt.text.markup_writing import MarkedText
+from nmt.text.marked import MarkedText
+from nmt.text.markup_projection import projected
 
 OPTIONS = ReadOptions("the file", "en", "de")
 
@@ -200,7 +201,7 @@ def test_literal_characters_that_become_markup_elsewhere_are_escaped() -> None:
     document = read("a * b, c* d", "md")
     (unit,) = document.passages[0].lines
     assert isinstance(unit, MarkedText)
-    moved = unit.restored("*b c* a d", [(1, 0), (3, 1), (0, 2), (4, 3)])
+    moved = projected(unit, "*b c* a d", [(1, 0), (3, 1), (0, 2), (4, 3)])
     output = document.write([moved]).decode()
     assert output.replace("\\", "") == "*b c* a d"
     assert not re.search(r"(?<!\\)\*b c(?<!\\)\*", output)
@@ -246,7 +247,7 @@ def test_a_sentence_is_divided_over_its_cues() -> None:
     )
     target = "Dies ist ein langer Anfang eines sehr langen Satzes mit Wörtern die zwei Zeilen brauchen."
     links = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (4, 6), (5, 5), (6, 6)]
-    output = document.write([unit.restored(target, links)]).decode()
+    output = document.write([projected(unit, target, links)]).decode()
     shown = [part.split("\n", 1)[1].strip() for part in output.split("\n\n")[1:]]
     assert shown[0] == "<i>Dies ist ein langer Anfang</i>"
     assert re.sub("<[^>]*>", "", " ".join(shown)).split() == target.split()

@@ -7,7 +7,8 @@ import translations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, ReadOptions, has_letters, read_document
+from nmt.documents.document import Document, ReadOptions, read_document
+from nmt.text.words import has_letters
 
 
 def read(text: str, form: str = "md") -> Document:

@@ -63,7 +63,7 @@ def translated_file(
     """Returns the file with the translation of each sentence."""
     document = read_document(data, form, ReadOptions(f"x.{form}", source_lang, target_lang))
     units = (_translated(unit, translator, source_lang, target_lang) for unit in document.passages)
-    return document.write([unit.restored(translations, target_lang) for unit, translations in units])
+    return document.write([unit.translated_tokens(translations, target_lang) for unit, translations in units])
 
 
 def _translated(

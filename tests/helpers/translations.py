@@ -6,7 +6,8 @@ from html import escape
 from itertools import chain, count
 
 from nmt.documents.document import Document
-from nmt.text.markup_writing import MarkedText, Token
+from nmt.text.marked import MarkedText, Token
+from nmt.text.markup_projection import projected
 from nmt.text.words import RAW_WORD
 from nmt.translate.units import Unit
 
@@ -55,15 +56,15 @@ def translated(
     plain: Callable[[str], str] = str.upper,
 ) -> bytes:
     """Returns the file of a document with the translation of each passage; `plain` translates those without markup."""
-    return document.write([restored(unit, translation, plain) for unit in document.passages])
+    return document.write([translated_tokens(unit, translation, plain) for unit in document.passages])
 
 
-def restored(
+def translated_tokens(
     unit: Unit, translation: Callable[[MarkedText], Translation], plain: Callable[[str], str] = str.upper
 ) -> list[Token]:
     """Returns the tokens of the translation of a unit."""
     parts = [Token("text", plain(unit.source))] if unit.content is None else unit.content
-    tokens = ([part] if isinstance(part, Token) else part.restored(*translation(part)) for part in parts)
+    tokens = ([part] if isinstance(part, Token) else projected(part, *translation(part)) for part in parts)
     return list(chain.from_iterable(tokens))
 
 

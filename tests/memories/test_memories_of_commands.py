@@ -151,10 +151,14 @@ def test_a_damaged_index_is_named(
 
 
 def test_a_memory_may_translate_words_that_stay(model: Path, tmp_path: Path) -> None:
-    pair = "see https://a.org/en for {x} now", "siehe https://a.org/de für {x}"
+    pair = "see https://a.org/en for {x} now", "siehe https://a.org/de mit {x}"
     memory = table(tmp_path / "m.tsv", pair)
-    command = ["generate", model, *OPTIONS, "--device=cpu", "--memory", memory, "--html"]
-    assert run(*command, stdin=f"<p>{pair[0]}</p>".encode()).stdout.decode() == f"<p>{pair[1]}</p>\n"
+    flags = [*OPTIONS, "--device=cpu", "--memory", memory]
+    source, target = (f"<p>{text}</p>\n" for text in pair)
+    assert run("generate", model, *flags, "--html", stdin=source.encode()).stdout.decode() == target
+    (tmp_path / "page.html").write_text(source)
+    run("translate-file", tmp_path / "page.html", "--model", model, *flags, "--output", tmp_path / "translated.html")
+    assert (tmp_path / "translated.html").read_text() == target
 
 
 def test_a_memory_has_one_direction(memory: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def translated(
 ) -> str:
     message = parse_icu(text, source, target)
     assert message
-    return message.written(translations.restored(Unit(text, content=message.content(Protected())), translate))
+    return message.written(translations.translated_tokens(Unit(text, content=message.content(Protected())), translate))
 
 
 @pytest.mark.parametrize("message", MESSAGES)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.protected import Protected, ProtectedSpan, javascript_patterns, lacks, with_protected
+from nmt.pages.web_export import javascript_patterns
+from nmt.text.protected import Protected, ProtectedSpan, lacks, with_protected
 from nmt.text.protected_kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
