@@ -1,7 +1,7 @@
 """The entry point of the command `nmt` and of `python -m nmt`.
 
-It sets up the handling of signals and of threads before it imports slow modules, so that a signal during the imports is
-handled too.
+It sets up the handling of signals and of threads before it imports slow modules, so that a signal during the
+imports is handled too.
 """
 
 import os

@@ -79,8 +79,8 @@ def preprocess(options: dict[str, Any]) -> Path:
 
     Args:
         options: the flags of `nmt preprocess`, such as `source_lang="en", target_lang="de", train=("corpus",),
-            valid="dev", dest="data", vocab_size=8000`. Unlike the command, the function works in this process unless
-            `workers` is given.
+            valid="dev", dest="data", vocab_size=8000`. Unlike the command, the function works in this process
+            unless `workers` is given.
 
     Returns:
         The data folder, `dest`.
@@ -115,8 +115,8 @@ class _Training(TrainConfig, ModelConfig, TimeConfig):
 def train(data: str | Path, options: dict[str, Any]) -> Path:
     """Trains a model in this process, like `nmt train`, or resumes the training in `save_dir`.
 
-    With torchrun, each of its processes calls this function. A signal such as Ctrl-C stops the training when its state
-    is saved; a second one ends the process at once.
+    With torchrun, each of its processes calls this function. A signal such as Ctrl-C stops the training when its
+    state is saved; a second one ends the process at once.
 
     Args:
         data: the data folder that `preprocess` wrote.
@@ -124,8 +124,8 @@ def train(data: str | Path, options: dict[str, Any]) -> Path:
             dropout=0.2` or `save_dir="run", hours=2`.
 
     Returns:
-        The checkpoint to use: average.safetensors in the run folder with `average_last` or a time limit, and otherwise
-        best.safetensors.
+        The checkpoint to use: average.safetensors in the run folder with `average_last` or a time limit, and
+        otherwise best.safetensors.
 
     Raises:
         OptionError: an option has a wrong value, or options do not go together.

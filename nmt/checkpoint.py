@@ -1,7 +1,7 @@
 """Writes and reads checkpoints, and builds the models in them.
 
-A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights and
-the provenance. `nmt.checkpoint_format` defines the format of the file. A run folder has
+A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights
+and the provenance. `nmt.checkpoint_format` defines the format of the file. A run folder has
 
     snapshot-00012000.safetensors   a checkpoint, for averaging and translating
     state-00012000.safetensors      a training state: a checkpoint with everything that training needs to resume

@@ -3,8 +3,8 @@
 The document has everything that is not a tensor. Opening a file runs no code from it, maps its tensors into memory
 instead of reading them, and does not need torch unless the tensors are asked for.
 
-The metadata also has the SHA-256 of the whole content, which finds any damage. The safetensors library itself finds
-files that are cut short and headers that contradict themselves.
+The metadata also has the SHA-256 of the whole content, which finds any damage. The safetensors library itself
+finds files that are cut short and headers that contradict themselves.
 """
 
 import hashlib
@@ -55,8 +55,8 @@ class Content(NamedTuple):
 
     Attributes:
         dtype: a name of `_TYPES`.
-        parts: yields the bytes of the tensor, part by part. For a pipe, it is called twice: for the SHA-256, and to
-            write.
+        parts: yields the bytes of the tensor, part by part. For a pipe, it is called twice: for the SHA-256, and
+            to write.
     """
 
     dtype: str

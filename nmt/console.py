@@ -29,8 +29,8 @@ _is_command = False
 def prepare_streams() -> None:
     """Makes the standard streams accept any text, independently of the terminal and the locale.
 
-    A closed stream is replaced by /dev/null. If it stayed closed, the next opened file would get its file descriptor,
-    and what a library prints would be written into that file.
+    A closed stream is replaced by /dev/null. If it stayed closed, the next opened file would get its file
+    descriptor, and what a library prints would be written into that file.
     """
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (never closed)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115

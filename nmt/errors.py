@@ -18,8 +18,8 @@ INTERRUPTED_EXIT_CODE = 75
 class NmtError(Exception):
     """A mistake that the user can correct.
 
-    The message is one sentence. It names the file, line or flag, says what was found there, and says what to do. The
-    command line prints it on one line and exits with code 1.
+    The message is one sentence. It names the file, line or flag, says what was found there, and says what to do.
+    The command line prints it on one line and exits with code 1.
     """
 
 

@@ -80,8 +80,8 @@ class Output:
 def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
     """Yields a temporary file that replaces `path` when the block succeeds and the file is on disk.
 
-    It gets the permissions of the file that it replaces. If the block fails, it is removed, and `path` is left as it
-    was.
+    It gets the permissions of the file that it replaces. If the block fails, it is removed, and `path` is left as
+    it was.
     """
     partial = _partial(path)
     name = name or str(path)

@@ -21,9 +21,9 @@ def share_cores(processes: int) -> None:
 def limit_spinning() -> None:
     """Makes OpenMP threads release their cores while they wait for each other.
 
-    By default, libgomp's threads spin for milliseconds. If one other process is busy, every parallel operation then
-    waits for the thread whose core is taken, and `nmt generate` becomes twenty times slower. Call this function before
-    torch is imported. Settings of the user have precedence.
+    By default, libgomp's threads spin for milliseconds. If one other process is busy, every parallel operation
+    then waits for the thread whose core is taken, and `nmt generate` becomes twenty times slower. Call this
+    function before torch is imported. Settings of the user have precedence.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "10000"

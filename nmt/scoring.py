@@ -22,8 +22,8 @@ _ANALYSERS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 def bleu_tokenizer(lang: str | None) -> str:
     """Returns the name of the tokeniser that BLEU uses for translations into `lang`, or `13a` without a language.
 
-    The choice is sacreBLEU's own, except that `char` stands in for an analyser that is not installed, and is used for
-    languages that are written without spaces and have no tokeniser.
+    The choice is sacreBLEU's own, except that `char` stands in for an analyser that is not installed, and is used
+    for languages that are written without spaces and have no tokeniser.
     """
     language = base_language(lang or "")
     if language in CHINESE:
@@ -184,10 +184,10 @@ def compared_scores(
 ) -> list[list[MetricScore]]:
     """Returns the scores of each system under each metric, with p-values and confidence intervals.
 
-    The p-values belong to differences from the first system, which has none. `config.paired` chooses the test: paired
-    bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws
-    1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
-    come from.
+    The p-values belong to differences from the first system, which has none. `config.paired` chooses the test:
+    paired bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005).
+    sacreBLEU draws 1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the
+    intervals of both tests come from.
     """
     from sacrebleu.significance import PairedTest
 

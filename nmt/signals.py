@@ -7,8 +7,8 @@ preprocess, clean, job to --output   keeps the finished shards; exit code 75    
 serve (SIGINT, SIGTERM)              answers the requests in flight; exit code 0      ends at once
 any other command                    ends at once, or cleans up first; 128 + n        ends at once; 128 + n
 
-On Linux, a rank gets SIGTERM when its launcher ends. A worker ends when its parent ends. Ctrl-C does not reach workers;
-their parent ends them.
+On Linux, a rank gets SIGTERM when its launcher ends. A worker ends when its parent ends. Ctrl-C does not reach
+workers; their parent ends them.
 """
 
 import ctypes
@@ -27,8 +27,8 @@ from nmt.errors import INTERRUPTED_EXIT_CODE, StoppedError
 # SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, SIGHUP by a terminal that is closed, and SIGUSR1 by a
 # scheduler that announces the end of a job.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-# A scheduler may signal every process of a job, and a launcher passes its own signal on. Signals that follow within
-# this time count as one.
+# A scheduler may signal every process of a job, and a launcher passes its own signal on. Signals that follow
+# within this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
 
 
@@ -41,8 +41,8 @@ def end_without_traceback() -> None:
 def end_resumably() -> None:
     """Makes signals end this process with INTERRUPTED_EXIT_CODE.
 
-    `__main__` calls this before it imports a command that can be resumed. When the work begins, training installs its
-    own handlers, and other commands call `end_as_usual`.
+    `__main__` calls this before it imports a command that can be resumed. When the work begins, training installs
+    its own handlers, and other commands call `end_as_usual`.
     """
     for signum in not_ignored(STOPPING):
         signal.signal(signum, _end_resumably)

@@ -39,9 +39,9 @@ _EXAMPLES = 10
 class CleaningJob(Job):
     """How pairs are judged.
 
-    The result of pairs has the lines of those whose text was changed, by their numbers, and histograms; see `Cleaner`.
-    Its arrays are `reasons`, the number of the reason in REASONS or -1 for what is kept, int8, [L], and `hashes` of
-    what each pair says, uint64, [L].
+    The result of pairs has the lines of those whose text was changed, by their numbers, and histograms; see
+    `Cleaner`. Its arrays are `reasons`, the number of the reason in REASONS or -1 for what is kept, int8, [L], and
+    `hashes` of what each pair says, uint64, [L].
     """
 
     config: CleanConfig
@@ -79,8 +79,8 @@ class Summary:
         counts: for each corpus, how many pairs each reason dropped.
         limits: the limits of the rules, by option.
         histograms: see `Cleaner`.
-        examples: by reason, the dropped pairs with the smallest hashes, and these hashes. This is a random choice that
-            does not depend on shards or workers.
+        examples: by reason, the dropped pairs with the smallest hashes, and these hashes. This is a random choice
+            that does not depend on shards or workers.
     """
 
     def __init__(self, config: CleanConfig) -> None:

@@ -65,8 +65,8 @@ class Measures:
         width: all characters, of which each Chinese one counts three times, Korean one twice, and kana 1.5 times.
         spaces, letters, digits, control: spaces, letters, digits, and control or unassigned characters.
         in_script: letters of the scripts of the language.
-        hash: equal for lines whose letters and digits are the same apart from case and accents; uint64. 0 if there are
-            none.
+        hash: equal for lines whose letters and digits are the same apart from case and accents; uint64. 0 if there
+            are none.
     """
 
     length: np.ndarray

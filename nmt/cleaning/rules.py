@@ -51,8 +51,8 @@ _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
-# Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words that
-# are equal. The length of the phrase is limited, so that long lines take linear time.
+# Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words
+# that are equal. The length of the phrase is limited, so that long lines take linear time.
 _SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
 _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
 _REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
@@ -113,8 +113,8 @@ class Pairs:
 def _repeats(line: str, lang: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
 
-    Across punctuation other than commas, only a phrase of three or more words counts. In some languages, no word is too
-    long to occur twice.
+    Across punctuation other than commas, only a phrase of three or more words counts. In some languages, no word
+    is too long to occur twice.
     """
     line = line.lower().replace(" - ", " – ")
     long = math.inf if is_among(lang, DOUBLING) else _LONG_WORD

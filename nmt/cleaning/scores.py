@@ -25,8 +25,8 @@ from nmt.translate.pairs import Pair, Score
 from nmt.translate.rescoring import PairReader, RescoringJob
 from nmt.translate.setup import placed, settings_of
 
-# How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were chosen
-# on statutes with planted noise (docs/cleaning.md).
+# How much the surprise of an early end counts, and the logarithm of the ratio of the lengths. These weights were
+# chosen on statutes with planted noise (docs/cleaning.md).
 _WEIGHT_OF_END, _WEIGHT_OF_RATIO = 0.25, 4
 
 

@@ -131,8 +131,8 @@ _OTHER_NAMES["--batch-size"] = ("--batch-tokens", ", a number of tokens")
 def usage_line(error: Any) -> str | None:
     """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
-    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number
-    from 1 to 8, but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
+    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole
+    number from 1 to 8, but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
     """
     cause: Any = error.__cause__
     if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and hasattr(cause, "errors"):

@@ -30,8 +30,8 @@ def average_checkpoints(
 ) -> None:
     """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files.
 
-    Several run folders, whose models must have the same sizes and vocabulary, give one average of all checkpoints that
-    are taken from them.
+    Several run folders, whose models must have the same sizes and vocabulary, give one average of all checkpoints
+    that are taken from them.
     """
     from nmt import checkpoint, console
     from nmt.checkpoint_format import SUFFIX, read_header

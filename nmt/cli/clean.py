@@ -25,8 +25,8 @@ _SHOWN = 2000
 def clean(files: CorpusConfig, config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Drop pairs of corpora that would harm a training, by rules and by scores of models.
 
-    Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule
-    that a pair breaks is the reason that the table, --rejected and --page give.
+    Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first
+    rule that a pair breaks is the reason that the table, --rejected and --page give.
     """
     from nmt.cleaning.clean import clean as run
     from nmt.corpora.reading import with_plain_text

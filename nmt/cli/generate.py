@@ -35,8 +35,8 @@ def generate(
 ) -> None:
     """Translate raw text: line n of the output is the translation of line n of the input, unless --n-best is given.
 
-    If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through a
-    pipe are translated at once.
+    If a job from --input to --output is interrupted, the same command resumes it. Lines that arrive slowly through
+    a pipe are translated at once.
     """
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files

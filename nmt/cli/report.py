@@ -40,9 +40,9 @@ def report(
 ) -> None:
     """Write one HTML page that shows one run or compares several.
 
-    The page shows state, results and speed of the runs; curves of loss, perplexity, BLEU, learning rate, gradient norm
-    and speed; differences between the runs; sample translations; cost beside the paper's Table 2; and all options. It
-    is self-contained.
+    The page shows state, results and speed of the runs; curves of loss, perplexity, BLEU, learning rate, gradient
+    norm and speed; differences between the runs; sample translations; cost beside the paper's Table 2; and all
+    options. It is self-contained.
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")

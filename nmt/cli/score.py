@@ -38,8 +38,8 @@ def score(
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
 
-    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with its
-    usual parameters for English, the file COLLINS.prm.
+    --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with
+    its usual parameters for English, the file COLLINS.prm.
     """
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.corpus import name_of
@@ -135,8 +135,8 @@ def _warn_about_text(
 def _warn_if_similar(names: list[str], systems: Sequence[list[str]]) -> None:
     """Warns about systems that hardly differ from the first one. The p-value of an equal one is right.
 
-    sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ, many
-    resamples are equal, and the p-value is too small.
+    sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ,
+    many resamples are equal, and the p-value is too small.
     """
     for name, system in zip(names[1:], systems[1:], strict=True):
         changed = sum(line != other for line, other in zip(system, systems[0], strict=True))

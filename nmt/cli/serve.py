@@ -30,8 +30,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a page for people at / and a description of the API at /docs.
 
-    The server translates sentences of different requests together. Ctrl-C or SIGTERM ends it when it has answered the
-    requests that it has accepted.
+    The server translates sentences of different requests together. Ctrl-C or SIGTERM ends it when it has answered
+    the requests that it has accepted.
 
     This command needs the extra serve: pip install '.\\[serve]' -c constraints.txt in the clone of nmt.
     """

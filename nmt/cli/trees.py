@@ -96,9 +96,9 @@ def restore(
 
     Unknown symbols are dropped, and so are symbols for words beyond the last one. If numbers (nmt trees linearize
     --numbered) skip words, these are added before the next numbered word. Words that remain at the end join the
-    innermost open bracket, or the last one if none is open. An unclosed bracket is closed where a bracket around it
-    closes, or at the end. A closing bracket that matches none closes the innermost bracket, or is dropped. Brackets
-    without words are removed. A sentence without words becomes an empty line.
+    innermost open bracket, or the last one if none is open. An unclosed bracket is closed where a bracket around
+    it closes, or at the end. A closing bracket that matches none closes the innermost bracket, or is dropped.
+    Brackets without words are removed. A sentence without words becomes an empty line.
     """
     from nmt.parsing.sequences import first_restored
     from nmt.parsing.treebank import read_hypotheses, read_treebank, treebank_files

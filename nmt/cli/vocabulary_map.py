@@ -18,8 +18,8 @@ def vocabulary_map(
 ) -> None:
     """Write which target pieces may translate each source piece, for --vocabulary-map of generate, serve and export.
 
-    With the map, translating on a CPU is faster, because only some pieces of the vocabulary are scored for a sentence.
-    The word alignments of nmt preprocess --alignments say which pieces translate each other.
+    With the map, translating on a CPU is faster, because only some pieces of the vocabulary are scored for a
+    sentence. The word alignments of nmt preprocess --alignments say which pieces translate each other.
     """
     from nmt.data.folder import DataFolder
     from nmt.data.vocabulary_map import vocabulary_map_lines

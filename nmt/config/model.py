@@ -102,8 +102,8 @@ class ModelConfig(Config, panel="Model"):
     def overridden(self, options: Mapping[str, Any]) -> Self:
         """Returns the architecture with other values of some options.
 
-        If d_model or the number of heads changes, d_k and d_v stay d_model / h (paper §3.2.2), unless they are among
-        the options, or were something else before, as in some rows of the paper's Table 3.
+        If d_model or the number of heads changes, d_k and d_v stay d_model / h (paper §3.2.2), unless they are
+        among the options, or were something else before, as in some rows of the paper's Table 3.
 
         Raises:
             OptionError: an option has a wrong value, or h does not divide d_model.

@@ -42,8 +42,8 @@ def option(
     Args:
         panel: the section of the help page that lists the option; by default, that of the class.
         off: the flag for false; by default, `--no-` and the name.
-        needs: options, separated by spaces, of which one must be given if this one is: names of fields, which are given
-            if they differ from their defaults, or a name with a value, such as `tokenizer=moses`.
+        needs: options, separated by spaces, of which one must be given if this one is: names of fields, which are
+            given if they differ from their defaults, or a name with a value, such as `tokenizer=moses`.
         excludes: options, in the same form, of which none may be given if this one is.
         checkpoint: whether the values are checkpoints, in place of which names of published models may stand.
         limits: the smallest and the largest value of a number, by `at_least` or `above`, and `at_most` or `below`,

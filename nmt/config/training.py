@@ -62,8 +62,8 @@ class PlanConfig(Config, panel="Batches"):
     def tokens_at_once(self, device: str, d_model: int) -> int:
         """Returns --device-tokens, or the default for `device`, which is cuda or cpu.
 
-        The default of a GPU holds an update of --batch-tokens 25,000, because few parts use a GPU better. That of a CPU
-        is the number of tokens whose activations, tokens · d_model, stay in the cache.
+        The default of a GPU holds an update of --batch-tokens 25,000, because few parts use a GPU better. That of
+        a CPU is the number of tokens whose activations, tokens · d_model, stay in the cache.
         """
         return self.device_tokens or (32_768 if device == "cuda" else max(1, 2**20 // d_model))
 

@@ -17,8 +17,8 @@ _GAMMA, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D
 class Mixture:
     """Corpora that lie one after the other, and their shares of the visits.
 
-    An epoch has as many visits as there are pairs. The visits to a corpus go through its pairs again and again in a
-    random order, and continue from epoch to epoch. So all pairs of a corpus are visited equally often.
+    An epoch has as many visits as there are pairs. The visits to a corpus go through its pairs again and again in
+    a random order, and continue from epoch to epoch. So all pairs of a corpus are visited equally often.
     """
 
     pairs: tuple[int, ...]
@@ -141,8 +141,8 @@ class EpochTokens(TokenArray):
         epoch: the number of the epoch. Without an `order`, each pair was visited this often before.
         order: the pairs that the epoch visits; None if it visits each pair once.
         seed: the seed of the choice of encodings.
-        skips: how many encodings are skipped after every K visits. If one side of a pair skips one, and the other side
-            none, then K² visits have all combinations of the encodings of both sides.
+        skips: how many encodings are skipped after every K visits. If one side of a pair skips one, and the other
+            side none, then K² visits have all combinations of the encodings of both sides.
     """
 
     epoch: int = 0

@@ -1,11 +1,11 @@
 """Plans which sentences go into which update (paper §5.1), without torch and without files.
 
 The sentences of an epoch are sorted by length and cut into *groups* of neighbours. All groups have about the same
-number of tokens. An update consists of several groups, drawn at random. Therefore updates have equal sizes and little
-padding, and mix short and long sentences.
+number of tokens. An update consists of several groups, drawn at random. Therefore updates have equal sizes and
+little padding, and mix short and long sentences.
 
-The groups depend only on the data, the options, the seed and the epoch. The hardware only decides how an update is cut
-into micro-batches, which does not change its gradient.
+The groups depend only on the data, the options, the seed and the epoch. The hardware only decides how an update is
+cut into micro-batches, which does not change its gradient.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Epoch:
         order: the sentence numbers; neighbours have similar lengths; [sentences].
         group_starts: where each group starts in `order`, and where the last one ends; [groups + 1].
         groups: the group numbers in the order of training; [groups].
-        widest: the source and target tokens of two extreme pairs: the pair whose longer side is the longest, and the
-            pair whose shorter side is the longest.
+        widest: the source and target tokens of two extreme pairs: the pair whose longer side is the longest, and
+            the pair whose shorter side is the longest.
     """
 
     order: Array
@@ -86,10 +86,10 @@ class UpdatePlan:
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1, packs: bool = False) -> list[list[Array]]:
         """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
-        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,
-        unless a single sentence is longer. Their number is a multiple of `ranks`, and as small as possible: rank r
-        takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
-        Padding counts as tokens, unless micro-batches are packed (`packs`).
+        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either
+        side, unless a single sentence is longer. Their number is a multiple of `ranks`, and as small as possible:
+        rank r takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough
+        sentences. Padding counts as tokens, unless micro-batches are packed (`packs`).
         """
         groups, most = self.update(index), most_positions(device_tokens)
         # Unless they are packed, the sentences of a group or block are padded to the longest one of both sides.
@@ -136,11 +136,11 @@ def draw_epoch(lengths: Sides, batch_tokens: int, groups: int, seed: int, epoch:
 
     An update has about `batch_tokens` tokens a side in `groups` groups. `seed` and `epoch` seed the random numbers.
 
-    If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is the sum
-    of both sides, and groups with more source tokens are paired with groups with more target tokens.
+    If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is
+    the sum of both sides, and groups with more source tokens are paired with groups with more target tokens.
 
-    The computation needs 36 bytes for each sentence, and the result needs 4. `Lengths` that are computed when they are
-    read, such as those of a mixture, need another 44 MB at most.
+    The computation needs 36 bytes for each sentence, and the result needs 4. `Lengths` that are computed when they
+    are read, such as those of a mixture, need another 44 MB at most.
     """
     random = np.random.default_rng((seed, epoch))
     source, target = map(np.asarray, lengths)
@@ -161,9 +161,9 @@ def draw_epoch(lengths: Sides, batch_tokens: int, groups: int, seed: int, epoch:
 def _sorted_by_length(source: Array, target: Array, random: np.random.Generator) -> Array:
     """Returns the sentence numbers, sorted by target length and then by source length.
 
-    Source lengths alternately rise and fall from one target length to the next, so that neighbours have similar source
-    lengths even where the target length changes. The order of equal pairs is random, so that groups differ from epoch
-    to epoch.
+    Source lengths alternately rise and fall from one target length to the next, so that neighbours have similar
+    source lengths even where the target length changes. The order of equal pairs is random, so that groups differ
+    from epoch to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
     # All lengths that do not fit into 16 bits are sorted alike.
@@ -174,8 +174,8 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
 def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Array:
     """Returns where to cut sorted sentences of these sizes into groups of equal size; [groups + 1] or fewer.
 
-    All cuts but the first and the last are moved by the same random shift of up to a quarter of a group, so that groups
-    differ from epoch to epoch.
+    All cuts but the first and the last are moved by the same random shift of up to a quarter of a group, so that
+    groups differ from epoch to epoch.
     """
     middles = np.cumsum(sizes, dtype=np.int64)
     cuts = middles[-1] / groups * (np.arange(1, groups) + random.uniform(-0.25, 0.25))

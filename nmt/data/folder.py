@@ -14,8 +14,8 @@ Both languages of every split have such files. The splits are train, valid, test
 For a model of several languages, the sides are called source and target: train.source.tokens. The ids have the tokens
 of languages. The raw text of each direction has files of its own: valid.en-de.en.txt and valid.en-de.de.txt.
 
-The sizes of all files are compared with meta.json when a folder is opened, and their hashes before training. Code that
-reads the files trusts their content.
+The sizes of all files are compared with meta.json when a folder is opened, and their hashes before training. Code
+that reads the files trusts their content.
 """
 
 import hashlib
@@ -90,8 +90,8 @@ class SplitMeta:
     Attributes:
         source_encodings, target_encodings: how many encodings each sentence has.
         corpora: the prefixes of the files that it was made from.
-        directions, sizes: for a model of several languages, the direction of each corpus, such as `de en`, and how many
-            of the pairs are from it. The pairs of a corpus follow those of the corpus before.
+        directions, sizes: for a model of several languages, the direction of each corpus, such as `de en`, and how
+            many of the pairs are from it. The pairs of a corpus follow those of the corpus before.
         dropped: the numbers of training pairs that were dropped, by reason.
         mixture: the corpora and their shares of an epoch; None if an epoch has each pair once.
     """
@@ -214,8 +214,8 @@ class DataFolder:
         Reads meta.json and the subword models, and compares the sizes of all files with meta.json.
 
         Raises:
-            NmtError: `path` is not a data folder or has another schema version, or a file is missing, has the wrong
-                size or is damaged.
+            NmtError: `path` is not a data folder or has another schema version, or a file is missing, has the
+                wrong size or is damaged.
         """
         path = Path(path)
         meta = read_meta(path)

@@ -1,11 +1,11 @@
 """Turns an update plan and a data folder into micro-batches of tensors.
 
-A separate thread makes the batches, and computes with numpy only. A torch operation in that thread would start a second
-team of OpenMP threads. There would then be more threads than cores, and every operation of the training thread would
-take a third longer.
+A separate thread makes the batches, and computes with numpy only. A torch operation in that thread would start a
+second team of OpenMP threads. There would then be more threads than cores, and every operation of the training
+thread would take a third longer.
 
-Shapes: see docs/architecture.md; B sentences, F flat positions of either side, M flat target positions. Flat positions
-include padding.
+Shapes: see docs/architecture.md; B sentences, F flat positions of either side, M flat target positions. Flat
+positions include padding.
 """
 
 from collections import deque
@@ -41,8 +41,8 @@ class PieceAlignment:
     shares_L: Tensor
 
 
-# The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every new
-# number of rows, which takes a millisecond and a megabyte.
+# The number of flat positions of a padded side is a multiple of this. A CPU compiles a matrix product for every
+# new number of rows, which takes a millisecond and a megabyte.
 _MULTIPLE = 128
 
 
@@ -155,8 +155,8 @@ def updates(
 ) -> Generator[Update, None, None]:
     """Yields one rank's part of each update, from number `first` to the end of the plan.
 
-    Another thread prepares the next updates; its errors are raised here. Close the generator if you do not exhaust it.
-    See `make_update`.
+    Another thread prepares the next updates; its errors are raised here. Close the generator if you do not exhaust
+    it. See `make_update`.
     """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     indices = iter(range(first, len(plan)))

@@ -1,8 +1,8 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read once to find its shards, once more to check --alignments, once for each subword model that is trained,
-and once to encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the
-training text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
+The text is read once to find its shards, once more to check --alignments, once for each subword model that is
+trained, and once to encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus.
+Encoding the training text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
 import os
@@ -273,8 +273,8 @@ def columns_of(encoded: Result) -> list[Flat]:
 class Encoder(Processor):
     """Encodes pairs. Those of the training text are changed, sampled and dropped as the options say.
 
-    The plain encodings decide which pairs are dropped. Without options, all pairs are kept. The tokens of languages,
-    which a model of several gets, do not count in the length of a sentence.
+    The plain encodings decide which pairs are dropped. Without options, all pairs are kept. The tokens of
+    languages, which a model of several gets, do not count in the length of a sentence.
     """
 
     codec: TextCodec
@@ -322,8 +322,8 @@ class Encoder(Processor):
     ) -> list[Ids]:
         """Returns all encodings of the kept sentences of one side of the pairs, one sentence after the other.
 
-        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced by
-        the plain one.
+        They depend on the seed, the line and its number alone. An encoding of more than `most` pieces is replaced
+        by the plain one.
         """
         if not config.samples_side(side):
             return [plain[i] for i in kept]

@@ -63,9 +63,9 @@ def make_side(blocks: Sequence[Arrays], multiple: int = 1, width_multiple: int =
 def packed_sides(*sides: Sequence[Arrays]) -> list[BatchSide]:
     """Returns both sides of a packed micro-batch, which have no padding between sentences, given block by block.
 
-    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences, no
-    longer than the longest, fill the rest of the positions. Empty ones fill the rest of the sentences, because both
-    sides need the same number.
+    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences,
+    no longer than the longest, fill the rest of the positions. Empty ones fill the rest of the sentences, because
+    both sides need the same number.
     """
     sentences = [list(chain.from_iterable(blocks)) for blocks in sides]
     lengths_of_sides = []

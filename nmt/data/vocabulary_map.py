@@ -1,9 +1,9 @@
 """Vocabulary maps: the target pieces that may translate each source piece, to which decoding restricts the softmax.
 
-The file has the format of CTranslate2's vmap.txt. A line holds source pieces, a tab and target pieces; spaces separate
-the pieces. If a sentence contains the source pieces of a line next to each other and in this order, the target pieces
-of the line are candidates. Target pieces on a line without source pieces are always candidates. UNK, BOS and EOS are
-too.
+The file has the format of CTranslate2's vmap.txt. A line holds source pieces, a tab and target pieces; spaces
+separate the pieces. If a sentence contains the source pieces of a line next to each other and in this order, the
+target pieces of the line are candidates. Target pieces on a line without source pieces are always candidates. UNK,
+BOS and EOS are too.
 
 Shapes: see docs/architecture.md; B sentences, V target vocabulary, L links.
 """
@@ -76,8 +76,8 @@ def vocabulary_map_lines(data: DataFolder, config: VocabularyMapConfig) -> Itera
     """Yields the lines of the map that the word alignments of a data folder give.
 
     The first line has the pieces that are always candidates: the most frequent ones, and all single characters and
-    bytes that occur, so that the model can spell what it has learnt to spell. The candidates of a source piece are the
-    other target pieces that it is most often linked to. A source piece without links may be copied.
+    bytes that occur, so that the model can spell what it has learnt to spell. The candidates of a source piece are
+    the other target pieces that it is most often linked to. A source piece without links may be copied.
     """
     split = data.split(TRAIN)
     if split.alignments is None:

@@ -1,8 +1,8 @@
 """DOCX: the paragraphs, the alternative texts of pictures and the title of a text document.
 
 Translated are the body, headers, footers, footnotes, endnotes and text boxes. Comments are remarks between authors
-and not a part of the text; they stay as they are, as do deleted text, code, formulas, and the results of fields. The
-text of a link is translated, whether the link is a field or an element.
+and not a part of the text; they stay as they are, as do deleted text, code, formulas, and the results of fields.
+The text of a link is translated, whether the link is a field or an element.
 """
 
 import re

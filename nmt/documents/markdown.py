@@ -25,8 +25,8 @@ from nmt.text.words import has_letters
 from nmt.translate.units import Unit
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
-# A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options of
-# directives and of cells of code are such values, too, behind `:` or `#|`.
+# A value that needs no knowledge of YAML or TOML to be read: on one line, or on indented lines below it. Options
+# of directives and of cells of code are such values, too, behind `:` or `#|`.
 _VALUE = re.compile(
     r"""^(?P<begin>[ \t>]*(?:(?:\#|//|%%|--)\|[ \t]*|:)?)(?P<name>[\w.-]+)[ \t]*[:=][ \t]+"""
     r"""(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*$|(?P<block>[>|][+-]?[ \t]*\n)?"""

@@ -89,8 +89,8 @@ _ITEM = re.compile(r"[:~][ \t]+(?=\S)|\[\^[^\[\]\s]+\]:[ \t]*")
 class Piece(NamedTuple):
     """A part of inline content."""
 
-    # A "char" is escaped, a "space" is a reference, and an "end" of a line separates texts. What is "kept" stays in
-    # text; "open" and "close" are the ends of a pair, and a "leaf" is other markup.
+    # A "char" is escaped, a "space" is a reference, and an "end" of a line separates texts. What is "kept" stays
+    # in text; "open" and "close" are the ends of a pair, and a "leaf" is other markup.
     kind: Literal["text", "char", "space", "image", "leaf", "kept", "open", "close", "end"]
     raw: str
     shown: str = ""  # the text, the name of a pair, or the alternative text of an image

@@ -1,7 +1,7 @@
 """The texts of programs, as JSON, PO and XLIFF have them: what stands in them and is not translated.
 
-Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline ends
-a sentence unless a lower-case letter follows it.
+Tags, line breaks, protected words, the placeholders of formats, and the syntax of ICU keep their text. A newline
+ends a sentence unless a lower-case letter follows it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

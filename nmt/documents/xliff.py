@@ -1,8 +1,8 @@
 """XLIFF 1 and 2: the units without a translation. Each gets a target, which in XLIFF 1 needs review.
 
-Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code of
-the original file, such as ph, are not translated. Only targets and the attributes that describe them are written. All
-other bytes of a file stay.
+Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code
+of the original file, such as ph, are not translated. Only targets and the attributes that describe them are
+written. All other bytes of a file stay.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Exports a checkpoint as a package of Argos Translate, which LibreTranslate uses too.
 
-Argos Translate decides how text is prepared and searched. Its source is the only description of a package: package.py
-reads the files, tokenizer.py prepares text, and translate.py calls CTranslate2.
+Argos Translate decides how text is prepared and searched. Its source is the only description of a package:
+package.py reads the files, tokenizer.py prepares text, and translate.py calls CTranslate2.
 """
 
 import io
@@ -102,9 +102,9 @@ def export_argos(
 def _check_text(text: TextConfig, origin: str) -> None:
     """Raises NmtError if Argos Translate would convert text to other pieces than nmt, or pieces to other text.
 
-    It converts both by the sentencepiece model of the source. That model leaves pieces that it does not know as they
-    are, so it may differ from the target's. Normalisation of punctuation is a part of Moses. Argos Translate applies
-    Moses only to models with codes of subword-nmt, but without splitting words at hyphens.
+    It converts both by the sentencepiece model of the source. That model leaves pieces that it does not know as
+    they are, so it may differ from the target's. Normalisation of punctuation is a part of Moses. Argos Translate
+    applies Moses only to models with codes of subword-nmt, but without splitting words at hyphens.
     """
     obstacles = {
         "Moses tokenisation": text.has_moses,

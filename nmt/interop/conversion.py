@@ -103,8 +103,8 @@ def _reordered(embedding_VD: Tensor, ids: Sequence[int], columns: Tensor, more: 
 def our_columns(d_model: int) -> Tensor:
     """Returns, for each column of `d_model` in nmt, the number of the same column in the other toolkit.
 
-    The columns of the sinusoidal position encoding have different orders. In nmt, sines and cosines alternate, as in
-    section 3.5 of the paper. In the other toolkit, all sines come before all cosines.
+    The columns of the sinusoidal position encoding have different orders. In nmt, sines and cosines alternate, as
+    in section 3.5 of the paper. In the other toolkit, all sines come before all cosines.
     """
     return torch.arange(d_model).view(2, -1).T.flatten()
 

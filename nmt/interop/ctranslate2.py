@@ -1,7 +1,7 @@
 """Exports a checkpoint in the format of CTranslate2, which translates in C++ and in int8.
 
-The export needs the package `ctranslate2`. CTranslate2 reads and writes pieces. Therefore the exported folder also has
-the subword models, which convert between text and pieces.
+The export needs the package `ctranslate2`. CTranslate2 reads and writes pieces. Therefore the exported folder also
+has the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -156,8 +156,8 @@ def specification(
 def _quantize(layer: Any, name: str, value: Any) -> None:
     """Replaces a weight by 8-bit numbers up to _LARGEST, with a scale for each row.
 
-    Processors without VNNI instructions add two products of an activation, up to 255, and a weight in 16 bits. With
-    larger weights, that sum would overflow.
+    Processors without VNNI instructions add two products of an activation, up to 255, and a weight in 16 bits.
+    With larger weights, that sum would overflow.
     """
     attribute = name.rpartition("/")[2]
     if hasattr(layer, f"{attribute}_scale") and not isinstance(value, str):  # a string refers to an equal weight

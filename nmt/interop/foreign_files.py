@@ -83,8 +83,8 @@ _PLAIN = {"peft_type": "LORA", "use_dora": False, "fan_in_fan_out": False, "alph
 def with_adapter(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor | Computed]:
     """Returns the tensors of a model with the LoRA adapter in a folder (Hu et al. 2021): W + B A alpha / r.
 
-    Tensors that were trained as a whole, such as biases, replace those of the model. Sums are computed in fp32 when a
-    tensor is needed, and get the type of the model.
+    Tensors that were trained as a whole, such as biases, replace those of the model. Sums are computed in fp32
+    when a tensor is needed, and get the type of the model.
     """
     path = folder / ADAPTER_CONFIG
     options, adapter = read_json(path), read_safetensors(folder / _ADAPTER)
@@ -129,9 +129,9 @@ def _floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
-# Files that torch.save wrote for other toolkits are pickles, which may name any function. Here, a pickle gets the few
-# functions that make tensors. A class of the toolkits that write such files becomes `Inert`, and any other name is
-# refused, so that no code in them runs.
+# Files that torch.save wrote for other toolkits are pickles, which may name any function. Here, a pickle gets the
+# few functions that make tensors. A class of the toolkits that write such files becomes `Inert`, and any other
+# name is refused, so that no code in them runs.
 _FUNCTIONS = {("torch._utils", f"_rebuild_{kind}") for kind in ("tensor", "tensor_v2", "parameter")}
 _FUNCTIONS.add(("collections", "OrderedDict"))
 # Packages whose classes hold options or the state of a training.

@@ -50,9 +50,9 @@ def checkpoint_file(name: str) -> str:
     """Returns the path of the checkpoint of a published model, which is downloaded and imported the first time.
 
     Args:
-        name: NAMESPACE/NAME of a model on Hugging Face's hub, or firefox:SOURCE-TARGET, and @REVISION if it is not to
-            be the newest one. Any other text is a path, and so is NAMESPACE/NAME if a folder NAMESPACE lies here. Paths
-            are returned as they are.
+        name: NAMESPACE/NAME of a model on Hugging Face's hub, or firefox:SOURCE-TARGET, and @REVISION if it is not
+            to be the newest one. Any other text is a path, and so is NAMESPACE/NAME if a folder NAMESPACE lies
+            here. Paths are returned as they are.
 
     Raises:
         NmtError: the model cannot be downloaded, or nmt cannot represent it.

@@ -61,8 +61,8 @@ _WITHOUT_EFFECT: dict[str, dict[str, bool]] = {
         "add_final_layer_norm": True, "static_position_embeddings": True, "tie_word_embeddings": True,
     },
 }  # fmt: skip
-# MarianMT: our name of each activation, the tensors besides those of the layers, and the special ids of an exported
-# model by their names in its files. swish and silu are the same function.
+# MarianMT: our name of each activation, the tensors besides those of the layers, and the special ids of an
+# exported model by their names in its files. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _SHARING = "share_encoder_decoder_embeddings"
 _SIDES = {"source": EMBEDDINGS[1], "target": EMBEDDINGS[2]}

@@ -95,8 +95,8 @@ class _Reader:
 def _read_binary(path: Path) -> dict[str, Stored]:
     """Returns the tensors of a binary model.
 
-    It has its version, the number of tensors, then the length of the name, the type, the dimensions and the bytes of
-    each tensor, all names, all shapes, padding, and all contents.
+    It has its version, the number of tensors, then the length of the name, the type, the dimensions and the bytes
+    of each tensor, all names, all shapes, padding, and all contents.
     """
     reader = _Reader(path, "a whole binary model of Marian")
     version, count = reader.take(2, "<u8").tolist()

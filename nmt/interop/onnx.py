@@ -1,11 +1,11 @@
 """Exports a checkpoint in the ONNX format, for ONNX Runtime and transformers.js.
 
-The exported folder has the layout of the MarianMT models that `optimum` exports: `onnx/encoder_model.onnx` and three
-forms of the decoder. `decoder_model` computes the first positions, `decoder_with_past_model` the others, and
+The exported folder has the layout of the MarianMT models that `optimum` exports: `onnx/encoder_model.onnx` and
+three forms of the decoder. `decoder_model` computes the first positions, `decoder_with_past_model` the others, and
 `decoder_model_merged` does both. The export needs the packages `onnx` and `onnxruntime`.
 
-Shapes: B sentences, S source and T target positions of a call, P target positions of earlier calls, D d_model, H heads,
-K d_k, V target vocabulary.
+Shapes: B sentences, S source and T target positions of a call, P target positions of earlier calls, D d_model, H
+heads, K d_k, V target vocabulary.
 """
 
 import errno
@@ -48,8 +48,8 @@ _SOURCE = "batch_size", "encoder_sequence_length"  # the shape of source ids
 _HIDDEN = -1e9  # is added to the scores of positions that attention must not see
 # The greatest difference between the logits of the model and those of an exported graph in fp32.
 _TOLERANCE = 1e-3
-# The greatest mean divergence between the probabilities of the model and those of a graph in int8, in nats a piece. A
-# transformer_tiny trained on Multi30k has 0.002.
+# The greatest mean divergence between the probabilities of the model and those of a graph in int8, in nats a
+# piece. A transformer_tiny trained on Multi30k has 0.002.
 _MOST_DIVERGENCE = 0.1
 # The most bytes of weights in the file of a graph, which must be below 2 GiB. More weights are in a file beside it.
 _MOST_BYTES = 2_000_000_000
@@ -77,8 +77,8 @@ def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
 def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Collection[str]) -> None:
     """Writes the settings, the tokenizer, and `onnx/NAME.onnx` and `onnx/NAME_quantized.onnx` for each graph.
 
-    The graphs are the encoder and the decoders with these names. Weights that are too large for the file of a graph are
-    in `onnx/NAME.onnx_data`.
+    The graphs are the encoder and the decoders with these names. Weights that are too large for the file of a
+    graph are in `onnx/NAME.onnx_data`.
 
     Raises:
         NmtError: the graphs in int8 would translate badly.
@@ -104,8 +104,8 @@ def write_model(checkpoint: Checkpoint, origin: str, folder: Path, decoders: Col
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
     try:
         for name, size in sizes.items():
-            # Processors without VNNI instructions add two products of 8-bit numbers in 16 bits. With weights of 7 bits
-            # (`reduce_range`), the sum does not overflow.
+            # Processors without VNNI instructions add two products of 8-bit numbers in 16 bits. With weights of 7
+            # bits (`reduce_range`), the sum does not overflow.
             options = {"weight_type": QuantType.QInt8, "per_channel": True, "reduce_range": True}
             options["use_external_data_format"] = size // 4 > _MOST_BYTES
             quantize_dynamic(graphs / f"{name}.onnx", graphs / f"{name}{QUANTIZED}.onnx", **options)

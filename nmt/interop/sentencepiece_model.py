@@ -2,8 +2,8 @@
 
 That is the format of the `tokenizers` library, which transformers.js reads too. It gives the ids of the codec for
 sentencepiece models of the kind bpe. A model of the kind unigram cannot spell characters without a piece in
-transformers.js, which gives them the unknown piece. An imported MarianMT model has one vocabulary for two sentencepiece
-models. Its scores are those of the source model.
+transformers.js, which gives them the unknown piece. An imported MarianMT model has one vocabulary for two
+sentencepiece models. Its scores are those of the source model.
 """
 
 import base64
@@ -90,8 +90,8 @@ def protobuf() -> Any:
 def from_tokenizer_json(tokenizer: Mapping[str, Any], origin: Path) -> bytes:
     """Returns the sentencepiece model that segments as the BPE model of a tokenizer.json.
 
-    sentencepiece merges the adjacent pieces whose union has the best score, so the score of a piece is the rank of the
-    merges that make it.
+    sentencepiece merges the adjacent pieces whose union has the best score, so the score of a piece is the rank of
+    the merges that make it.
     """
     model, special = tokenizer["model"], {"<unk>": _UNKNOWN, "<s>": CONTROL, "</s>": CONTROL}
     vocabulary: dict[str, int] = model["vocab"]

@@ -26,8 +26,8 @@ def extended_checkpoint(path: str, selection: SelectionConfig) -> Checkpoint:
     A new piece begins as the mean of the pieces that it replaces.
 
     Raises:
-        NmtError: the model translates one pair of languages only, nothing can be added to its vocabulary, or nothing is
-            to be added.
+        NmtError: the model translates one pair of languages only, nothing can be added to its vocabulary, or
+            nothing is to be added.
     """
     checkpoint = load_checkpoint(path, verify=True)
     text, before = checkpoint.codec.config, checkpoint.codec.target

@@ -70,8 +70,8 @@ def in_order(
 ) -> Generator[_Out, None, None]:
     """Yields the result of the task for every chunk, in order.
 
-    With one worker, the task runs in this process. Close the generator (contextlib.closing) to be sure that the workers
-    have ended. See `worker_pool` for the arguments.
+    With one worker, the task runs in this process. Close the generator (contextlib.closing) to be sure that the
+    workers have ended. See `worker_pool` for the arguments.
     """
     if workers == 1:
         yield from map(make_task(0), chunks)

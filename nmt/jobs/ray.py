@@ -22,9 +22,9 @@ from nmt.errors import NmtError, importing
 from nmt.jobs.stream import ATTEMPTS, Chunk, Chunks, Execution, Job, Outcome, Processor, Result, compute
 from nmt.signals import STOPPING
 
-# Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
-# its machine. If it waited for one second, as by default, it would use up all attempts on a machine that has died, and
-# a shard would seem to kill its workers.
+# Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker
+# died or its machine. If it waited for one second, as by default, it would use up all attempts on a machine that
+# has died, and a shard would seem to kill its workers.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_death_info": "30000"}
 
 
@@ -94,8 +94,8 @@ def reason(error: Exception) -> str:
 class Worker:
     """A worker. If its process dies, Ray starts another one and repeats the calls that were in flight.
 
-    The model is loaded by the first call, because Ray limits how often it repeats a call that kills its process, but
-    not how often it repeats a constructor. The driver reports every NmtError of a method to the user.
+    The model is loaded by the first call, because Ray limits how often it repeats a call that kills its process,
+    but not how often it repeats a constructor. The driver reports every NmtError of a method to the user.
     """
 
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:

@@ -166,8 +166,8 @@ def job_folder(
     If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
 
     Args:
-        options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
-            must have begun.
+        options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the
+            job must have begun.
         shard_rows: how many rows a shard should have, without --shard-lines.
 
     Raises:
@@ -283,8 +283,8 @@ class Run:
 
     Attributes:
         output: a file, or `-` for standard output.
-        settings: what the output depends on besides the input and the models, by name. A job is resumed only if they
-            are the same.
+        settings: what the output depends on besides the input and the models, by name. A job is resumed only if
+            they are the same.
         is_resumable: whether the results of finished shards are kept, so that the same command resumes the job.
     """
 

@@ -58,8 +58,8 @@ class File:
     """A file as it was when it was read.
 
     Attributes:
-        state: its size in bytes and its modification time in nanoseconds. If both are as before, the content is taken
-            to be the same. None for text in memory.
+        state: its size in bytes and its modification time in nanoseconds. If both are as before, the content is
+            taken to be the same. None for text in memory.
         digest: the SHA-256 of the decompressed text.
     """
 

@@ -1,7 +1,7 @@
 """One stream of work: chunks of units go in, batches of them are computed, and results come out.
 
-What computes is passed in as an executor: `local` is this process or workers of this machine, and `nmt.jobs.ray` has
-one for a cluster.
+What computes is passed in as an executor: `local` is this process or workers of this machine, and `nmt.jobs.ray`
+has one for a cluster.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence

@@ -115,9 +115,9 @@ def _is_clear(before: str, after: str, language: str) -> bool:
 def with_values(old: Sequence[str], new: Sequence[str], parts: Sequence[str], languages: tuple[str, str]) -> str | None:
     """Returns a translation with new values, or None if it is not clear where they belong.
 
-    A value that changes must occur in the translation as often as in its source, with the same new value each time.
-    A number before a word must not need another form of that word. If a number changes, the translation must have
-    no others than its source, since they may depend on it, such as 16 km for 10 miles.
+    A value that changes must occur in the translation as often as in its source, with the same new value each
+    time. A number before a word must not need another form of that word. If a number changes, the translation must
+    have no others than its source, since they may depend on it, such as 16 km for 10 miles.
 
     Args:
         old: the values of the source.

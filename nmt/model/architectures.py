@@ -35,12 +35,12 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     # (Kasai et al. 2021, arXiv:2006.10369). A deep encoder learns faster with pre-norm. See docs/distillation.md.
     "transformer_base_fast": replace(_BASE, encoder_layers=12, decoder_layers=1, norm="pre"),
     "transformer_tiny_fast": replace(_TINY, encoder_layers=12, decoder_layers=1, norm="pre"),
-    # A decoder of two layers without self-attention, as in Bogoychev et al. 2020, "Edinburgh's submissions to the 2020
-    # machine translation efficiency task". `nmt export marian` writes them.
+    # A decoder of two layers without self-attention, as in Bogoychev et al. 2020, "Edinburgh's submissions to the
+    # 2020 machine translation efficiency task". `nmt export marian` writes them.
     "transformer_base_ssru": replace(_BASE, decoder_layers=2, **_MARIAN),
     "transformer_tiny_ssru": replace(_TINY, encoder_layers=6, decoder_layers=2, **_MARIAN),
-    # The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
-    # label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
+    # The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows
+    # about label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
     **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
     **{f"table3_b_dk{d_k}": replace(_BASE, d_k=d_k) for d_k in (16, 32)},
     **{f"table3_c_n{n}": replace(_BASE, encoder_layers=n, decoder_layers=n) for n in (2, 4, 8)},

@@ -1,8 +1,8 @@
 """Attention of queries over keys and values (paper §3.2): `attend` is how the model calls it.
 
-It cuts a batch into its padded blocks, and `DotProduct` or `Additive` computes each block. On a CPU, `DotProduct` takes
-the kernel in `nmt.model.cpu_kernels`. Packed sentences are computed by the kernel in `nmt.model.packed_attention`.
-`recording` gives the weights, for word alignments and for the page on attention.
+It cuts a batch into its padded blocks, and `DotProduct` or `Additive` computes each block. On a CPU, `DotProduct`
+takes the kernel in `nmt.model.cpu_kernels`. Packed sentences are computed by the kernel in
+`nmt.model.packed_attention`. `recording` gives the weights, for word alignments and for the page on attention.
 
 Shapes: see docs/architecture.md.
 """
@@ -48,8 +48,8 @@ class DotProduct(nn.Module):
 class Additive(nn.Module):
     """Dropout(softmax(w · tanh(q + k) + bias)) v.
 
-    The scores are a feed-forward network with one hidden layer, whose first matrices are W_Q and W_K (Bahdanau et al.
-    2015, arXiv:1409.0473; the paper's §3.2.1). It is slow, because each score takes d_k numbers.
+    The scores are a feed-forward network with one hidden layer, whose first matrices are W_Q and W_K (Bahdanau et
+    al. 2015, arXiv:1409.0473; the paper's §3.2.1). It is slow, because each score takes d_k numbers.
     """
 
     def __init__(self, heads: int, d_k: int, dropout: float) -> None:
@@ -115,8 +115,8 @@ def cut(x_FHK: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
 def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
     """Yields a dict that receives the weights BHQS of each of these attention modules when it computes.
 
-    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
-    The sentences must form one padded block.
+    The model's own attention function computes them: with the identity matrix as values, its output is the
+    weights. The sentences must form one padded block.
     """
     recorded: dict[nn.Module, Tensor] = {}
 

@@ -1,12 +1,12 @@
 """The keys and values that the decoder keeps between steps.
 
-A step writes its keys and values into the next slot or, with a window, over those of the oldest slot. Row t·W + w of a
-cache holds hypothesis w at slot t. Reordering hypotheses moves no keys and values: `DecoderCache.ancestors_BWT` says
-which rows belong to which hypothesis, and the mask hides all others.
+A step writes its keys and values into the next slot or, with a window, over those of the oldest slot. Row t·W + w
+of a cache holds hypothesis w at slot t. Reordering hypotheses moves no keys and values:
+`DecoderCache.ancestors_BWT` says which rows belong to which hypothesis, and the mask hides all others.
 
-Sentences can join between two steps; the slots before they joined are hidden from them. A hidden row adds 0 to a sum.
-That leaves the rounding as it is if the matrix product adds rows in order, as MKL does for `_LEAST_ROWS` to about 240
-rows. For these, a sentence that joins gets the same numbers as one that is decoded from the beginning.
+Sentences can join between two steps; the slots before they joined are hidden from them. A hidden row adds 0 to a
+sum. That leaves the rounding as it is if the matrix product adds rows in order, as MKL does for `_LEAST_ROWS` to
+about 240 rows. For these, a sentence that joins gets the same numbers as one that is decoded from the beginning.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, H heads, K d_k, U d_v.

@@ -1,7 +1,7 @@
 """Operations that are faster on a CPU than torch's: attention, dropout and large matrix products.
 
-`DotProduct` of `nmt.model.attention` chooses between `product_attention` and torch's function. `Dropout` and `Linear`
-are torch's own on other devices. `PackedLinear` takes the place of `Linear` in translation in bfloat16.
+`DotProduct` of `nmt.model.attention` chooses between `product_attention` and torch's function. `Dropout` and
+`Linear` are torch's own on other devices. `PackedLinear` takes the place of `Linear` in translation in bfloat16.
 
 Shapes: see docs/architecture.md.
 """
@@ -100,8 +100,8 @@ def widened(x_BHSK: Tensor) -> Tensor:
 def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
     """Returns a mask on the CPU, 1 for numbers to keep and 0 for numbers to drop, and the factor that keeps the mean.
 
-    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
-    rounded to a multiple of 2^-16, and the factor accounts for the rounding.
+    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The
+    probability is rounded to a multiple of 2^-16, and the factor accounts for the rounding.
     """
     dropped = min(round(probability * 65536), 65535)
     numbers = shape.numel()
@@ -183,9 +183,9 @@ _MANY_ROWS, _ROWS = 2**16, 2**14
 class PackedLinear(nn.Module):
     """`Linear` in bfloat16 without gradients, with the same numbers as torch's, but faster.
 
-    The matrix lies in memory as oneDNN reads it, which otherwise rearranges it for every product. The product of a very
-    large matrix is in fp32, in memory that the next product overwrites: for new memory, the system takes half as long
-    as the product.
+    The matrix lies in memory as oneDNN reads it, which otherwise rearranges it for every product. The product of a
+    very large matrix is in fp32, in memory that the next product overwrites: for new memory, the system takes half
+    as long as the product.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: tuple[int, ...]) -> None:

@@ -172,8 +172,8 @@ def sentence_starts(lengths_B: Tensor) -> Tensor:
 def neighbours(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> tuple[Tensor, Tensor]:
     """Returns the first key that each query sees and the one after the last, both BQ.
 
-    A query sees the `size` nearest positions. If `size` is even, the extra one lies before the query. At the ends of a
-    sentence, and if `causal`, the neighbourhood lies to one side.
+    A query sees the `size` nearest positions. If `size` is even, the extra one lies before the query. At the ends
+    of a sentence, and if `causal`, the neighbourhood lies to one side.
     """
     positions_BQ = torch.arange(width, device=lengths_B.device).expand(len(lengths_B), -1)
     if causal:

@@ -1,7 +1,7 @@
 """Attention over packed sentences on a GPU, in Triton: exact attention by tiles (Dao 2023, arXiv:2307.08691).
 
-A program computes one tile of a sentence and head. Tiles are small, because most sentences are short. The kernel that
-torch has for packed sentences computes tiles of 128 × 128 scores, and takes several times as long.
+A program computes one tile of a sentence and head. Tiles are small, because most sentences are short. The kernel
+that torch has for packed sentences computes tiles of 128 × 128 scores, and takes several times as long.
 
 Shapes: see docs/architecture.md; F flat query positions, G flat key positions, B sentences, H heads, K d_k.
 """

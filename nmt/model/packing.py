@@ -40,8 +40,8 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
 def obstacle_to_kernel(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> str | None:
     """Describes why the kernel does not work here with these sizes; returns None if it computes what it should.
 
-    The supported sizes depend on Triton and on the GPU, and Triton compiles a part of the kernel with the machine's C
-    compiler, so the kernel is tried.
+    The supported sizes depend on Triton and on the GPU, and Triton compiles a part of the kernel with the
+    machine's C compiler, so the kernel is tried.
     """
     queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
     try:

@@ -1,7 +1,7 @@
 """The simpler simple recurrent unit (SSRU) of a decoder: a state in place of self-attention.
 
-Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine Translation", section 2.2. A
-state costs the same at every position, while self-attention reads all positions before.
+Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine Translation", section 2.2.
+A state costs the same at every position, while self-attention reads all positions before.
 
 Shapes: see docs/architecture.md; F flat positions, R rows of hypotheses, D d_model, W hypotheses a sentence.
 """

@@ -1,17 +1,17 @@
 """The Transformer (paper §3), read from ids to logits: positions, attention, layers, encoder, decoder, output.
 
-The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Sentences lie in
-blocks that are filled up with padding or, in training on a GPU, packed without it. Padding is computed like the rest,
-and ignored by what reads the result. Only attention looks at sentences: `attend` in `nmt.model.attention` computes
-softmax(q kᵀ / √d_k) v with dropout on the weights. It takes a mask of `nmt.model.masks`, which is a bias on the scores
-of each block, or says where packed sentences begin.
+The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Sentences lie
+in blocks that are filled up with padding or, in training on a GPU, packed without it. Padding is computed like the
+rest, and ignored by what reads the result. Only attention looks at sentences: `attend` in `nmt.model.attention`
+computes softmax(q kᵀ / √d_k) v with dropout on the weights. It takes a mask of `nmt.model.masks`, which is a bias
+on the scores of each block, or says where packed sentences begin.
 
 Training calls `encode` and `decode`, and the loss computes the logits from `softmax_matrix_VD` and `output_bias`.
 Decoding position by position begins with `start`, and `step` calls the same layers with a cache of keys and values.
 
-Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side, G
-flat positions of keys, B sentences, R rows of hypotheses with padding at the end, S source and T target positions of a
-sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
+Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either
+side, G flat positions of keys, B sentences, R rows of hypotheses with padding at the end, S source and T target
+positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
 import math
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 def sinusoids(length: int, config: ModelConfig) -> Tensor:
     """Returns the sinusoidal encodings of the first positions (paper §3.5), (length, d_model).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq and Marian, the
-    exponent is 2i/(d_model - 2), and angles are computed in 32 bits. Positions begin with 2 in fairseq, the id of its
-    PAD plus one. In Marian, all sines come before all cosines.
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq and
+    Marian, the exponent is 2i/(d_model - 2), and angles are computed in 32 bits. Positions begin with 2 in
+    fairseq, the id of its PAD plus one. In Marian, all sines come before all cosines.
     """
     is_paper, is_marian = (config.sinusoids == name for name in ("paper", "marian"))
     first = 2 if config.sinusoids == "fairseq" else 0
@@ -99,8 +99,8 @@ class LearnedPositions(nn.Module):
 class MultiHeadAttention(nn.Module):
     """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2).
 
-    The matrices of all heads are stored as one, and so are those that multiply the same input. The paper has no biases;
-    --attention-biases adds one to each product.
+    The matrices of all heads are stored as one, and so are those that multiply the same input. The paper has no
+    biases; --attention-biases adds one to each product.
     """
 
     def __init__(self, config: ModelConfig, *, cross: bool) -> None:
@@ -115,8 +115,8 @@ class MultiHeadAttention(nn.Module):
         else:
             self.query_key_value = Linear(config.d_model, query, key, value, bias=bias)
         self.output = Linear(value, config.d_model, bias=bias)
-        # The paper does not say how to initialise. As in its authors' code, Glorot's formula takes a joint matrix as
-        # one, which makes its numbers up to √2 times as small. Otherwise, small models long ignore the source.
+        # The paper does not say how to initialise. As in its authors' code, Glorot's formula takes a joint matrix
+        # as one, which makes its numbers up to √2 times as small. Otherwise, small models long ignore the source.
         for layer in self.children():
             if isinstance(layer, Linear):  # not the attention function
                 nn.init.xavier_uniform_(layer.weight)
@@ -126,9 +126,9 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
         """Returns FD: self-attention over x, or cross-attention over the encoder output.
 
-        With a cache, x has the newest position of each hypothesis. Its keys and values are added to those in the cache,
-        and the mask shows each hypothesis its own earlier positions. Cross-attention is over the encoder output, whose
-        keys and values are in the cache.
+        With a cache, x has the newest position of each hypothesis. Its keys and values are added to those in the
+        cache, and the mask shows each hypothesis its own earlier positions. Cross-attention is over the encoder
+        output, whose keys and values are in the cache.
         """
         keys: OfKeys
         values: OfKeys
@@ -179,8 +179,8 @@ class FeedForward(nn.Module):
 class SublayerNorm(nn.Module):
     """LayerNorm of a sub-layer with a residual connection: behind their sum, or before the sub-layer.
 
-    The former is the paper's post-norm, LayerNorm(x + Sublayer(x)) (§3.1). The latter, pre-norm, is in Wang et al. 2019
-    (arXiv:1906.01787) and in the authors' later code.
+    The former is the paper's post-norm, LayerNorm(x + Sublayer(x)) (§3.1). The latter, pre-norm, is in Wang et al.
+    2019 (arXiv:1906.01787) and in the authors' later code.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -266,8 +266,8 @@ LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 class Transformer(nn.Module):
     """Encoder and decoder. The target embedding is also the softmax matrix and, if `shared`, the source embedding.
 
-    The paper shares them (§3.4). Every module initialises its own parameters: matrices with Glorot uniform numbers,
-    embeddings with a variance of 1/d_model.
+    The paper shares them (§3.4). Every module initialises its own parameters: matrices with Glorot uniform
+    numbers, embeddings with a variance of 1/d_model.
 
     Args:
         source_size, target_size: pieces in the vocabularies.

@@ -59,8 +59,8 @@ def attention_of(checkpoint: str, source: str, target: str | None, direction: Di
 def attention_in(engine: PyTorchEngine, source: str, target: str | None, direction: Direction | None) -> Attentions:
     """Returns the attention weights of a loaded model on a sentence pair of a direction.
 
-    In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
-    are labelled with the pieces that it predicts, which are one position later.
+    In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention,
+    they are labelled with the pieces that it predicts, which are one position later.
     """
     codec, (model,) = engine.codec.towards(direction), engine.models
     (source_ids,) = codec.encode_source([source])

@@ -1,7 +1,7 @@
 """Labelled bracket scores as EVALB computes them with COLLINS.prm (Sekine and Collins 1997).
 
-Words with the tags -NONE- , : `` '' and . are deleted. Brackets with the label TOP and brackets without words do not
-count. A label ends before its first - or =, and PRT is equivalent to ADVP.
+Words with the tags -NONE- , : `` '' and . are deleted. Brackets with the label TOP and brackets without words do
+not count. A label ends before its first - or =, and PRT is equivalent to ADVP.
 """
 
 from collections import Counter
@@ -118,8 +118,8 @@ def sentence_counts(gold: Node, test: Node | None) -> Counts:
 def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
     """Returns how many test brackets cross a gold bracket in a sentence of `length` words.
 
-    If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost gold bracket
-    at that end. So each test bracket is compared only with the innermost gold brackets at its two ends.
+    If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost gold
+    bracket at that end. So each test bracket is compared only with the innermost gold brackets at its two ends.
     """
     innermost = [(-1, length + 1)] * (length + 1)  # start and end of the innermost bracket at each gap between words
     for _, start, end in sorted(gold, key=lambda bracket: bracket[1] - bracket[2]):  # outer brackets first

@@ -1,8 +1,8 @@
 """Converts constituency trees to sequences and back (Vinyals et al. 2015, arXiv:1412.7449).
 
-A tree of the Penn Treebank such as (S (NP-SBJ (DT The) (NN cat)) (VP (VBD slept))) becomes two lines of parallel text.
-The first line has the words. The second line has the brackets, which are labelled on both ends, and a symbol for each
-word:
+A tree of the Penn Treebank such as (S (NP-SBJ (DT The) (NN cat)) (VP (VBD slept))) becomes two lines of parallel
+text. The first line has the words. The second line has the brackets, which are labelled on both ends, and a symbol
+for each word:
 
     The cat slept
     (S (NP XX XX )NP (VP XX )VP )S
@@ -38,8 +38,8 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
 
     - unknown: a symbol that is neither a bracket nor a word is dropped.
     - surplus words: a word's symbol is dropped if no word is left, or if its number is not the number of a word left.
-    - missing words: words that the numbers skip are added before the numbered word. Words that are left at the end join
-      the innermost open bracket, or the last bracket if none is open.
+    - missing words: words that the numbers skip are added before the numbered word. Words that are left at the end
+      join the innermost open bracket, or the last bracket if none is open.
     - unclosed: an open bracket is closed where a bracket around it closes, or at the end.
     - mismatched: a closing bracket whose label no open bracket has closes the innermost bracket.
     - unopened: a closing bracket is dropped if no bracket is open.

@@ -41,8 +41,8 @@ class SourceText(Config):
     Attributes:
         lowercase: whether all letters become lowercase.
         numbers: whether every digit becomes 0.
-        known: the words that are not rare, in the form that the options above produce. All other words become UNK and
-            marks of their spelling. None if all words are known.
+        known: the words that are not rare, in the form that the options above produce. All other words become UNK
+            and marks of their spelling. None if all words are known.
     """
 
     lowercase: bool
@@ -148,8 +148,8 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node 
         hypothesis: a file with a parser's output, which has one line for each gold tree.
 
     A line of output is a tree, a sequence, or several sequences as JSON. Trees are compared without any change.
-    Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
-    tag.
+    Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its
+    gold tag.
     """
     gold, lines = list(_raw_trees(reference)), list(read_lines(hypothesis))
     reference, hypothesis = name_of(reference), name_of(hypothesis)

@@ -15,8 +15,8 @@ DONE_SHARE = 0.1
 
 # (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
 Scorer = Callable[[Tensor, Tensor], Tensor]
-# What a step keeps for the next one, for example of each model of an ensemble. Each cache has the method `select` of
-# `nmt.model.cache.DecoderCache` and, if sentences join the search, `join`.
+# What a step keeps for the next one, for example of each model of an ensemble. Each cache has the method `select`
+# of `nmt.model.cache.DecoderCache` and, if sentences join the search, `join`.
 Caches = list[Any]
 # (newest ids R, caches) -> (logits RV of the next token, caches). Search overwrites the logits.
 Step = Callable[[Tensor, Caches], tuple[Tensor, Caches]]
@@ -50,8 +50,8 @@ class SearchBatch:
         min_length: fewest tokens of an output, without EOS.
         never: tokens that no output has.
         borders_V: whether a token may stand directly behind a required phrase; None if any may.
-        scorer: changes the log P of the next tokens. Search may end too early if a token gets a log P above 0, because
-            it expects that the log P of a hypothesis only falls.
+        scorer: changes the log P of the next tokens. Search may end too early if a token gets a log P above 0,
+            because it expects that the log P of a hypothesis only falls.
     """
 
     max_lengths_B: Tensor

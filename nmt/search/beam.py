@@ -70,8 +70,8 @@ class Candidates(NamedTuple):
 def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Returns the `k` largest numbers x + offset of each sentence, BC, and their indices among its W·V numbers.
 
-    Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
-    blocks with the largest maxima, or after the last whole block, and finding maxima is much faster than `topk`.
+    Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the
+    k blocks with the largest maxima, or after the last whole block, and finding maxima is much faster than `topk`.
     """
     sentences, beam, vocabulary = x_BWV.shape
     blocks = vocabulary // _BLOCK
@@ -92,8 +92,8 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) -> Candidates:
     """Returns the `k` best candidates of each group, ranked with Hamming diversity. Their log P excludes the penalty.
 
-    A token costs `diversity` for each hypothesis of an earlier group of the sentence that has just chosen it. EOS costs
-    nothing, so that all groups can end at the length that suits them.
+    A token costs `diversity` for each hypothesis of an earlier group of the sentence that has just chosen it. EOS
+    costs nothing, so that all groups can end at the length that suits them.
     """
     _, beam, vocabulary = log_probs_BWV.shape
     groups, diversity = rules.batch.config.beam_groups, rules.batch.config.diversity
@@ -136,8 +136,8 @@ class _Finished:
     def to_beat(self) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
 
-        No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live ones
-        that still lack a phrase keep a high log P for many steps, so search would hardly end.
+        No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live
+        ones that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
         beam = self.config.beam // self.config.beam_groups
         wanted = min(self.config.n_best, beam)
@@ -240,10 +240,10 @@ class _Beams(BySentence):
 class BeamSearch:
     """Beam search step by step. Other sentences can join between two steps.
 
-    Each step ranks 2W continuations of the W live hypotheses. Of the best W, those that end in EOS are finished. The
-    best W that do not end are the next live hypotheses. A sentence is done when no live hypothesis can still beat its
-    n-th best finished one. A beam of one is greedy search, which ends with the first EOS. In diverse beam search, the
-    groups of a sentence are searched side by side like sentences.
+    Each step ranks 2W continuations of the W live hypotheses. Of the best W, those that end in EOS are finished.
+    The best W that do not end are the next live hypotheses. A sentence is done when no live hypothesis can still
+    beat its n-th best finished one. A beam of one is greedy search, which ends with the first EOS. In diverse beam
+    search, the groups of a sentence are searched side by side like sentences.
 
     Args:
         done_share: sentences that are done leave when they are this share of all.

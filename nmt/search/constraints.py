@@ -53,8 +53,8 @@ def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> 
 def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
     """Returns `table[phrase][unmet]`: the fewest tokens that meet a set of constraints directly after a phrase.
 
-    Phrases may overlap, and a phrase may meet several constraints. Bit k of a set's number stands for constraint k. The
-    table is empty if it would take more than `_MOST_STEPS`.
+    Phrases may overlap, and a phrase may meet several constraints. Bit k of a set's number stands for constraint
+    k. The table is empty if it would take more than `_MOST_STEPS`.
     """
     phrases = sorted(set(chain.from_iterable(constraints)))
     if len(phrases) ** 2 * 2 ** len(constraints) > _MOST_STEPS:
@@ -73,8 +73,8 @@ def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
 def failures(phrase: Phrase) -> list[int]:
     """Returns the failure function of Knuth, Morris & Pratt (1977).
 
-    State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search falls
-    back to the longest shorter match at the end of the same tokens, which is `failures(phrase)[n]`.
+    State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search
+    falls back to the longest shorter match at the end of the same tokens, which is `failures(phrase)[n]`.
     """
     ends = [[k for k in range(n) if phrase[n - k : n] == phrase[:k]] for n in range(1, len(phrase) + 1)]
     return [0, *(matches[-1] for matches in ends)]
@@ -151,8 +151,8 @@ class Constraints(BySentence):
     ) -> tuple[Tensor, Tensor]:
         """Returns the candidates that search keeps, with log P and index, in the order of preference, BC.
 
-        Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of all,
-        `best_BC`. Candidates from which the constraints cannot be met in time are left out. Sentences without
+        Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of
+        all, `best_BC`. Candidates from which the constraints cannot be met in time are left out. Sentences without
         constraints keep `best_BC` and `index_BC`.
         """
         beam, vocabulary = x_BWV.shape[1:]
@@ -199,8 +199,8 @@ class Constraints(BySentence):
     def _banks(self, states_BCA: Tensor) -> Tensor:
         """Returns the number of each candidate's bank: how many tokens fewer than at the start meet all constraints.
 
-        A met constraint counts with the length of its shortest phrase. Of the unmet ones, only the furthest advanced
-        counts, with the tokens it needs fewer than at the start. Overlaps between phrases are ignored.
+        A met constraint counts with the length of its shortest phrase. Of the unmet ones, only the furthest
+        advanced counts, with the tokens it needs fewer than at the start. Overlaps between phrases are ignored.
         """
         met_BCA = ~self._open(states_BCA)
         shortest_BA = (self.same_BAX * self.least_BA[:, None]).sum(2)

@@ -18,8 +18,8 @@ from nmt.search.api import BySentence, SearchBatch
 class Rules(BySentence):
     """The rules for the outputs of a batch, which are applied in this order after the user's own scorer.
 
-    A token that one rule forbids stays forbidden. Prefix and phrases may repeat n-grams, and an output may be too short
-    if every other token would repeat one.
+    A token that one rule forbids stays forbidden. Prefix and phrases may repeat n-grams, and an output may be too
+    short if every other token would repeat one.
 
     1. Tokens in `never` do not occur.
     2. No n-gram of pieces occurs twice.

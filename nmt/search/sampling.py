@@ -3,8 +3,8 @@
 The token at a position is the inverse of the cumulative distribution at a uniform random number. That number depends on
 the seed, the sentence's stream, the number of the sample and the position alone, so samples are the same for any batch.
 
-Shapes: see docs/architecture.md; B sentences still being sampled, W samples a sentence, R = B·W rows, T tokens so far,
-V vocabulary, X tokens from the most probable down, E ended samples.
+Shapes: see docs/architecture.md; B sentences still being sampled, W samples a sentence, R = B·W rows, T tokens so
+far, V vocabulary, X tokens from the most probable down, E ended samples.
 """
 
 import math
@@ -76,8 +76,8 @@ class _Samples(BySentence):
 def sample(step: Step, caches: Caches, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers; see `beam_search`.
 
-    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that before
-    these changes.
+    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that
+    before these changes.
     """
     if any(wanted.constraints for wanted in batch.required):
         raise NmtError(

@@ -225,8 +225,8 @@ def _page_routes() -> APIRouter:
     for route, path in files.items():
         file = Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix])
         router.add_api_route(route, constant(file), response_model=None)
-    # The page that draws attention weights. The page that shows it in a frame gives it the data. Its scripts and styles
-    # are in the page itself, so its policy names them.
+    # The page that draws attention weights. The page that shows it in a frame gives it the data. Its scripts and
+    # styles are in the page itself, so its policy names them.
     content = page("attention", "Attention", None).encode()
     scripts = re.findall(rb"<script>(.*?)</script>", content, re.DOTALL)
     hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in scripts)

@@ -23,8 +23,8 @@ from nmt.translate.encoding import WIDTH_MULTIPLE
 
 # The source language of a request that asks the server to identify it.
 AUTO = "auto"
-# A text stays as it is if it is in the target language with at least this probability. Of 10,000 English strings of
-# programs, 0.05 % stay with it in place of 1.8 %.
+# A text stays as it is if it is in the target language with at least this probability. Of 10,000 English strings
+# of programs, 0.05 % stay with it in place of 1.8 %.
 _SURE = 0.5
 _Entry = TypeVar("_Entry")
 
@@ -69,8 +69,8 @@ class ServedModel:
         return replace(self, codec=self.codec.towards(direction))
 
 
-# Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
-# to translate.
+# Models that translate one after the other: one, two with a pivot language between them, or none if there is
+# nothing to translate.
 ModelPath = tuple[ServedModel, ...]
 
 

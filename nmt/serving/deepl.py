@@ -212,8 +212,8 @@ def _names_by_id(names: Iterable[str]) -> dict[str, str]:
 def glossary_routes(catalog: Catalog) -> APIRouter:
     """Returns the routes of glossaries and memories.
 
-    A file of terms names no languages, so a glossary has a dictionary for each pair of languages that a single model
-    translates. Version 2 of the protocol has glossaries of one pair only.
+    A file of terms names no languages, so a glossary has a dictionary for each pair of languages that a single
+    model translates. Version 2 of the protocol has glossaries of one pair only.
     """
     router, names = APIRouter(tags=["deepl"], responses=DEEPL_FAILURES), _names_by_id(catalog.glossaries)
     started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

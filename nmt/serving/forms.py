@@ -34,8 +34,8 @@ def validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping[
     """Returns the fields of a request as a model.
 
     Args:
-        sentences: what the protocol says about the first wrong field, by the type of pydantic's error: `missing` also
-            of an empty field, and `other` of all types without a sentence.
+        sentences: what the protocol says about the first wrong field, by the type of pydantic's error: `missing`
+            also of an empty field, and `other` of all types without a sentence.
     """
     try:
         return model.model_validate(fields)

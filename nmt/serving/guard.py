@@ -66,8 +66,8 @@ class Guard:
         self._shared_paths = libretranslate.KEYED_PATHS if is_libretranslate else set()
         self._open_paths = _OPEN_PATHS | (libretranslate.KEYLESS_PATHS if is_libretranslate else set())
         self._open_folders = ("/static/", libretranslate.DOWNLOAD_FILE) if is_libretranslate else ("/static/",)
-        # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
-        # can resolve to this machine, but its requests name that domain as their host.
+        # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign
+        # domain can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
         paths = app.openapi()["paths"]
         self._routes = set(paths)

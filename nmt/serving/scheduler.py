@@ -1,8 +1,8 @@
 """Decides what each worker does next: which waiting sentences it takes, and in which order.
 
 A request takes its turn by the tokens that it has already got, so that a long one does not hold up short ones
-(start-time fair queueing, Goyal et al. 1996). A worker takes no more than its share of the tokens, so that the others
-get work too. Everything here runs in the event loop.
+(start-time fair queueing, Goyal et al. 1996). A worker takes no more than its share of the tokens, so that the
+others get work too. Everything here runs in the event loop.
 """
 
 import asyncio

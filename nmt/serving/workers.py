@@ -78,8 +78,8 @@ def attention(engine: Engine, pairs: Sequence[tuple[str, str, Direction | None]]
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
-# An operation and what it is applied to: a batch; or for some steps of a running search, the sentences that join it, by
-# key. None only loads the models.
+# An operation and what it is applied to: a batch; or for some steps of a running search, the sentences that join
+# it, by key. None only loads the models.
 Work = tuple[Operation | None, Sequence[Any] | Mapping[Hashable, EncodedSentence]]
 # The path and the SHA-256 of each checkpoint that is served, by name.
 ModelFiles = Mapping[str, tuple[str, str]]

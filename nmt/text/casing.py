@@ -9,8 +9,8 @@ from nmt.text.languages import base_language
 _DOTTED_I = ("az", "crh", "tr")  # languages in which İ and i are a letter, and I and ı another one
 # Georgian has one case: what Unicode calls its capitals, Mtavruli, is an ornament.
 _NOT_GEORGIAN, _CASED = re.compile("[^ა-ჿ]+"), re.compile(r"(?![ა-ჿ])[\p{Lu}\p{Lt}\p{Ll}]")
-# In decomposed Greek: accents that capitals lack, except for that of the word "or", and a vowel whose accent separates
-# it from the next one
+# In decomposed Greek: accents that capitals lack, except for that of the word "or", and a vowel whose accent
+# separates it from the next one
 _ACCENT = re.compile(r"(?<=\p{Greek}\p{M}*)(?!(?<=(?<!\w)[ηΗ])\u0301(?!\w))[^\P{Mn}\u0308\u0345]")
 _HIATUS = re.compile(r"([αεηιουω][\u0300\u0301\u0342])([ιυ])(?!\p{M})")
 # What Irish writes before a word stays small: nGaillimh, mBaile. A hyphen separates it only from a small vowel.

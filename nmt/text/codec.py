@@ -43,9 +43,9 @@ class Direction(NamedTuple):
 # The only direction of a model
 UNNAMED = Direction()
 
-# Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source behind
-# its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on the source
-# (SMaLL-100, Opus-MT).
+# Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source
+# behind its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on
+# the source (SMaLL-100, Opus-MT).
 Placement = Literal["both_sides", "behind_source", "target_on_source"]
 # The values of `TextConfig` for a model that gets raw text.
 RAW_TEXT: dict[str, Any] = {
@@ -252,8 +252,8 @@ class TextCodec:
 
     Attributes:
         config: the languages, the tokenisation and the kinds of subword models.
-        source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same object
-            if `config.one_model`.
+        source, target: the subword models. `len(codec.target)` is the size of the vocabulary. Both are the same
+            object if `config.one_model`.
     """
 
     def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
@@ -371,8 +371,8 @@ class TextCodec:
     ) -> GivenPhrase | None:
         """Returns a phrase of a target line, without the spaces around it, and how the line has its ids.
 
-        Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters, or
-        tabs or other unprintable ones.
+        Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters,
+        or tabs or other unprintable ones.
         """
         text = text.strip()
         printable = all(c.isprintable() or category(c) == "Zs" for c in text)  # Zs: spaces, such as no-break ones

@@ -1,7 +1,7 @@
 """Messages of ICU MessageFormat whose arguments have branches, such as `{n, plural, one {a dog} other {# dogs}}`.
 
-What is translated is the text around such arguments and in their branches. Arguments without branches, `#` and what
-apostrophes quote stay. See https://unicode-org.github.io/icu/userguide/format_parse/messages/.
+What is translated is the text around such arguments and in their branches. Arguments without branches, `#` and
+what apostrophes quote stay. See https://unicode-org.github.io/icu/userguide/format_parse/messages/.
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,8 +77,8 @@ class IcuMessage(NamedTuple):
 def parse_icu(text: str, source_lang: str = "", target_lang: str = "") -> IcuMessage | None:
     """Returns a message; None if no argument of the text branches.
 
-    A plural that lacks a category of the target language gets a copy of its branch `other`, unless the source language
-    has the category too. An argument that cannot be understood stays as it is.
+    A plural that lacks a category of the target language gets a copy of its branch `other`, unless the source
+    language has the category too. An argument that cannot be understood stays as it is.
     """
     if not _BRANCHING.search(text):
         return None

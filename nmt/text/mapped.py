@@ -32,8 +32,8 @@ def language_tokens(vocabulary: Iterable[str]) -> list[str]:
 class _Sentencepiece:
     """The pieces of a sentencepiece model of Marian.
 
-    A language code at the beginning of a line is one piece, unless the vocabulary has several: then the languages are
-    named elsewhere, and a code in a line is text.
+    A language code at the beginning of a line is one piece, unless the vocabulary has several: then the languages
+    are named elsewhere, and a code in a line is text.
     """
 
     def __init__(self, model: bytes, vocabulary: Iterable[str]) -> None:

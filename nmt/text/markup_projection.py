@@ -1,13 +1,13 @@
 """Puts markup into translations: each target word gets the elements around the source word that it is aligned with.
 
-The rule is that of Bergamot. An element whose words are apart in the translation is closed and opened again. If it were
-extended over the words between, one wrong link could mark a whole sentence. In a pair of words, punctuation at the
-edges corresponds to punctuation. Text without a counterpart gets the elements around both of its neighbours. Markup
-without words keeps its place relative to a neighbour. An element that is not translated stays where the translation has
-its text; if the translation lacks it, as one of a memory may, it is inserted.
+The rule is that of Bergamot. An element whose words are apart in the translation is closed and opened again. If it
+were extended over the words between, one wrong link could mark a whole sentence. In a pair of words, punctuation
+at the edges corresponds to punctuation. Text without a counterpart gets the elements around both of its
+neighbours. Markup without words keeps its place relative to a neighbour. An element that is not translated stays
+where the translation has its text; if the translation lacks it, as one of a memory may, it is inserted.
 
-Protected words are not inserted here: `with_protected` has put them into each translation of a model, before sentences
-are joined. They only get the elements around them, and the spelling, of the source.
+Protected words are not inserted here: `with_protected` has put them into each translation of a model, before
+sentences are joined. They only get the elements around them, and the spelling, of the source.
 """
 
 from bisect import bisect_left, bisect_right

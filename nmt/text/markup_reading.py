@@ -1,7 +1,7 @@
 """Reads HTML and XML as tokens, and writes them.
 
-All markup stays as it is written, also where it is wrong. HTML is read as browsers read it: an unclosed comment or tag
-reaches to the end, and what is in a script, a title or a textarea is no markup.
+All markup stays as it is written, also where it is wrong. HTML is read as browsers read it: an unclosed comment or
+tag reaches to the end, and what is in a script, a title or a textarea is no markup.
 """
 
 from collections import defaultdict
@@ -102,9 +102,9 @@ def parse(
     Block elements of HTML end a text, and so do elements of XML that are in no element with text of its own, and
     elements of HTML that only touch each other, such as the links of a menu.
 
-    Elements with translate="no" and those in another language stay as they are, except for what an element inside says
-    the opposite of. So do CDATA sections of XML, and in HTML the class notranslate and code, kbd, math, pre, samp,
-    script, style, svg and var. Misnested end tags of HTML stay in their order.
+    Elements with translate="no" and those in another language stay as they are, except for what an element inside
+    says the opposite of. So do CDATA sections of XML, and in HTML the class notranslate and code, kbd, math, pre,
+    samp, script, style, svg and var. Misnested end tags of HTML stay in their order.
 
     Args:
         protected: finds what stays in the texts.
@@ -202,8 +202,8 @@ def with_attributes(
     """Yields tokens of HTML with other values of attributes, or titles of SVG. What is not translated keeps its own.
 
     Args:
-        change: returns the new values by the names of attributes, given the name of an element and the values of its
-            attributes. All names are in lower case. An attribute that the element lacks is added.
+        change: returns the new values by the names of attributes, given the name of an element and the values of
+            its attributes. All names are in lower case. An attribute that the element lacks is added.
     """
 
     @cache  # a page has many equal tags

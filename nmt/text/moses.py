@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-# What the normalisation of punctuation names, and no more: typographic quotes, apostrophes, dashes, dots and spaces
-# become ASCII, as with normalize-punctuation.perl, whose other rules change ASCII text and numbers.
+# What the normalisation of punctuation names, and no more: typographic quotes, apostrophes, dashes, dots and
+# spaces become ASCII, as with normalize-punctuation.perl, whose other rules change ASCII text and numbers.
 _TO_ASCII = [
     (re.compile(pattern), ascii_text)
     for pattern, ascii_text in (
@@ -38,11 +38,11 @@ _OPENING, _CLOSING = "\"'([{", "\"'.,;:!?%]})"
 _KEPT = "ꙮ"
 # Ends a token that is a whole word of the text, whatever the rules say: the invisible word joiner.
 WHOLE = "\u2060"
-# What the detokeniser's rules do not see: whole words, words with other spaces inside, and a currency symbol behind its
-# number, which the rules would join to the next word.
+# What the detokeniser's rules do not see: whole words, words with other spaces inside, and a currency symbol
+# behind its number, which the rules would join to the next word.
 _UNRULED = re.compile(rf"[$€£¥](?<=\d .)(?= \D)|(?<![^ ])[^\s{WHOLE}{_KEPT}]*(?:[^\S ]|[{WHOLE}{_KEPT}])[^ ]*")
-# A line of such words needs no check: it has no quotes and no space before punctuation, nor a script whose words the
-# detokeniser joins.
+# A line of such words needs no check: it has no quotes and no space before punctuation, nor a script whose words
+# the detokeniser joins.
 _CERTAIN = r"(?:\(?(?:[^\W{}_\u1100-\U0010ffff]|-|(?<=\w)'(?=\w))+\)?[.,{}]?(?: |$))*"
 _LONG_WORD = 64
 
@@ -53,10 +53,10 @@ class Moses:
     Words that the detokeniser could not put together again, such as AT&T or km/h, are not split.
 
     Args:
-        normalize: whether `tokenize` normalises punctuation. Otherwise, words that touch typographic punctuation are
-            not split either.
-        escapes: whether `tokenize` writes `&` as `&amp;` and the like, and splits at hyphens, as for fairseq's models.
-            Then it splits all words, as for those models.
+        normalize: whether `tokenize` normalises punctuation. Otherwise, words that touch typographic punctuation
+            are not split either.
+        escapes: whether `tokenize` writes `&` as `&amp;` and the like, and splits at hyphens, as for fairseq's
+            models. Then it splits all words, as for those models.
     """
 
     def __init__(self, lang: str, normalize: bool = True, *, escapes: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Protected words: what of a text comes out of its translation as it went in.
 
-Addresses, placeholders of programs, tags, references of HTML and emoji are protected, and what the patterns of a user
-match. A search can require them, but it may lack pieces for their characters, or write letters directly behind them.
-`with_protected` therefore puts them right in any translation, whatever engine made it.
+Addresses, placeholders of programs, tags, references of HTML and emoji are protected, and what the patterns of a
+user match. A search can require them, but it may lack pieces for their characters, or write letters directly
+behind them. `with_protected` therefore puts them right in any translation, whatever engine made it.
 """
 
 import re
@@ -27,9 +27,9 @@ class ProtectedSpan(NamedTuple):
     """Where a text has a protected word.
 
     Attributes:
-        kind: address, placeholder, tag (also a block of a template, a comment and the like), link (an end of one of
-            MediaWiki), escape, citation, hashtag, reference, emoji, keep (what a pattern of the user matches), or
-            markup (what stays because markup says so).
+        kind: address, placeholder, tag (also a block of a template, a comment and the like), link (an end of one
+            of MediaWiki), escape, citation, hashtag, reference, emoji, keep (what a pattern of the user matches),
+            or markup (what stays because markup says so).
     """
 
     start: int
@@ -146,10 +146,10 @@ def with_protected(
 ) -> tuple[str, dict[int, int]]:
     """Returns the translation with every protected word of the source, and the links between words of both.
 
-    A word stays where the translation has it, perhaps with other capitals or spaces. Otherwise, it replaces another
-    word of its kind, or the translation of ordinary words. If there is none, it is inserted behind the translation of
-    the word before it, or at the same share of the length if there are no links. Tags are nested as in the source.
-    Surplus placeholders of printf go.
+    A word stays where the translation has it, perhaps with other capitals or spaces. Otherwise, it replaces
+    another word of its kind, or the translation of ordinary words. If there is none, it is inserted behind the
+    translation of the word before it, or at the same share of the length if there are no links. Tags are nested as
+    in the source. Surplus placeholders of printf go.
 
     Args:
         protected: where the protected words are in the source, in order.
@@ -250,8 +250,8 @@ class _Repair:
     def insert_missing(self) -> None:
         """Inserts the words that replace nothing yet, at edges of words of the translation.
 
-        A word that only signs or a unit separate from the word before it, such as `{b}` in `{a}/{b}`, is put behind
-        that one with them.
+        A word that only signs or a unit separate from the word before it, such as `{b}` in `{a}/{b}`, is put
+        behind that one with them.
         """
         source, translation = self.source, self.translation
         by_source = sorted((origin, target) for target, origin in self.links.items())

@@ -8,8 +8,8 @@ class Kind(NamedTuple):
 
     Attributes:
         name: what `ProtectedSpan.kind` says. Several patterns may find words of a kind.
-        pattern: for `regex`, with its flags VERBOSE and DOTALL, and without a space that counts. Possessive and limited
-            repetition keep the time linear.
+        pattern: for `regex`, with its flags VERBOSE and DOTALL, and without a space that counts. Possessive and
+            limited repetition keep the time linear.
         examples: texts, in which ⟦brackets⟧ that are not part of them are around each word that is protected.
     """
 

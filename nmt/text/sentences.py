@@ -16,8 +16,8 @@ from nmt.text.words import is_blank
 def sentence_spans(line: str, lang: str, protected: Sequence[ProtectedSpan]) -> list[Span]:
     """Returns where the sentences of a line begin and end, without the spaces around them. A blank line has none.
 
-    In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that is
-    not ASCII, such as `。`. No sentence ends inside a protected word.
+    In a language with spaces, a sentence ends at a space only. In others, it may also end behind a character that
+    is not ASCII, such as `。`. No sentence ends inside a protected word.
     """
     import sentencex  # takes 10 ms, and many commands need no sentences
 
@@ -53,8 +53,8 @@ _SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
 def parts_of_long(codec: TextCodec, ids: Sequence[int], direction: Direction, longest: int) -> list[np.ndarray]:
     """Cuts the ids of a sentence into as few parts as possible, none longer than `longest`.
 
-    A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about even. A
-    single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages.
+    A part ends with a sentence if there is one in its second half, or with a word, so that the parts are about
+    even. A single word that is longer is cut anywhere. Each part gets the tags and the tokens of languages.
     """
     tags = codec.tags_before(ids)
     room = max(1, longest - tags)

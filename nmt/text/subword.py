@@ -4,9 +4,9 @@ Models of other toolkits are in `nmt.text.mapped`.
 
 There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
 maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is
-spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown piece. A run of spaces becomes
-one space, and spaces at both ends of a line are removed. U+2581 (▁), which sentencepiece uses for a space, counts as a
-space.
+spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown piece. A run of spaces
+becomes one space, and spaces at both ends of a line are removed. U+2581 (▁), which sentencepiece uses for a space,
+counts as a space.
 """
 
 import io
@@ -30,10 +30,10 @@ NEVER = PAD, BOS
 SILENT = -100.0
 
 SPACE = "▁"
-# The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
-# stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default of 0.9995,
-# digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one character in
-# 20,000 is spelt in bytes.
+# The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0,
+# every stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default
+# of 0.9995, digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one
+# character in 20,000 is spelt in bytes.
 _CHARACTER_COVERAGE = 0.99995
 _LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -183,8 +183,8 @@ class Subword(Vocabulary):
         The model must be of the kind bpe or unigram.
 
         Args:
-            strength: for bpe, the probability of dropping a merge; for unigram, the exponent of the probability of a
-                segmentation.
+            strength: for bpe, the probability of dropping a merge; for unigram, the exponent of the probability of
+                a segmentation.
             seeds: one for each line.
         """
         sample = self._segmentations.sample
@@ -284,8 +284,8 @@ class Segmentations:
     def with_dropout(self, word: str, strength: float, random: Random) -> list[str]:
         """Returns the pieces of a word by BPE-dropout (Provilkov et al. 2020, arXiv:1910.13267, algorithm 1).
 
-        Before each merge, every possible merge is left out with probability `strength`. The best of the others is done.
-        If none is left, the word is finished.
+        Before each merge, every possible merge is left out with probability `strength`. The best of the others is
+        done. If none is left, the word is finished.
         """
         pieces, scores = list(word), self.scores
         while True:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 NO_WORD = -1
 
-# A word of raw text in alignments. Only ASCII white space ends it, as in fast_align: `10 000` with a no-break space is
-# one word.
+# A word of raw text in alignments. Only ASCII white space ends it, as in fast_align: `10 000` with a no-break
+# space is one word.
 RAW_WORD = re.compile(r"\S+", re.ASCII)
 
 # Characters that cannot be seen: soft hyphens, zero-width spaces and joiners, byte order marks, marks of direction.
@@ -44,8 +44,8 @@ _WINDOW = 512
 def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
     """Returns the number of the word, from 0, that most bytes of each piece belong to, or NO_WORD.
 
-    The text of the pieces may differ from the line where normalisation or detokenisation changed it. Capitals make no
-    difference. A piece that is a space alone belongs to the word behind it.
+    The text of the pieces may differ from the line where normalisation or detokenisation changed it. Capitals make
+    no difference. A piece that is a space alone belongs to the word behind it.
     """
     words = _words_in_pieces(pieces, line)
     return [Counter(of_piece).most_common(1)[0][0] if of_piece else NO_WORD for of_piece in words]

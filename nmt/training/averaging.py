@@ -105,8 +105,8 @@ def _quality(path: Path) -> tuple[float, float]:
 class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.
 
-    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
-    initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
+    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain
+    the initial weights for a long time. If `decay` is None, there is no average. Frozen weights have none.
     """
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:

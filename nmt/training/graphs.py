@@ -1,7 +1,7 @@
 """CUDA graphs: the GPU repeats the kernels of an earlier micro-batch of the same shape, which the CPU launches at once.
 
-An update of the base model launches more than a thousand kernels. If the CPU launches them one by one, it takes longer
-than a fast GPU computes.
+An update of the base model launches more than a thousand kernels. If the CPU launches them one by one, it takes
+longer than a fast GPU computes.
 """
 
 from collections.abc import Callable

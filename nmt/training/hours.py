@@ -34,8 +34,8 @@ def train_in_time(
 ) -> None:
     """Trains for about `seconds`, with choices for the options that are not given.
 
-    A run folder that has a training state is resumed with its own options, whatever the time. The run folder is locked
-    before anything is measured, so that a second training does not even measure.
+    A run folder that has a training state is resumed with its own options, whatever the time. The run folder is
+    locked before anything is measured, so that a second training does not even measure.
 
     Args:
         overrides: the options of the model that are given.
@@ -141,8 +141,8 @@ def with_choices(
     return replace(config, **training_options), overrides | values
 
 
-# Architectures from small to large, and what each needs at least: pairs of the corpus, and tokens that the training can
-# take. docs/given_time.md says which numbers were measured.
+# Architectures from small to large, and what each needs at least: pairs of the corpus, and tokens that the
+# training can take. docs/given_time.md says which numbers were measured.
 _ARCHITECTURES = {SMALLEST: (0, 0.0), "transformer_base": (200_000, 3e8), "transformer_big": (3_000_000, 4e9)}
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000

@@ -6,8 +6,8 @@ from nmt.config import TrainConfig
 def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
     """Returns the learning rate of update 1, 2, … by --lr-schedule.
 
-    The paper's is scale · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5). The others rise linearly to --lr in
-    the warm-up. Then they fall with update^-0.5, fall linearly to 0 at the last update, or stay.
+    The paper's is scale · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5). The others rise linearly to --lr
+    in the warm-up. Then they fall with update^-0.5, fall linearly to 0 at the last update, or stay.
     """
     warmup = config.warmup_updates
     if config.lr_schedule == "paper":

@@ -37,8 +37,8 @@ from nmt.training.validation import validate
 class TrainingLoop:
     """Performs a training, and writes checkpoints and metrics to a run folder.
 
-    A thread writes the checkpoints from copies, one after the other, while training goes on. A training state is thus
-    on disk only after all files of its update and of earlier ones.
+    A thread writes the checkpoints from copies, one after the other, while training goes on. A training state is
+    thus on disk only after all files of its update and of earlier ones.
     """
 
     def __init__(self, training: Training, folder: RunFolder, clock: Clock | None = None) -> None:
@@ -47,8 +47,8 @@ class TrainingLoop:
         self.log = TrainingLog(training, folder)
         self._writer = ThreadPoolExecutor(1, "nmt-writer")
         self._writes, self._copied_update = deque[Future[None]](), -1  # which are under way, and their update
-        # A training state is due from these `seconds` of the counters on, and after a new best.safetensors, so that
-        # training hardly ever resumes before the update of that file.
+        # A training state is due from these `seconds` of the counters on, and after a new best.safetensors, so
+        # that training hardly ever resumes before the update of that file.
         self._state_due, self._best_is_new = 0.0, False
 
     def run(self, plan: UpdatePlan) -> None:

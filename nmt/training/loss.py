@@ -51,15 +51,15 @@ Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, bool], tuple[Tensor, Tens
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
-    Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products have the
-    type `dtype`. Softmax and sums are computed in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under
-    bfloat16.)
+    Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products have
+    the type `dtype`. Softmax and sums are computed in fp32 or wider. (`F.linear_cross_entropy` would sum in
+    bfloat16 under bfloat16.)
 
     Args:
         rows_X, added_XD: the rows of a frozen weight that learn, and what gets their gradient.
-        smoothing: ε, if the gradient of the weight includes that of ε times the margins Σ hidden · (row of the label −
-            mean row). torch would compute it in two more matrices of the size of the weight, while all activations are
-            in memory.
+        smoothing: ε, if the gradient of the weight includes that of ε times the margins Σ hidden · (row of the
+            label − mean row). torch would compute it in two more matrices of the size of the weight, while all
+            activations are in memory.
     """
 
     @staticmethod
@@ -129,8 +129,8 @@ def _nll_on_cpu(
 ) -> tuple[Tensor, Tensor | None]:
     """Returns −log softmax(hidden · weightᵀ + bias)[label], I, and its gradient by the logits, IV, if it is needed.
 
-    Computes a few rows of logits at a time, which stay in the cache. Products have the type of their factors, and the
-    softmax is computed in fp32 or wider.
+    Computes a few rows of logits at a time, which stay in the cache. Products have the type of their factors, and
+    the softmax is computed in fp32 or wider.
     """
     dtype = torch.promote_types(hidden_ID.dtype, torch.float32)
     nll_I1 = torch.empty(labels_I1.shape, dtype=dtype)
@@ -185,8 +185,8 @@ class TrainingLoss(nn.Module):
         layer, aligned = self.model.config.guided_alignment, list[Tensor]()
 
         def record(attention: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-            # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the
-            # attention of the first head of layer --guided-alignment at the position that predicts the piece.
+            # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α
+            # the attention of the first head of layer --guided-alignment at the position that predicts the piece.
             assert alignments
             log_weights = _log_weights(cast(MultiHeadAttention, attention), *inputs[:3])
             aligned.append(-(log_weights[alignments.indices_L] * alignments.shares_L).sum())
@@ -208,8 +208,8 @@ class TrainingLoss(nn.Module):
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             loss = nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, added_XD, rows_X, labels_M, *how)
         if self.criterion:
-            # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no labels, and
-            # makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
+            # The addend is 0. It gives the softmax matrix and its bias a gradient even where a batch has no
+            # labels, and makes the loss NaN if the model's outputs are not finite, whatever the criterion returns.
             loss = self._own_loss(self.criterion, hidden_MD[real_M].to(dtype), labels_M[real_M]) + 0 * nll
         elif self.label_smoothing:
             # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row

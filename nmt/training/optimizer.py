@@ -12,17 +12,17 @@ from nmt.config import TrainConfig
 _MOMENTUM = 0.95
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
-# The steps of matrices of one shape are computed together, because calls take longer than products of small matrices.
-# Batches of more than so many elements need more memory and are not faster.
+# The steps of matrices of one shape are computed together, because calls take longer than products of small
+# matrices. Batches of more than so many elements need more memory and are not faster.
 _ELEMENTS = 2**20
 
 
 class Muon:
     """Muon (Jordan et al. 2024): the step of a matrix is its momentum with all singular values brought close to 1.
 
-    Projections that are stored in one weight are separate matrices. Steps are scaled to the usual size of Adam's (Liu
-    et al. 2025, arXiv:2502.16982), so Adam's learning rates fit. Every rank computes all steps. They are the same as
-    those of `torch.optim.Muon`, which computes one matrix after the other, and always in bfloat16.
+    Projections that are stored in one weight are separate matrices. Steps are scaled to the usual size of Adam's
+    (Liu et al. 2025, arXiv:2502.16982), so Adam's learning rates fit. Every rank computes all steps. They are the
+    same as those of `torch.optim.Muon`, which computes one matrix after the other, and always in bfloat16.
     """
 
     def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], dtype: torch.dtype) -> None:
@@ -71,18 +71,18 @@ def _orthogonal(matrices_PRC: Tensor) -> Tensor:
     return x_PRC
 
 
-# The first loss scale, the factors by which it grows and falls, and the updates in a row, none of them skipped, after
-# which it grows.
+# The first loss scale, the factors by which it grows and falls, and the updates in a row, none of them skipped,
+# after which it grows.
 _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWTH_UPDATES = 2.0**16, 2.0, 0.5, 2000
 
 
 class Optimizer:
     """Updates parameters by their gradients: `matrices` with Muon, and the others with Adam.
 
-    In fp16, whose range is too small for many gradients, the loss is multiplied by a scale that adapts to the largest
-    value that does not overflow (Micikevicius et al. 2018). All ranks have the same scale, because it depends on
-    whether updates were skipped, which all ranks agree on. (`torch.amp.GradScaler` would look for overflows in another
-    pass over all gradients, in fp16 only, and knows only optimisers of torch.)
+    In fp16, whose range is too small for many gradients, the loss is multiplied by a scale that adapts to the
+    largest value that does not overflow (Micikevicius et al. 2018). All ranks have the same scale, because it
+    depends on whether updates were skipped, which all ranks agree on. (`torch.amp.GradScaler` would look for
+    overflows in another pass over all gradients, in fp16 only, and knows only optimisers of torch.)
 
     Args:
         matrices: the weights that Muon changes, with the numbers of rows of the matrices in each.

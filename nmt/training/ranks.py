@@ -1,8 +1,8 @@
 """Connects several processes that train one model, exchanges values between them, and ends them together.
 
-Each process is a *rank*. The *main* rank, rank 0, writes files and log lines. `nmt train --gpus N` starts N ranks on
-this machine (see `launch`); torchrun can start ranks on several machines. Otherwise there is one rank and no process
-group.
+Each process is a *rank*. The *main* rank, rank 0, writes files and log lines. `nmt train --gpus N` starts N ranks
+on this machine (see `launch`); torchrun can start ranks on several machines. Otherwise there is one rank and no
+process group.
 """
 
 import logging
@@ -107,8 +107,8 @@ class World:
     def barrier(self) -> None:
         """Waits until all ranks call this method.
 
-        A barrier is also a safe last operation before exit. After other collectives, gloo's threads release the tensors
-        a little later, and Python aborts if it shuts down at that moment.
+        A barrier is also a safe last operation before exit. After other collectives, gloo's threads release the
+        tensors a little later, and Python aborts if it shuts down at that moment.
         """
         if self.control is not None:
             dist.barrier(self.control)
@@ -204,8 +204,8 @@ def _first_line(error: BaseException) -> str:
 def _end_after_failure(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
     """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost.
 
-    The ranks tell each other through the store that they failed, and whether they lost a connection. Those that do not
-    report a lost connection within the grace period are missing.
+    The ranks tell each other through the store that they failed, and whether they lost a connection. Those that do
+    not report a lost connection within the grace period are missing.
     """
     lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     answers: queue.Queue[tuple[list[str], int]] = queue.Queue()

@@ -118,8 +118,8 @@ class Validation(NamedTuple):
             output against the raw reference, if --valid-metric asks for them.
         bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
         samples: the source, the reference and the output of a few lines, the same lines in every validation.
-        directions: the scores of each direction of a model of several languages, such as `en-de`. `scores` has their
-            means.
+        directions: the scores of each direction of a model of several languages, such as `en-de`. `scores` has
+            their means.
     """
 
     scores: Scores
@@ -141,8 +141,8 @@ def ranked(validations: Sequence[Scores], metric: str) -> list[Scores]:
 def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], min_delta: float) -> int:
     """Returns the number of validations since any of the metrics has improved.
 
-    A metric has improved if its score is more than `min_delta` better than at its last improvement, or if the score is
-    equal and the loss is better. BLEU, for example, is 0 in the first validations.
+    A metric has improved if its score is more than `min_delta` better than at its last improvement, or if the
+    score is equal and the loss is better. BLEU, for example, is 0 in the first validations.
     """
     references: dict[str, tuple[float, float]] = {}
     count = 0

@@ -65,8 +65,8 @@ def has_room_for_copies(training: Training) -> bool:
 def snapshot_of(training: Training, *, whole: bool = False, copied: bool = False) -> Checkpoint:
     """Returns a checkpoint without what only training needs, and with averaged weights if there are any.
 
-    With --lora, it has only the weights that have learned unless `whole`. The next update changes the checkpoint on a
-    CPU, unless it is `copied`.
+    With --lora, it has only the weights that have learned unless `whole`. The next update changes the checkpoint
+    on a CPU, unless it is `copied`.
     """
     with training.average.in_use():
         return _checkpoint(training, whole=whole or not training.config.lora, copied=copied)
@@ -124,8 +124,8 @@ def load_training_state(training: Training, checkpoint: Checkpoint, path: Path) 
     training.counters, training.validations = counters, validations
 
 
-# Options that decide which sentences an update holds, and which weights it changes and how. If one of them changes, the
-# position in the epoch is void.
+# Options that decide which sentences an update holds, and which weights it changes and how. If one of them
+# changes, the position in the epoch is void.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "lora", "optimizer")
 # Options that are about the command itself, and --arch, whose sizes are compared one by one.
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")

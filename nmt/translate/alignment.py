@@ -1,9 +1,9 @@
 """Word alignments of translations, from the model's cross-attention.
 
-A model reads the source and the finished translation once. Each target word is linked to the source word that gets the
-largest share of its attention, summed over their pieces. The attention is that of the head that was trained on
-alignments, if there is one, or of the last decoder layer, averaged over heads. For each target piece, it
-is the attention of the position whose output is this piece. docs/alignments.md compares the layers.
+A model reads the source and the finished translation once. Each target word is linked to the source word that gets
+the largest share of its attention, summed over their pieces. The attention is that of the head that was trained on
+alignments, if there is one, or of the last decoder layer, averaged over heads. For each target piece, it is the
+attention of the position whose output is this piece. docs/alignments.md compares the layers.
 
 Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
 """

@@ -51,8 +51,8 @@ class EncodedSentence:
         place: what messages call its unit.
         ids: of the source, with the tokens of languages and without EOS.
         required: what the translation must have, as ids.
-        given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
-            decoded pieces.
+        given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of
+            the decoded pieces.
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
         copies: what stays, if an alignment is needed only to put that into a translation that lacks some of it.
         direction: the languages.
@@ -82,8 +82,8 @@ def encode(
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids.
 
-    Those that need no model are left out: a memory has them, or they have no letters beside what stays as it is, and no
-    prefix or constraints.
+    Those that need no model are left out: a memory has them, or they have no letters beside what stays as it is,
+    and no prefix or constraints.
 
     Args:
         glossary: its terms are required of each sentence that has them, unless it is translated in parts.

@@ -39,8 +39,8 @@ from nmt.translate.units import Translation
 if TYPE_CHECKING:
     from nmt.data.vocabulary_map import VocabularyMap
 
-# The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
-# bf16 products for every new number of rows.
+# The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs
+# compile bf16 products for every new number of rows.
 _POSITIONS = 64
 
 
@@ -192,9 +192,9 @@ class PyTorchEngine:
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
         """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.
 
-        The caches are those of the models and, with a vocabulary map, the `Shortlist` behind them. On a CPU, sources
-        lie in blocks of one padded width each, so none is padded to the width of another. On a GPU, the calls for so
-        many blocks would take longer than computing the padding.
+        The caches are those of the models and, with a vocabulary map, the `Shortlist` behind them. On a CPU,
+        sources lie in blocks of one padded width each, so none is padded to the width of another. On a GPU, the
+        calls for so many blocks would take longer than computing the padding.
         """
         on_cpu = self.runtime.device.type == "cpu"
         widths = [s.width if on_cpu else bound_on(s.width) for s in sentences]

@@ -103,9 +103,9 @@ class RescoringJob(ModelJob):
     def text(self, line: ScoredLine) -> str:
         """Returns the output for a line.
 
-        The output is one JSON object with the fields of the input and the scores, as `rescored` in the object itself or
-        in each of its hypotheses, or a line of text. The line has log P of each translation, separated by tabs, and the
-        alignments if there are any.
+        The output is one JSON object with the fields of the input and the scores, as `rescored` in the object
+        itself or in each of its hypotheses, or a line of text. The line has log P of each translation, separated
+        by tabs, and the alignments if there are any.
         """
         if self.output == "jsonl":
             scores = [score.fields() for score in line.scores]

@@ -21,8 +21,8 @@ def can_join(sentence: EncodedSentence, search: SearchConfig, config: ModelConfi
     """Returns whether a sentence can join a `RunningSearch` of this model, whose engine has no vocabulary map.
 
     The search begins with BOS, and not with the token of a language. The position of a sentence that is done keeps
-    growing until another sentence takes its place, so models with learned positions could run out of them. Windows of
-    attention use slots again.
+    growing until another sentence takes its place, so models with learned positions could run out of them. Windows
+    of attention use slots again.
     """
     if config.learned_positions is not None or config.attention_window is not None or codec.given(sentence.direction):
         return False

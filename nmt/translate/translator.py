@@ -34,8 +34,8 @@ class Translator:
         """Loads the model of a checkpoint, or an ensemble of several.
 
         Args:
-            checkpoint: a file that nmt wrote, such as average.safetensors of a run folder, or the name of a published
-                model, such as Helsinki-NLP/opus-mt-en-de, which is downloaded once.
+            checkpoint: a file that nmt wrote, such as average.safetensors of a run folder, or the name of a
+                published model, such as Helsinki-NLP/opus-mt-en-de, which is downloaded once.
             others: further checkpoints, for an ensemble.
             runtime: the device and the precision; by default a GPU if there is one.
 
@@ -80,8 +80,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Returns the n best translations of each line, best first, or its samples.
 
-        A blank line has one empty translation. A line of more than `search.max_source_length` pieces is translated in
-        parts, with a warning. The best translations of the parts are joined.
+        A blank line has one empty translation. A line of more than `search.max_source_length` pieces is translated
+        in parts, with a warning. The best translations of the parts are joined.
 
         Args:
             lines: raw text, or units with prefixes and constraints.

@@ -32,8 +32,8 @@ class Translation(NamedTuple):
         text: raw text.
         score: log P over the length penalty.
         pieces: the target pieces.
-        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Like the pieces, they
-            are empty if they were not asked for.
+        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Like the pieces,
+            they are empty if they were not asked for.
         unmet: whether a constraint is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
         is_from_memory: whether it is from a memory, and so has neither log P nor an alignment of words.
