@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU, chrF, chrF++ and TER with sacreBLEU, and the paper's BLEU."""
+"""Scores of translations: sacreBLEU's metrics, the paper's BLEU, error rates and exact matches."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
-from nmt.errors import NmtError, OptionError
+from nmt.errors import NmtError, OptionError, importing
 from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 from nmt.text.moses import with_ascii_punctuation
 from nmt.text.words import is_blank
@@ -298,6 +298,65 @@ def _ter(config: ScoreConfig) -> SacreScorer:
     return SacreScorer(_with_float_scores(TER)(normalized=is_asian, asian_support=is_asian), details)
 
 
+def _error_rate(config: ScoreConfig, name: str, units: Callable[[str], Sequence[str]]) -> SacreScorer:
+    """Computes the edit distance (Levenshtein 1966) of all lines in percent of the units of their references."""
+    with importing("rapidfuzz", f"--metric {name.lower()}", extra="memory"):
+        from rapidfuzz.distance import Levenshtein
+
+    def errors(line: str, reference: str) -> tuple[float, float]:
+        return Levenshtein.distance(units(line), units(reference)), len(units(reference))
+
+    return _share(config, name, errors, min)
+
+
+def _exact(config: ScoreConfig) -> SacreScorer:
+    """Computes the percentage of lines that are equal to a reference."""
+    return _share(config, "exact", lambda line, reference: (line == reference, 1), max)
+
+
+def _share(
+    config: ScoreConfig,
+    name: str,
+    counts: Callable[[str, str], tuple[float, float]],
+    best: Callable[..., tuple[float, float]],
+) -> SacreScorer:
+    """Returns a metric whose score is the sum of a count in percent of the sum of another one.
+
+    Args:
+        counts: returns both counts of a line and a reference.
+        best: chooses among those of several references.
+    """
+    from sacrebleu.metrics.base import Metric, Score, Signature
+
+    class ShareSignature(Signature):
+        def __init__(self, args: dict[str, Any]) -> None:
+            super().__init__(args)
+            self._abbr["case"] = "c"
+            self.info["case"] = "lc" if config.lowercase else "mixed"
+
+    class Share(Metric):
+        _SIGNATURE_TYPE = ShareSignature
+
+        def _preprocess_segment(self, sent: str) -> str:
+            line = " ".join(sent.split())
+            return line.lower() if config.lowercase else line
+
+        def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+            return {"references": refs}
+
+        def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[float]:
+            pairs = (counts(hypothesis, reference) for reference in ref_kwargs["references"])
+            return list(best(pairs, key=lambda pair: pair[0] / max(pair[1], 1)))
+
+        def _compute_score_from_stats(self, stats: Sequence[float]) -> Score:
+            return Score(name, 100 * float(stats[0]) / max(float(stats[1]), 1))
+
+        def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> Score:
+            return self._compute_score_from_stats(list(map(sum, zip(*stats, strict=True))))
+
+    return SacreScorer(Share())
+
+
 # The choices of `--metric`. A new metric is one function and one entry here.
 METRICS: dict[str, Callable[[ScoreConfig], SacreScorer]] = {
     "bleu": _bleu,
@@ -305,4 +364,7 @@ METRICS: dict[str, Callable[[ScoreConfig], SacreScorer]] = {
     "chrf++": partial(_chrf, word_order=2),
     "ter": _ter,
     "paper-bleu": _paper_bleu,
+    "exact": _exact,
+    "wer": partial(_error_rate, name="WER", units=str.split),
+    "cer": partial(_error_rate, name="CER", units=str),
 }

@@ -13,7 +13,7 @@ Tokenizer = Literal["moses", "none"]
 Normalization = Literal["both", "source", "none"]
 # Alignments are stored as positions of two bytes.
 LONGEST_ALIGNED = 65_535
-SubwordKind = Literal["bpe", "unigram", "wordpiece"]
+SubwordKind = Literal["bpe", "unigram", "wordpiece", "char"]
 corpus_option = partial(option, panel="Corpus")
 text_option = partial(option, panel="Text", excludes="like")
 subwords_option = partial(option, panel="Subwords", excludes="like")
@@ -256,10 +256,11 @@ class DataConfig(Config, panel="Corpus"):
         "NLLB-200, so that the model is also told the source language.",
         needs="languages",
     )
-    subword: SubwordKind = subwords_option("bpe", "Kind of subword model to train.")
+    subword: SubwordKind = subwords_option("bpe", "Kind of subword model to train. char: each character is a piece.")
     vocab_size: int = subwords_option(
         37000,
-        "Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
+        "Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols and --subword char, there may "
+        "be fewer.",
         at_least=8,
         at_most=1_000_000,
     )

@@ -205,11 +205,11 @@ class TrainConfig(BatchConfig, panel="Optimiser"):
     )
     clip_norm: Positive | None = option(None, "Largest norm of the gradient; a larger gradient is scaled down to it.")
     valid_updates: Count = validation_option(1000, "Validate every N updates.")
-    valid_metric: tuple[Literal["bleu", "chrf", "paper-bleu", "nll"], ...] = validation_option(
+    valid_metric: tuple[Literal["bleu", "chrf", "paper-bleu", "exact", "nll"], ...] = validation_option(
         ("bleu",),
         "Metric that decides which checkpoint is the best. nll, the loss, takes less time than the others, which need "
-        "translations. paper-bleu is that of nmt score. May be given several times: the first one decides, and "
-        "--patience watches all.",
+        "translations. paper-bleu and exact are those of nmt score. May be given several times: the first one decides, "
+        "and --patience watches all.",
     )
     valid_lines: Count | None = validation_option(
         None,

@@ -153,12 +153,14 @@ class VocabularyMapConfig(Config, panel="Candidates"):
 class MetricConfig(Config, panel="Metrics"):
     """The options of the metrics."""
 
-    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "evalb"], ...] = option(
+    metric: tuple[Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu", "exact", "wer", "cer", "evalb"], ...] = option(
         ("bleu",),
         "Metric. paper-bleu is BLEU as in the paper's Table 2: punctuation becomes ASCII on both sides, Moses "
-        "tokenises, and German compounds are split at hyphens. evalb scores trees. May be given several times.",
+        "tokenises, and German compounds are split at hyphens. exact is the percentage of lines that are equal to a "
+        "reference; wer and cer are the edit distances over words and characters, in percent of the reference's "
+        "length. evalb scores trees. May be given several times.",
     )
-    lowercase: bool = metric_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    lowercase: bool = metric_option(False, "Lowercase both sides. TER always does.")
     tokenize: str | None = metric_option(
         None,
         "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "

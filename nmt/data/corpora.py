@@ -295,7 +295,8 @@ def _train_model(
         named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
         rows = chain.from_iterable(read_rows(*corpus.paths) for corpus in train)
         chunks = raw_pairs(sample(rows, plan.rows, sampled, config.seed))
-    console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
+    pieces = "" if config.subword == "char" else f" of {config.vocab_size:,} pieces"
+    console.info(f"Training a {config.subword} model{pieces} on {sampled:,} lines of {named}")
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1

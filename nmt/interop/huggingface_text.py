@@ -53,7 +53,7 @@ def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
     if codec.config.languages and kind != "marian":
         advice = "use nmt export ctranslate2, or translate with nmt generate"
         raise NmtError(f"{toolkit} has no tokens of languages as {origin} needs them; {advice}")
-    if kind not in ("bpe", "unigram", "marian"):
+    if kind not in ("bpe", "unigram", "char", "marian"):
         kinds = f"{toolkit} segments text with sentencepiece, but {origin} has a {kind} vocabulary"
         raise NmtError(f"{kinds}; translate with nmt generate")
 

@@ -2,11 +2,11 @@
 
 Models of other toolkits are in `nmt.text.mapped`.
 
-There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
-maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is
-spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown piece. A run of spaces
-becomes one space, and spaces at both ends of a line are removed. U+2581 (▁), which sentencepiece uses for a space,
-counts as a space.
+There are four kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), `wordpiece`, a vocabulary chosen by
+maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1), and `char`, characters. Text
+that no piece covers is spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown
+piece. A run of spaces becomes one space, and spaces at both ends of a line are removed. U+2581 (▁), which
+sentencepiece uses for a space, counts as a space.
 """
 
 import io
@@ -93,7 +93,8 @@ class Subword(Vocabulary):
         """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
-            symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
+            symbols: words that each become one piece. With symbols or characters, the model may have fewer pieces
+                than `vocab_size`.
             tags: more pieces, which need not occur in the text.
             languages: pieces that no text has, even if it spells them.
         """
@@ -111,7 +112,7 @@ class Subword(Vocabulary):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=guarded(),
                 model_writer=model,
-                model_type="bpe" if kind == "bpe" else "unigram",
+                model_type="unigram" if kind == "wordpiece" else kind,
                 vocab_size=vocab_size,
                 pad_id=PAD,
                 unk_id=UNK,
@@ -122,7 +123,7 @@ class Subword(Vocabulary):
                 normalization_rule_name="identity",
                 control_symbols=list(languages),
                 user_defined_symbols=[*(SPACE + symbol for symbol in symbols), *tags],
-                hard_vocab_limit=not symbols,
+                hard_vocab_limit=not symbols and kind != "char",
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # the model depends on this number, so it must not depend on the machine
                 minloglevel=2,

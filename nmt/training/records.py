@@ -22,7 +22,7 @@ _NUMBERS = {
 }
 
 # The fields of Scores that need translations, with the names that people read. --valid-metric has - for _.
-TRANSLATION_SCORES = {"bleu": "BLEU", "chrf": "chrF", "paper_bleu": "paper-BLEU"}
+TRANSLATION_SCORES = {"bleu": "BLEU", "chrf": "chrF", "paper_bleu": "paper-BLEU", "exact": "exact"}
 
 _MAKE_ROOM = "free some space there or give another --save-dir"
 
@@ -88,7 +88,7 @@ class Scores:
     Attributes:
         update: the update after which it was done.
         nll: the mean negative log-likelihood of a target piece, in nats.
-        bleu, chrf, paper_bleu: scores of the translations; None if they were not computed.
+        bleu, chrf, paper_bleu, exact: scores of the translations; None if they were not computed.
     """
 
     update: int
@@ -96,6 +96,7 @@ class Scores:
     bleu: float | None = None
     chrf: float | None = None
     paper_bleu: float | None = None
+    exact: float | None = None
 
     @property
     def ppl(self) -> float:

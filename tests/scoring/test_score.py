@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,32 @@ def test_each_sentence_has_the_score_that_sacrebleu_gives_it(name: str) -> None:
             references.pop()
         assert score.score == metrics[name].sentence_score(hypothesis, references).score
         assert score.signature.startswith("nrefs:var|")
+
+
+def edits(a: Sequence[str], b: Sequence[str]) -> int:
+    """Returns the edit distance, computed row by row."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (x != y)))
+    return row[-1]
+
+
+SHORT = st.text("ab ", max_size=9).map(lambda text: " ".join(text.split()))
+
+
+@given(st.lists(st.tuples(SHORT, SHORT, SHORT), min_size=1, max_size=5))
+def test_error_rates_and_exact_matches(lines: list[tuple[str, str, str]]) -> None:
+    outputs, first, second = (list(each) for each in zip(*lines, strict=True))
+    exact, wer, cer = corpus_scores(outputs, [first], ["exact", "wer", "cer"], ScoreConfig())
+    assert exact.score == 100 * sum(map(str.__eq__, outputs, first)) / len(lines)
+    for score, units in (wer, str.split), (cer, list[str]):
+        errors = [edits(units(output), units(reference)) for output, reference in zip(outputs, first, strict=True)]
+        assert score.score == pytest.approx(100 * sum(errors) / max(1, sum(len(units(line)) for line in first)))
+    (either,) = corpus_scores(outputs, [first, second], ["exact"], ScoreConfig())
+    best = [output in (list(filter(None, (a, b))) or [""]) for output, a, b in lines]  # a blank one is none
+    assert either.score == 100 * sum(best) / len(lines)
 
 
 def test_lowercase_ignores_case() -> None:

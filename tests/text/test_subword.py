@@ -17,6 +17,7 @@ SIZE = 400
 SPECIAL = {PAD, UNK, BOS, EOS}
 
 kinds = pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+kinds_and_characters = pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "char"])
 any_line = st.text(st.characters(exclude_characters="\n▁", exclude_categories=["Cs"]))
 words = st.sampled_from(TEXT[0].split() + TEXT[1].split() + ["quäx", "日本", "\0", "🦊", "<unk>"])
 familiar = st.lists(words).map(" ".join)
@@ -32,7 +33,7 @@ def spaced(line: str) -> str:
     return " ".join(word for word in line.split(" ") if word)
 
 
-@kinds
+@kinds_and_characters
 @settings(max_examples=50)
 @given(lines=st.lists(any_line | familiar, max_size=4))
 def test_any_text_round_trips_without_unknowns(kind: str, lines: list[str]) -> None:
@@ -56,20 +57,28 @@ ODD_LINES = {
 }
 
 
-@kinds
+def test_char_has_a_piece_for_each_character() -> None:
+    model = trained_on_text("char")
+    assert model.pieces(model.encode(["um ol"])[0]) == ["▁", "u", "m", "▁", "o", "l"]
+    assert len(model) == 4 + 256 + len(set("".join(TEXT)))  # the space is a piece, too
+
+
+@kinds_and_characters
 def test_odd_characters_and_long_lines_are_restored_or_replaced(kind: str) -> None:
     model = trained_on_text(kind)
     assert model.decode(model.encode(list(ODD_LINES))) == list(ODD_LINES.values())
 
 
-@kinds
+@kinds_and_characters
 @settings(max_examples=50)
 @given(ids=st.lists(st.lists(st.integers(0, SIZE - 1) | st.integers(4, 260)), max_size=3))
 def test_any_ids_decode_to_one_line_each(kind: str, ids: list[list[int]]) -> None:
-    lines = trained_on_text(kind).decode(ids)
+    model = trained_on_text(kind)
+    ids = [[i % len(model) for i in line] for line in ids]
+    lines = model.decode(ids)
     assert len(lines) == len(ids)
     assert not any("\n" in line or "⁇" in line or "▁" in line for line in lines if "\ufffd" not in line)
-    assert lines == trained_on_text(kind).decode([[BOS, PAD, *line, EOS, UNK] for line in ids])
+    assert lines == model.decode([[BOS, PAD, *line, EOS, UNK] for line in ids])
 
 
 def test_bytes_that_are_no_text_or_no_part_of_a_line_are_replaced() -> None:
