@@ -21,6 +21,7 @@ from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
+from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
 from nmt.files import Output, output_file, refuse_inputs
 from nmt.jobs.run import JobFolder, job_folder
@@ -46,9 +47,10 @@ class CleaningJob(Job):
 
     config: CleanConfig
     excluded: np.ndarray
+    held_out: HeldOut
 
     def load(self, _models: Sequence[str], _process: int) -> Cleaner:
-        return Cleaner(self.config, self.excluded)
+        return Cleaner(self.config, self.excluded, self.held_out)
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         first = chunk.first
@@ -136,7 +138,7 @@ def clean(
     options = execution.options
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
-    job = None if options.merge else CleaningJob(config, _excluded(config))
+    job = None if options.merge else CleaningJob(config, *_excluded(config))
     source, settings = _checked(config, outputs)
 
     def prepare(_: Path, plan: Plan) -> None:
@@ -207,16 +209,19 @@ def _check_outputs(config: CleanConfig, outputs: Outputs, inputs: Sequence[str])
             raise NmtError(f"{flag} {path} is also named by {other}; give another file")
 
 
-def _excluded(config: CleanConfig) -> np.ndarray:
-    """Returns the hashes of the lines of --exclude, ascending; uint64."""
+def _excluded(config: CleanConfig) -> tuple[np.ndarray, HeldOut]:
+    """Returns the hashes of the lines of --exclude, ascending, uint64, and the lines."""
     nothing = np.zeros(0, np.uint64)
-    hashes, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
+    hashes, held_out = [nothing], list[str]()
+    changed = Cleaner(config, nothing, HeldOut(())).changed  # a missing package ends the command here
     for prefix in config.exclude:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             for rows in in_chunks(read_rows(path)):
-                hashes.append(measure([changed(line) for (line,) in rows], lang).hash)
+                lines = [changed(line) for (line,) in rows]
+                hashes.append(measure(lines, lang).hash)
+                held_out += lines
     different = np.unique(np.concatenate(hashes))
-    return different[different != 0]
+    return different[different != 0], HeldOut(enumerate(held_out))
 
 
 def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Result, list[Row], np.ndarray]]:

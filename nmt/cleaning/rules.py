@@ -18,6 +18,7 @@ from nmt.cleaning.quantities import unequal_quantities
 from nmt.config import CleanConfig
 from nmt.config.options import flag_name
 from nmt.data.arrays import hashed
+from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
 from nmt.text.languages import DOUBLING, EXTRA, Identifier, base_language, is_among, label_of
@@ -255,9 +256,9 @@ def histogram(option: str, values: np.ndarray) -> dict[str, int]:
 class Cleaner(Processor):
     """Changes pairs, and says which are dropped and why."""
 
-    def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
-        """`excluded` has the hashes of the lines of --exclude, ascending; uint64."""
-        self.config, self.excluded = config, excluded
+    def __init__(self, config: CleanConfig, excluded: np.ndarray, held_out: HeldOut) -> None:
+        """`excluded` has the hashes of the lines of --exclude, ascending, uint64, and `held_out` these lines."""
+        self.config, self.excluded, self.held_out = config, excluded, held_out
         self._identifier: Identifier | None = None
         if is_on("max_other_language", config.max_other_language):
             self._identifier = Identifier("--max-other-language")
@@ -295,7 +296,10 @@ class Cleaner(Processor):
             if rule.bins:
                 histograms.update(histogram(rule.option, values[pairs.alive]))
             drop(rule.option, rule.drops(values, limit))
-        drop(EXCLUDED, pairs.largest(lambda side: np.isin(side.hash, self.excluded)))
+        is_excluded = pairs.largest(lambda side: np.isin(side.hash, self.excluded))
+        for lines in changed if len(self.excluded) else ():
+            is_excluded[self.held_out.leaks(lines).line_P] = True
+        drop(EXCLUDED, is_excluded)
         return pairs, reasons, histograms
 
     def _is_broken(self, line: str, _: str) -> bool:

@@ -79,8 +79,8 @@ class CleanConfig(Config, panel="Rules"):
     )
     exclude: tuple[str, ...] = corpus_option(
         (),
-        "Validation or test corpus: a PREFIX as for --train. Pairs are dropped if one of their sides occurs in it. May "
-        "be given several times.",
+        "Validation or test corpus: a PREFIX as for --train. Pairs are dropped if one of their sides occurs in it, "
+        "or nearly. May be given several times.",
     )
     dest: str = file_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
     rejected: str | None = file_option(None, "File for the dropped pairs: rule, source and target, with tabs between.")

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from nmt.data.arrays import Mixture, hash_of
 from nmt.data.augmentation import noised
 from nmt.data.corpora import Corpus, RawPairs, job_settings, joined, raw_pairs
 from nmt.data.folder import TRAIN, Flat, SplitMeta, SplitWriter, codec_in, complete, flatten, write_models
+from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
 from nmt.files import STDIO, check_new, writing
 from nmt.jobs.run import JobFolder, job_folder
@@ -37,7 +38,10 @@ from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
 Ids = list[int]
+# Numbers of held-out lines that are in the training text as they are, `same`, and nearly, `near`.
+Leaked = dict[str, list[np.ndarray]]
 _COLUMNS = ("source", "target", "alignments")
+_MANY = 0.01  # the share of a split that may be in the training text without a warning
 _REASONS = ("empty", "too_long", "uneven")  # why pairs are dropped
 
 
@@ -92,10 +96,12 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
                 workers = corpora.useful_workers(config.processes, folder.plan.rows - folder.rows_done)
                 execution = replace(execution, workers=workers)
             with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
-                folder.finish_shards(EncodingJob(codec.to_dict(), config), execution, progress)
+                job = EncodingJob(codec.to_dict(), config, _held_out(splits))
+                folder.finish_shards(job, execution, progress)
         if options.shard:
             return
-        done = {TRAIN: _merge_training(folder, codec, config, train)}
+        merged, leaks = _merge_training(folder, codec, config, train)
+        done = {TRAIN: merged}
         for name, of_split in splits.items():
             done[name] = _encode_split(folder.data, name, of_split, codec)
         complete(folder.data, codec, done, config.to_dict())
@@ -104,6 +110,30 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
             folder.is_complete = True
         folder.finish()
     _summarise(config, codec, done)
+    _show_leaks(config, done, leaks)
+
+
+def _held_out(splits: Mapping[str, Sequence[Corpus]]) -> HeldOut:
+    """Returns the lines of the other splits, numbered in their order."""
+    rows = chain.from_iterable(read_rows(*corpus.paths) for split in splits.values() for corpus in split)
+    return HeldOut((number, line) for number, row in enumerate(rows) for line in row)
+
+
+def _show_leaks(config: DataConfig, splits: Mapping[str, SplitMeta], leaks: Leaked) -> None:
+    """Says how many pairs of the other splits are in the training text, and warns if these are many."""
+    same, near = (np.concatenate(leaks[name]) for name in ("same", "near"))
+    first = 0
+    for (name, split), prefix in zip(list(splits.items())[1:], (config.valid, *config.test), strict=True):
+        numbers = np.arange(first, first + split.pairs)
+        first += split.pairs
+        is_same = np.isin(numbers, same)
+        nearly = int((np.isin(numbers, near) & ~is_same).sum())
+        count = f"{is_same.sum():,} of {console.counted(split.pairs, 'pair')}"
+        problem = f"{name}: the training text has a side of {count}, and nearly a side of {nearly:,} more"
+        if is_same.sum() > _MANY * split.pairs:
+            console.warn(f"{problem}; drop such training pairs with nmt clean --exclude {prefix}")
+        else:
+            console.info(problem)
 
 
 def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
@@ -157,8 +187,15 @@ def _other_splits(config: DataConfig, text: TextConfig, train: Sequence[Corpus])
     return splits
 
 
-def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]) -> SplitMeta:
-    """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus."""
+def _merge_training(
+    folder: JobFolder, codec: TextCodec, config: DataConfig, train: Sequence[Corpus]
+) -> tuple[SplitMeta, Leaked]:
+    """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus.
+
+    Returns:
+        The description of the split, and the numbers of the held-out lines that shards have; see `EncodingJob`.
+    """
+    leaks: Leaked = {"same": [], "near": []}
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
     kept, total = [0] * len(train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
@@ -166,6 +203,8 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
             split.append(*columns_of(result))
             kept[shard.segment] += result.values["kept"]
             total.update(result.values)
+            for name, numbers in leaks.items():
+                numbers.append(result.arrays[name])
     dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
@@ -182,7 +221,7 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
     weights = [config.weight[corpus.number] if config.weight else 1.0 for corpus in train]
     weights = [w * (config.copies or 1) if each.is_copy else w for w, each in zip(weights, train, strict=True)]
     if len(set(weights)) == 1 and config.temperature == 1:
-        return meta  # an epoch has each pair once
+        return meta, leaks  # an epoch has each pair once
     names = [f"{each.prefix} {each.direction}" if codec.config.languages else each.prefix for each in train]
     if 0 in kept:
         folder.discard()  # the way out is another --train, which is another job
@@ -190,7 +229,7 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig, tra
     mixture = Mixture.of(kept, weights, config.temperature)
     for name, pairs, share in zip(names, kept, mixture.shares, strict=True):
         console.info(f"{name}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
-    return replace(meta, mixture=mixture)
+    return replace(meta, mixture=mixture), leaks
 
 
 def _described(meta: SplitMeta, codec: TextCodec, of_split: Sequence[Corpus], sizes: Sequence[int]) -> SplitMeta:
@@ -349,10 +388,14 @@ def _aligned_pieces(
 
 @dataclass(frozen=True)
 class EncodingJob(Job):
-    """How training text is encoded."""
+    """How training text is encoded, and what it must not have.
+
+    The result has the numbers of the held-out lines that occur in it as they are, `same`, and nearly, `near`.
+    """
 
     codec_values: dict[str, Any]
     config: DataConfig
+    held_out: HeldOut
 
     def load(self, _models: Sequence[str], _process: int) -> Encoder:
         return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.config)
@@ -364,7 +407,11 @@ class EncodingJob(Job):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
-        return encoder(pairs)
+        result = encoder(pairs)
+        leaks = list(map(self.held_out.leaks, (pairs.source, pairs.target)))
+        _, numbers, is_same = map(np.concatenate, zip(*leaks, strict=True))
+        leaked = {"same": np.unique(numbers[is_same]), "near": np.unique(numbers[~is_same])}
+        return Result(result.values, {**result.arrays, **leaked})
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import REASONS, Cleaner
 from nmt.config import CleanConfig
+from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
 from nmt.text.words import is_blank
 
@@ -29,7 +30,7 @@ PHRASE = "Le comité s’est réuni lundi et a adopté le rapport sans le mettre
 
 def cleaner(source_lang: str = "en", target_lang: str | None = "de", **options: Any) -> Cleaner:
     config = CleanConfig(source_lang=source_lang, target_lang=target_lang, train=("c",), dest="d", **options)
-    return Cleaner(config, np.zeros(0, np.uint64))
+    return Cleaner(config, np.zeros(0, np.uint64), HeldOut(()))
 
 
 DEFAULTS = cleaner()
