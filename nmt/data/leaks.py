@@ -5,29 +5,30 @@ their shingles, which are runs of a few letters (Broder 1997, "On the resemblanc
 Candidates are found by shingles that few held-out lines have. The index has the held-out lines alone, so the memory
 does not grow with the training text.
 
-Shapes: L lines, S shingles, P pairs of a line and a held-out line.
+Shapes: L lines, C letters of all lines, S shingles, P pairs of a line and a held-out line.
 """
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import regex as re
 
 from nmt.data.arrays import hashed
 
-_OTHER = re.compile(r"[\W_]+")
 _WIDTH = 8  # letters and digits of a shingle of the index
 _MOST_LINES = 8  # that have a shingle which counts
-_LEAST_SHINGLES = 8  # of a line that is compared with others
-_CANDIDATE = 0.4  # of the shingles of a held-out line that a candidate has
+_LEAST_SHINGLES = 4  # of a line that is compared with others
+_CANDIDATE = 0.3  # of the shingles of a held-out line that a candidate has
 # Lines are nearly the same if both have this share of all shingles of both. These shingles are shorter, so that a
 # changed word does less.
 _NEAR, _NEAR_WIDTH = 0.65, 4
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(42)  # of a hash, for a table of its first bits that sorts out most shingles
+# Whether a code point is a letter, a mark or a digit: 1, or 2 if it is not; 0 if it was not seen yet.
+_KINDS = np.zeros(0x110000, np.uint8)
 
 
 class Leaks(NamedTuple):
@@ -44,26 +45,49 @@ class Leaks(NamedTuple):
     is_same_P: np.ndarray
 
 
-def _letters(line: str) -> str:
-    return str(_OTHER.sub("", line.casefold()))
+class _Letters:
+    """The letters and digits of lines.
+
+    Attributes:
+        codes_C: their code points, those of line i from `edges[i]` to `edges[i + 1]`.
+        hash_L: equal for lines with the same letters, uint64; 0 for a line without any.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        text = "\n".join(lines).casefold()
+        codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+        for code in np.unique(codes[_KINDS[codes] == 0]).tolist():
+            _KINDS[code] = 1 if unicodedata.category(chr(code))[0] in "LMN" else 2
+        is_letter = _KINDS[codes] == 1
+        self.codes_C, self._line_C = codes[is_letter], np.cumsum(codes == ord("\n"))[is_letter]
+        self.edges = np.searchsorted(self._line_C, np.arange(len(lines) + 1))
+        self._mixed_C = hashed(self.codes_C.astype(np.uint64))
+        factors = np.full(int(np.diff(self.edges).max(initial=0)), _FACTOR).cumprod()
+        sums = np.append(
+            np.uint64(0), np.cumsum(self._mixed_C * factors[np.arange(len(self.codes_C)) - self.edges[self._line_C]])
+        )
+        self.hash_L = np.diff(sums[self.edges])
+
+    def text(self, line: int) -> str:
+        """Returns the letters of a line."""
+        return self.codes_C[self.edges[line] : self.edges[line + 1]].tobytes().decode("utf-32-le", "surrogatepass")
+
+    def shingles(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns about half of the different shingles in order, as hashes, uint64 [S], and their lines, int64 [S]."""
+        count = max(0, len(self.codes_C) - _WIDTH + 1)
+        hash_S = np.zeros(count, np.uint64)
+        for i in range(_WIDTH):
+            hash_S = hash_S * _FACTOR + self._mixed_C[i : i + count]
+        is_within_S = self._line_C[:count] == self._line_C[len(self.codes_C) - count :]
+        chosen_S = is_within_S & (hash_S % np.uint64(2) == 0)  # half of them do as well
+        return hash_S[chosen_S], self._line_C[:count][chosen_S]
 
 
 def _resemblance(text: str, other: str) -> float:
     """Returns the share of the shingles of two texts that both have."""
-    first, second = ({each[i : i + _NEAR_WIDTH] for i in range(len(each) - _NEAR_WIDTH + 1)} for each in (text, other))
+    width = _NEAR_WIDTH
+    first, second = ({each[i : i + width] for i in range(len(each) - width + 1)} for each in (text, other))
     return len(first & second) / len(first | second)
-
-
-def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the shingles of texts in order, as hashes, uint64 [S], and the numbers of their texts, int64 [S]."""
-    codes_C = np.frombuffer("".join(texts).encode("utf-32-le", errors="surrogatepass"), np.uint32)
-    text_C = np.repeat(np.arange(len(texts)), list(map(len, texts)))
-    count = max(0, len(codes_C) - _WIDTH + 1)
-    mixed_C, hash_S = hashed(codes_C.astype(np.uint64)), np.zeros(count, np.uint64)
-    for i in range(_WIDTH):
-        hash_S = hash_S * _FACTOR + mixed_C[i : i + count]
-    is_within_S = text_C[:count] == text_C[len(codes_C) - count :]
-    return hash_S[is_within_S], text_C[:count][is_within_S]
 
 
 class HeldOut:
@@ -74,13 +98,16 @@ class HeldOut:
     """
 
     def __init__(self, numbered: Iterable[tuple[int, str]]) -> None:
-        numbers = defaultdict[str, list[int]](list)
-        for number, line in numbered:
-            if letters := _letters(line):
-                numbers[letters].append(number)
+        numbers, lines = defaultdict[str, list[int]](list), list(numbered)
+        letters = _Letters([line for _, line in lines])
+        for i, (number, _) in enumerate(lines):
+            numbers[letters.text(i)].append(number)
+        numbers.pop("", None)
         # Each different text, and the numbers of its lines.
-        self._numbers, self._texts = dict(numbers), list(numbers)
-        hash_S, text_S = _shingles(self._texts)
+        self._texts, self._numbers = list(numbers), list(numbers.values())
+        different = _Letters(self._texts)
+        self._by_hash = {hash_: i for i, hash_ in enumerate(different.hash_L.tolist())}
+        hash_S, text_S = different.shingles()
         order = np.lexsort((text_S, hash_S))
         hash_S, text_S = hash_S[order], text_S[order]
         is_new_S = (np.diff(hash_S, prepend=0) != 0) | (np.diff(text_S, prepend=-1) != 0)
@@ -100,28 +127,39 @@ class HeldOut:
 
     def leaks(self, lines: Sequence[str]) -> Leaks:
         """Returns which of the lines are held-out ones, or nearly."""
-        texts = list(map(_letters, lines))
-        same = [(i, number, True) for i, text in enumerate(texts) for number in self._numbers.get(text, ())]
-        hash_S, line_S = _shingles(texts)
+        letters = _Letters(lines)
+        same = {
+            i: text for i, hash_ in enumerate(letters.hash_L.tolist()) if (text := self._by_hash.get(hash_)) is not None
+        }
+        near = [
+            (i, text)
+            for i, text in self._candidates(letters)
+            if i not in same and _resemblance(letters.text(i), self._texts[text]) >= _NEAR
+        ]
+        columns = [
+            (i, number, is_same)
+            for pairs, is_same in ((same.items(), True), (near, False))
+            for i, text in pairs
+            for number in self._numbers[text]
+        ]
+        line, number, is_same = np.array(columns, np.int64).reshape(-1, 3).T
+        return Leaks(line, number, is_same.astype(bool))
+
+    def _candidates(self, letters: _Letters) -> list[tuple[int, int]]:
+        """Returns lines and the texts with which they share many rare shingles."""
+        hash_S, line_S = letters.shingles()
         may_be_S = self._begins[hash_S >> _SHIFT]
         hash_S, line_S = hash_S[may_be_S], line_S[may_be_S]
         place_S = np.searchsorted(self._hashes, hash_S)
         is_there_S = np.append(self._hashes, np.uint64(0))[place_S] == hash_S
-        line, place = np.divmod(
-            np.unique(line_S[is_there_S] * len(self._hashes) + place_S[is_there_S]), max(1, len(self._hashes))
-        )
+        size = max(1, len(self._hashes))
+        line, place = np.divmod(np.unique(line_S[is_there_S] * size + place_S[is_there_S]), size)
         # Each line with each of the texts that have one of its shingles.
         counts = self._counts[place]
         first = np.repeat(self._starts[place] - np.cumsum(counts) + counts, counts)
         text = self._text_S[first + np.arange(counts.sum())]
-        pairs, shared = np.unique(np.repeat(line, counts) * len(self._texts) + text, return_counts=True)
-        line, text = np.divmod(pairs, max(1, len(self._texts)))
+        size = max(1, len(self._texts))
+        pairs, shared = np.unique(np.repeat(line, counts) * size + text, return_counts=True)
+        line, text = np.divmod(pairs, size)
         may_be_P = (shared >= _CANDIDATE * self._sizes[text]) & (self._sizes[text] >= _LEAST_SHINGLES)
-        near = [
-            (i, number, False)
-            for i, j in zip(line[may_be_P].tolist(), text[may_be_P].tolist(), strict=True)
-            if texts[i] not in self._numbers and _resemblance(texts[i], self._texts[j]) >= _NEAR
-            for number in self._numbers[self._texts[j]]
-        ]
-        line, number, is_same = np.array([*same, *near], np.int64).reshape(-1, 3).T
-        return Leaks(line, number, is_same.astype(bool))
+        return list(zip(line[may_be_P].tolist(), text[may_be_P].tolist(), strict=True))
