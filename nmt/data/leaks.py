@@ -21,7 +21,7 @@ from nmt.data.arrays import hashed
 _WIDTH = 8  # letters and digits of a shingle of the index
 _MOST_LINES = 8  # that have a shingle which counts
 _LEAST_SHINGLES = 4  # of a line that is compared with others
-_CANDIDATE = 0.3  # of the shingles of a held-out line that a candidate has
+_CANDIDATE = 0.4  # of the shingles of a held-out line that a candidate has
 # Lines are nearly the same if both have this share of all shingles of both. These shingles are shorter, so that a
 # changed word does less.
 _NEAR, _NEAR_WIDTH = 0.65, 4
