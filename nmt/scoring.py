@@ -72,7 +72,7 @@ class MetricScore:
 
     Attributes:
         name: the name of the metric, such as BLEU.
-        score: the score, from 0 to 100; TER, which counts errors, may be larger.
+        score: the score, from 0 to 100; TER, WER and CER, which count errors, may be larger.
         signature: sacreBLEU's signature of the settings.
         details: further figures, such as BLEU's precisions and brevity_penalty.
         confidence: the mean and the 95% confidence interval; None without `bootstrap`.
@@ -299,7 +299,7 @@ def _ter(config: ScoreConfig) -> SacreScorer:
 
 
 def _error_rate(config: ScoreConfig, name: str, units: Callable[[str], Sequence[str]]) -> SacreScorer:
-    """Computes the edit distance (Levenshtein 1966) of all lines in percent of the units of their references."""
+    """Computes edits (Levenshtein 1966) per 100 units of the references, which are words or characters."""
     with importing("rapidfuzz", f"--metric {name.lower()}", extra="memory"):
         from rapidfuzz.distance import Levenshtein
 
@@ -310,7 +310,7 @@ def _error_rate(config: ScoreConfig, name: str, units: Callable[[str], Sequence[
 
 
 def _exact(config: ScoreConfig) -> SacreScorer:
-    """Computes the percentage of lines that are equal to a reference."""
+    """Computes the percentage of lines that are equal to a reference, apart from the number of spaces."""
     return _share(config, "exact", lambda line, reference: (line == reference, 1), max)
 
 
@@ -320,11 +320,11 @@ def _share(
     counts: Callable[[str, str], tuple[float, float]],
     best: Callable[..., tuple[float, float]],
 ) -> SacreScorer:
-    """Returns a metric whose score is the sum of a count in percent of the sum of another one.
+    """Returns a metric: 100 times the sum of a count over the sum of another one, over all lines.
 
     Args:
-        counts: returns both counts of a line and a reference.
-        best: chooses among those of several references.
+        counts: returns both counts for a line and a reference.
+        best: chooses the counts of the best reference.
     """
     from sacrebleu.metrics.base import Metric, Score, Signature
 

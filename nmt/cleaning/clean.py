@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from nmt import console
-from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
 from nmt.config import CleanConfig, RuntimeConfig
 from nmt.data.corpora import in_chunks, job_settings, joined, warn_of_text
@@ -46,11 +45,10 @@ class CleaningJob(Job):
     """
 
     config: CleanConfig
-    excluded: np.ndarray
-    held_out: HeldOut
+    excluded: HeldOut
 
     def load(self, _models: Sequence[str], _process: int) -> Cleaner:
-        return Cleaner(self.config, self.excluded, self.held_out)
+        return Cleaner(self.config, self.excluded)
 
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         first = chunk.first
@@ -138,7 +136,7 @@ def clean(
     options = execution.options
     outputs = [("--dest", f"{config.dest}.{lang}") for lang in config.languages]
     outputs += [("--rejected", config.rejected)] if config.rejected is not None else []
-    job = None if options.merge else CleaningJob(config, *_excluded(config))
+    job = None if options.merge else CleaningJob(config, _excluded(config))
     source, settings = _checked(config, outputs)
 
     def prepare(_: Path, plan: Plan) -> None:
@@ -209,19 +207,11 @@ def _check_outputs(config: CleanConfig, outputs: Outputs, inputs: Sequence[str])
             raise NmtError(f"{flag} {path} is also named by {other}; give another file")
 
 
-def _excluded(config: CleanConfig) -> tuple[np.ndarray, HeldOut]:
-    """Returns the hashes of the lines of --exclude, ascending, uint64, and the lines."""
-    nothing = np.zeros(0, np.uint64)
-    hashes, held_out = [nothing], list[str]()
-    changed = Cleaner(config, nothing, HeldOut(())).changed  # a missing package ends the command here
-    for prefix in config.exclude:
-        for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
-            for rows in in_chunks(read_rows(path)):
-                lines = [changed(line) for (line,) in rows]
-                hashes.append(measure(lines, lang).hash)
-                held_out += lines
-    different = np.unique(np.concatenate(hashes))
-    return different[different != 0], HeldOut(enumerate(held_out))
+def _excluded(config: CleanConfig) -> HeldOut:
+    """Returns the lines of --exclude as they would be written."""
+    changed = Cleaner(config, HeldOut(())).changed  # a missing package ends the command here
+    paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
+    return HeldOut(enumerate(changed(line) for path in paths for (line,) in read_rows(path)))
 
 
 def _judged(folder: JobFolder, reasons: np.ndarray) -> Iterator[tuple[Shard, Result, list[Row], np.ndarray]]:

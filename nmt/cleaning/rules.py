@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmt.cleaning.measures import Measures, length_ratio, measure
 from nmt.cleaning.quantities import unequal_quantities
 from nmt.config import CleanConfig
 from nmt.config.options import flag_name
 from nmt.data.arrays import hashed
 from nmt.data.leaks import HeldOut
+from nmt.data.measures import Measures, length_ratio, measure
 from nmt.errors import NmtError, importing
 from nmt.jobs.stream import Processor
 from nmt.text.languages import DOUBLING, EXTRA, Identifier, base_language, is_among, label_of
@@ -256,9 +256,9 @@ def histogram(option: str, values: np.ndarray) -> dict[str, int]:
 class Cleaner(Processor):
     """Changes pairs, and says which are dropped and why."""
 
-    def __init__(self, config: CleanConfig, excluded: np.ndarray, held_out: HeldOut) -> None:
-        """`excluded` has the hashes of the lines of --exclude, ascending, uint64, and `held_out` these lines."""
-        self.config, self.excluded, self.held_out = config, excluded, held_out
+    def __init__(self, config: CleanConfig, excluded: HeldOut) -> None:
+        """`excluded` has the lines of --exclude."""
+        self.config, self.excluded = config, excluded
         self._identifier: Identifier | None = None
         if is_on("max_other_language", config.max_other_language):
             self._identifier = Identifier("--max-other-language")
@@ -296,9 +296,9 @@ class Cleaner(Processor):
             if rule.bins:
                 histograms.update(histogram(rule.option, values[pairs.alive]))
             drop(rule.option, rule.drops(values, limit))
-        is_excluded = pairs.largest(lambda side: np.isin(side.hash, self.excluded))
-        for lines in changed if len(self.excluded) else ():
-            is_excluded[self.held_out.leaks(lines).line_P] = True
+        is_excluded = np.zeros(len(pairs.alive), bool)
+        for lines in changed if self.config.exclude else ():
+            is_excluded[self.excluded.leaks(lines).line_P] = True
         drop(EXCLUDED, is_excluded)
         return pairs, reasons, histograms
 

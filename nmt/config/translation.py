@@ -160,7 +160,7 @@ class MetricConfig(Config, panel="Metrics"):
         "reference; wer and cer are the edit distances over words and characters, in percent of the reference's "
         "length. evalb scores trees. May be given several times.",
     )
-    lowercase: bool = metric_option(False, "Lowercase both sides. TER always does.")
+    lowercase: bool = metric_option(False, "Lowercase both sides. TER always does. Trees stay as they are.")
     tokenize: str | None = metric_option(
         None,
         "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "

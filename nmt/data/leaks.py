@@ -1,154 +1,139 @@
 """Which lines of validation and test sets occur in training text, as they are or nearly.
 
-Lines are compared by their letters and digits, without case. Two lines are nearly the same if they share most of
-their shingles, which are runs of a few letters (Broder 1997, "On the resemblance and containment of documents").
-Candidates are found by shingles that few held-out lines have. The index has the held-out lines alone, so the memory
-does not grow with the training text.
+Lines are compared by their letters and digits, whatever their case and accents. Two lines are nearly the same if they
+share most of their shingles, which are runs of a few letters (Broder 1997, "On the resemblance and containment of
+documents"). Candidates are found by shingles that few held-out lines have. The index has the held-out lines alone,
+so the memory does not grow with the training text.
 
-Shapes: L lines, C letters of all lines, S shingles, P pairs of a line and a held-out line.
+Shapes: L lines, K letters of all lines, S shingles, P pairs of a line and a held-out line.
 """
 
-import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from nmt.data.arrays import hashed
+from nmt.data.measures import letter_keys
 
-_WIDTH = 8  # letters and digits of a shingle of the index
-_MOST_LINES = 8  # that have a shingle which counts
-_LEAST_SHINGLES = 4  # of a line that is compared with others
-_CANDIDATE = 0.4  # of the shingles of a held-out line that a candidate has
-# Lines are nearly the same if both have this share of all shingles of both. These shingles are shorter, so that a
-# changed word does less.
+_WIDTH = 8  # letters and digits of a shingle in the index
+# Shingles that more held-out lines have are not in the index.
+_MOST_LINES = 8
+# Held-out lines with fewer shingles in the index are short. They are only tested for equality.
+_LEAST_SHINGLES = 4
+# A line is compared with a held-out one if it has this share of its shingles in the index.
+_CANDIDATE_SHARE = 0.4
+# Lines are nearly the same if both have this share of the shingles of either. These shingles are shorter, so that a
+# changed word changes fewer of them.
 _NEAR, _NEAR_WIDTH = 0.65, 4
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(42)  # of a hash, for a table of its first bits that sorts out most shingles
-# Whether a code point is a letter, a mark or a digit: 1, or 2 if it is not; 0 if it was not seen yet.
-_KINDS = np.zeros(0x110000, np.uint8)
+# A table by the highest 22 bits of a hash rules out most shingles without a search.
+_SHIFT = np.uint64(42)
 
 
 class Leaks(NamedTuple):
-    """Lines and the held-out lines that they are the same as, or nearly.
+    """Pairs of a line and the held-out line that it equals or resembles.
 
     Attributes:
-        line_P: the index of a line, int64.
-        number_P: the number of the held-out line, int64.
-        is_same_P: whether letters and digits are all the same, bool.
+        line_P, number_P: the index of the line, and the number of the held-out one; int64.
+        is_same_P, is_short_P: whether they are equal, and whether they are short; bool.
     """
 
     line_P: np.ndarray
     number_P: np.ndarray
     is_same_P: np.ndarray
+    is_short_P: np.ndarray
 
 
 class _Letters:
-    """The letters and digits of lines.
-
-    Attributes:
-        codes_C: their code points, those of line i from `edges[i]` to `edges[i + 1]`.
-        hash_L: equal for lines with the same letters, uint64; 0 for a line without any.
-    """
+    """The letters and digits of lines: `keys_K`, of which those of line i begin at `edges[i]`."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        text = "\n".join(lines).casefold()
-        codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
-        for code in np.unique(codes[_KINDS[codes] == 0]).tolist():
-            _KINDS[code] = 1 if unicodedata.category(chr(code))[0] in "LMN" else 2
-        is_letter = _KINDS[codes] == 1
-        self.codes_C, self._line_C = codes[is_letter], np.cumsum(codes == ord("\n"))[is_letter]
-        self.edges = np.searchsorted(self._line_C, np.arange(len(lines) + 1))
-        self._mixed_C = hashed(self.codes_C.astype(np.uint64))
-        factors = np.full(int(np.diff(self.edges).max(initial=0)), _FACTOR).cumprod()
-        sums = np.append(
-            np.uint64(0), np.cumsum(self._mixed_C * factors[np.arange(len(self.codes_C)) - self.edges[self._line_C]])
-        )
-        self.hash_L = np.diff(sums[self.edges])
-
-    def text(self, line: int) -> str:
-        """Returns the letters of a line."""
-        return self.codes_C[self.edges[line] : self.edges[line + 1]].tobytes().decode("utf-32-le", "surrogatepass")
+        self.keys_K, self._line_K, self.hash_L = letter_keys(lines)
+        self.edges = np.searchsorted(self._line_K, np.arange(len(lines) + 1))
 
     def shingles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns about half of the different shingles in order, as hashes, uint64 [S], and their lines, int64 [S]."""
-        count = max(0, len(self.codes_C) - _WIDTH + 1)
+        """Returns the hashes of about half of the shingles in order, uint64 [S], and the line of each, int64 [S]."""
+        count = max(0, len(self.keys_K) - _WIDTH + 1)
         hash_S = np.zeros(count, np.uint64)
         for i in range(_WIDTH):
-            hash_S = hash_S * _FACTOR + self._mixed_C[i : i + count]
-        is_within_S = self._line_C[:count] == self._line_C[len(self.codes_C) - count :]
-        chosen_S = is_within_S & (hash_S % np.uint64(2) == 0)  # half of them do as well
-        return hash_S[chosen_S], self._line_C[:count][chosen_S]
+            hash_S = hash_S * _FACTOR + self.keys_K[i : i + count]
+        is_within_S = self._line_K[:count] == self._line_K[len(self.keys_K) - count :]
+        chosen_S = is_within_S & (hash_S % np.uint64(2) == 0)  # half of them suffice
+        return hash_S[chosen_S], self._line_K[:count][chosen_S]
 
-
-def _resemblance(text: str, other: str) -> float:
-    """Returns the share of the shingles of two texts that both have."""
-    width = _NEAR_WIDTH
-    first, second = ({each[i : i + width] for i in range(len(each) - width + 1)} for each in (text, other))
-    return len(first & second) / len(first | second)
+    def short_shingles(self, line: int) -> set[tuple[int, ...]]:
+        """Returns the shingles by which a line is compared with another."""
+        keys = self.keys_K[self.edges[line] : self.edges[line + 1]].tolist()
+        return set(zip(*(keys[i:] for i in range(_NEAR_WIDTH)), strict=False))
 
 
 class HeldOut:
     """The lines of validation and test sets.
 
     Args:
-        numbered: each line with its number. The sides of a pair have the same one.
+        numbered: lines with the number of their pair, which both sides share.
     """
 
     def __init__(self, numbered: Iterable[tuple[int, str]]) -> None:
-        numbers, lines = defaultdict[str, list[int]](list), list(numbered)
-        letters = _Letters([line for _, line in lines])
-        for i, (number, _) in enumerate(lines):
-            numbers[letters.text(i)].append(number)
-        numbers.pop("", None)
-        # Each different text, and the numbers of its lines.
-        self._texts, self._numbers = list(numbers), list(numbers.values())
-        different = _Letters(self._texts)
-        self._by_hash = {hash_: i for i, hash_ in enumerate(different.hash_L.tolist())}
-        hash_S, text_S = different.shingles()
+        lines = list(numbered)
+        self._texts: dict[int, int] = {}  # by the hash of a line, the index of a line with these letters
+        self._numbers: dict[int, list[int]] = {}  # by this index, the numbers of all lines with these letters
+        for i, hash_ in enumerate(letter_keys([line for _, line in lines])[2].tolist()):
+            if hash_:
+                self._numbers.setdefault(self._texts.setdefault(hash_, i), []).append(lines[i][0])
+        self._letters = _Letters([line if i in self._numbers else "" for i, (_, line) in enumerate(lines)])
+        hash_S, text_S = self._letters.shingles()
         order = np.lexsort((text_S, hash_S))
         hash_S, text_S = hash_S[order], text_S[order]
-        is_new_S = (np.diff(hash_S, prepend=0) != 0) | (np.diff(text_S, prepend=-1) != 0)
-        hash_S, text_S = hash_S[is_new_S], text_S[is_new_S]
-        _, group_S, counts = np.unique(hash_S, return_inverse=True, return_counts=True)
-        is_rare_S = counts[group_S] <= _MOST_LINES
-        self._text_S = text_S[is_rare_S]
-        self._hashes, self._starts, self._counts = np.unique(hash_S[is_rare_S], return_index=True, return_counts=True)
-        self._sizes = np.bincount(self._text_S, minlength=len(self._texts))
+        is_new_S = np.ones(len(hash_S), bool)
+        is_new_S[1:] = (hash_S[1:] != hash_S[:-1]) | (text_S[1:] != text_S[:-1])
+        hashes, starts, counts = np.unique(hash_S[is_new_S], return_index=True, return_counts=True)
+        is_rare = counts <= _MOST_LINES
+        self._text_S = text_S[is_new_S]
+        self._hashes, self._starts, self._counts = hashes[is_rare], starts[is_rare], counts[is_rare]
+        self._sizes = np.bincount(self._text_S[np.repeat(is_rare, counts)], minlength=len(lines))
 
     @cached_property
-    def _begins(self) -> np.ndarray:
-        """Whether a hash in the index begins with these bits."""
-        begins = np.zeros(1 << (64 - int(_SHIFT)), bool)
-        begins[self._hashes >> _SHIFT] = True
-        return begins
+    def _has_prefix(self) -> np.ndarray:
+        """Whether the index has a hash with these highest bits, by the bits."""
+        has_prefix = np.zeros(1 << (64 - int(_SHIFT)), bool)
+        has_prefix[self._hashes >> _SHIFT] = True
+        return has_prefix
 
     def leaks(self, lines: Sequence[str]) -> Leaks:
-        """Returns which of the lines are held-out ones, or nearly."""
+        """Returns the lines that equal or resemble held-out lines; none may contain a line break."""
         letters = _Letters(lines)
-        same = {
-            i: text for i, hash_ in enumerate(letters.hash_L.tolist()) if (text := self._by_hash.get(hash_)) is not None
-        }
-        near = [
-            (i, text)
-            for i, text in self._candidates(letters)
-            if i not in same and _resemblance(letters.text(i), self._texts[text]) >= _NEAR
-        ]
+        equal = {i: self._texts[hash_] for i, hash_ in enumerate(letters.hash_L.tolist()) if hash_ in self._texts}
+        pairs = [(i, text, True) for i, text in equal.items()]
+        for i, text in self._candidates(letters):
+            if i not in equal:
+                first, second = letters.short_shingles(i), self._letters.short_shingles(text)
+                if len(first & second) >= _NEAR * len(first | second):
+                    pairs.append((i, text, False))
         columns = [
-            (i, number, is_same)
-            for pairs, is_same in ((same.items(), True), (near, False))
-            for i, text in pairs
+            (i, number, is_same, self._sizes[text] < _LEAST_SHINGLES)
+            for i, text, is_same in pairs
             for number in self._numbers[text]
         ]
-        line, number, is_same = np.array(columns, np.int64).reshape(-1, 3).T
-        return Leaks(line, number, is_same.astype(bool))
+        line_P, number_P, is_same_P, is_short_P = np.array(columns, np.int64).reshape(-1, 4).T
+        return Leaks(line_P, number_P, is_same_P.astype(bool), is_short_P.astype(bool))
+
+    def leaked_pairs(self, source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of held-out pairs of which training pairs have a side: as it is, and nearly.
+
+        A short line, which may be there by chance, counts only if the other side of the pair is there, too.
+        """
+        sides = list(map(self.leaks, (source, target)))
+        both = np.intersect1d(*(leaks.number_P * len(source) + leaks.line_P for leaks in sides))
+        line_P, number_P, is_same_P, is_short_P = map(np.concatenate, zip(*sides, strict=True))
+        counts_P = ~is_short_P | np.isin(number_P * len(source) + line_P, both)
+        return np.unique(number_P[counts_P & is_same_P]), np.unique(number_P[counts_P & ~is_same_P])
 
     def _candidates(self, letters: _Letters) -> list[tuple[int, int]]:
-        """Returns lines and the texts with which they share many rare shingles."""
+        """Returns lines, and the held-out lines with which they share many shingles of the index."""
         hash_S, line_S = letters.shingles()
-        may_be_S = self._begins[hash_S >> _SHIFT]
+        may_be_S = self._has_prefix[hash_S >> _SHIFT]
         hash_S, line_S = hash_S[may_be_S], line_S[may_be_S]
         place_S = np.searchsorted(self._hashes, hash_S)
         is_there_S = np.append(self._hashes, np.uint64(0))[place_S] == hash_S
@@ -158,8 +143,8 @@ class HeldOut:
         counts = self._counts[place]
         first = np.repeat(self._starts[place] - np.cumsum(counts) + counts, counts)
         text = self._text_S[first + np.arange(counts.sum())]
-        size = max(1, len(self._texts))
+        size = max(1, len(self._sizes))
         pairs, shared = np.unique(np.repeat(line, counts) * size + text, return_counts=True)
         line, text = np.divmod(pairs, size)
-        may_be_P = (shared >= _CANDIDATE * self._sizes[text]) & (self._sizes[text] >= _LEAST_SHINGLES)
+        may_be_P = (shared >= _CANDIDATE_SHARE * self._sizes[text]) & (self._sizes[text] >= _LEAST_SHINGLES)
         return list(zip(line[may_be_P].tolist(), text[may_be_P].tolist(), strict=True))

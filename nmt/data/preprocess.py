@@ -38,7 +38,7 @@ from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
 Ids = list[int]
-# Numbers of held-out lines that are in the training text as they are, `same`, and nearly, `near`.
+# Numbers of held-out pairs, for each shard: those that the training text has as they are, `same`, and nearly, `near`.
 Leaked = dict[str, list[np.ndarray]]
 _COLUMNS = ("source", "target", "alignments")
 _MANY = 0.01  # the share of a split that may be in the training text without a warning
@@ -110,7 +110,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
             folder.is_complete = True
         folder.finish()
     _summarise(config, codec, done)
-    _show_leaks(config, done, leaks)
+    _show_leaks(config, {name: done[name] for name in splits}, leaks)
 
 
 def _held_out(splits: Mapping[str, Sequence[Corpus]]) -> HeldOut:
@@ -120,16 +120,16 @@ def _held_out(splits: Mapping[str, Sequence[Corpus]]) -> HeldOut:
 
 
 def _show_leaks(config: DataConfig, splits: Mapping[str, SplitMeta], leaks: Leaked) -> None:
-    """Says how many pairs of the other splits are in the training text, and warns if these are many."""
+    """Says how many held-out pairs are in the training text, and warns if these are many."""
     same, near = (np.concatenate(leaks[name]) for name in ("same", "near"))
     first = 0
-    for (name, split), prefix in zip(list(splits.items())[1:], (config.valid, *config.test), strict=True):
+    for (name, split), prefix in zip(splits.items(), (config.valid, *config.test), strict=True):
         numbers = np.arange(first, first + split.pairs)
         first += split.pairs
         is_same = np.isin(numbers, same)
         nearly = int((np.isin(numbers, near) & ~is_same).sum())
         count = f"{is_same.sum():,} of {console.counted(split.pairs, 'pair')}"
-        problem = f"{name}: the training text has a side of {count}, and nearly a side of {nearly:,} more"
+        problem = f"{name}: {count} have a side that is in the training text, and {nearly:,} more have a similar one"
         if is_same.sum() > _MANY * split.pairs:
             console.warn(f"{problem}; drop such training pairs with nmt clean --exclude {prefix}")
         else:
@@ -193,7 +193,7 @@ def _merge_training(
     """Joins the encoded shards, and decides how often an epoch has the pairs of each corpus.
 
     Returns:
-        The description of the split, and the numbers of the held-out lines that shards have; see `EncodingJob`.
+        The description of the split, and the held-out pairs that it has.
     """
     leaks: Leaked = {"same": [], "near": []}
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
@@ -388,9 +388,9 @@ def _aligned_pieces(
 
 @dataclass(frozen=True)
 class EncodingJob(Job):
-    """How training text is encoded, and what it must not have.
+    """Encodes the training text, and finds held-out pairs in it.
 
-    The result has the numbers of the held-out lines that occur in it as they are, `same`, and nearly, `near`.
+    The result has their numbers in the arrays `same` and `near`; see `HeldOut.leaked_pairs`.
     """
 
     codec_values: dict[str, Any]
@@ -408,10 +408,8 @@ class EncodingJob(Job):
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:
         result = encoder(pairs)
-        leaks = list(map(self.held_out.leaks, (pairs.source, pairs.target)))
-        _, numbers, is_same = map(np.concatenate, zip(*leaks, strict=True))
-        leaked = {"same": np.unique(numbers[is_same]), "near": np.unique(numbers[~is_same])}
-        return Result(result.values, {**result.arrays, **leaked})
+        same, near = self.held_out.leaked_pairs(pairs.source, pairs.target)
+        return Result(result.values, {**result.arrays, "same": same, "near": near})
 
     def result(self, _: Any, __: Chunk, done: Sequence[tuple[Batch, Result]]) -> Result:
         """Returns the encoded pairs of a chunk, and how many were kept and dropped."""

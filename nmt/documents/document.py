@@ -1,4 +1,4 @@
-"""Documents of all formats: a document is its passages, and how it is written with others."""
+"""What formats share: a document is its passages, and a function that writes the file with their translations."""
 
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
@@ -48,7 +48,7 @@ class Document:
     obstacle: str = "the file is damaged or nested too deep there; correct it"
 
     def left(self, data: bytes) -> str:
-        """Returns what of a file with this content stays as it is: how many texts, from which line on, and why."""
+        """Returns which texts of a file with this content stay untranslated, and why; empty if none do."""
         left = [f"{count:,} {reason}" for reason, count in self.skipped.items()]
         if self.unreached:
             stay = "on stay as they are" if len(self.unreached) > 1 else "stays as it is"
@@ -74,7 +74,7 @@ class ReadOptions(NamedTuple):
 
 
 def suffix_of(name: str) -> str:
-    """Returns the last part of a file's name, by which its format is known."""
+    """Returns the extension of a file name in lower case."""
     return Path(name).suffix.removeprefix(".").lower()
 
 
@@ -116,7 +116,7 @@ def code_page(data: bytes, lang: str) -> str:
 def decoded(data: bytes, options: ReadOptions, encoding: str = "", *, may_have_nul: bool = False) -> str:
     """Returns the text of a file, without its byte order mark.
 
-    The encoding is by default the one that the byte order mark tells, or UTF-8. Raises NmtError if the file is in
+    The encoding is by default the one that the byte order mark names, or UTF-8. Raises NmtError if the file is in
     another one, or has NUL bytes.
     """
     encoding = encoding or marked_encoding(data) or "utf-8"

@@ -11,23 +11,25 @@ from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
 def sentence_unit(sentence: Sentence, maker: UnitMaker) -> Unit:
-    """Returns one of the different sentences as a unit, with the matches of the memories of `maker`."""
+    """Returns a unit that consists of one sentence, with the matches of the memories of `maker`."""
     return maker.complete(Unit(sentence.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
 
 
 class Sentences:
-    """The different sentences of documents: another text, tags, protected words, or with elements or without.
+    """The distinct sentences of documents.
+
+    Sentences are distinct if their texts, tags or protected words differ, or if only one of them has elements.
 
     Args:
         maker: cuts passages into sentences.
-        has_memory: whether sentences with elements differ from those without. The model translates both alike.
+        has_memory: whether elements make sentences distinct. Without a memory, the model translates both alike.
     """
 
     def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_memory: bool) -> None:
         self._maker, self._options, self._has_memory = maker, options, has_memory
         # Text, alignment, whether a memory has it, and matches. As bytes, an alignment takes a tenth of the RAM.
         self._translations: dict[Sentence, tuple[str, bytes, bool, Sequence[Match]]] = {}
-        self.different: dict[Sentence, None] = {}
+        self.distinct: dict[Sentence, None] = {}
         self.has_markup = False  # whether a passage is marked up
 
     def read(self, data: bytes, form: str, name: str) -> Document:
@@ -35,7 +37,7 @@ class Sentences:
         document = read_document(data, form, self._options._replace(name=name))
         units = list(map(self._maker.complete, document.passages))
         self.has_markup |= any(unit.content is not None for unit in units)
-        self.different |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
+        self.distinct |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
         return replace(document, passages=units)
 
     def _key(self, sentence: Sentence) -> Sentence:
@@ -43,7 +45,7 @@ class Sentences:
         return Sentence(sentence.text, tags=sentence.tags, protected=sentence.protected, has_elements=has_elements)
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
-        """Keeps the translation of one of the different sentences, and its matches, for `written`."""
+        """Keeps the translation of a distinct sentence, and its matches, for `written`."""
         alignment = np.array(translation.alignment or (), np.int32).tobytes()
         self._translations[sentence] = translation.text, alignment, translation.is_from_memory, matches
 

@@ -120,9 +120,10 @@ def translate(
         name = name_of(path)
         try:
             content = _content(path)
-            document = documents[i] = sentences.read(content, files.format or format_of(name), name)
+            document = sentences.read(content, files.format or format_of(name), name)
             count = sum(len(unit.sentences) for unit in document.passages)
             reports.append(Report(path, output, count, document.left(content)))
+            documents[i] = document
         except Exception as error:
             reports.append(Report(path, output, failure=_failure(name, error)))
     if not documents:
@@ -132,7 +133,7 @@ def translate(
     is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
     offers = any(document.offer for document in documents.values())
     maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
-    different = list(sentences.different)
+    different = list(sentences.distinct)
     source = Rows("the text of the documents", different, lambda row, _: sentence_unit(Sentence(*row), maker))
     output = first if files.output is None or len(reports) == 1 else files.output
     run = Run(job, source, output, setup.settings, execution, progress, is_resumable)

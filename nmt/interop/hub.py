@@ -24,7 +24,8 @@ from nmt.errors import NmtError, importing, naming
 from nmt.files import digest_of, replaced_file
 
 _NAME = re.compile(r"(?:firefox:[A-Za-z-]+|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@[\w./-]+)?", re.ASCII)
-_FILES = SUFFIX, ".pt", ".pth", ".bin", ".ckpt", ".npz"  # ends of the names of checkpoints; those of models have none
+# Extensions of checkpoint files. Names of published models do not end in them.
+_FILES = SUFFIX, ".pt", ".pth", ".bin", ".ckpt", ".npz"
 # The files of a model on Hugging Face's hub: those of its settings and text, and its weights, the preferred ones first.
 _CONFIG = "config.json"
 _TEXT = (
@@ -32,7 +33,10 @@ _TEXT = (
     "added_tokens.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm", "sentencepiece.bpe.model",
     "tokenization_small100.py",
 )  # fmt: skip
-_WEIGHTS = r"model(-\d+-of-\d+)?[.]safetensors(.index.json)?", r"pytorch_model(-\d+-of-\d+)?[.]bin(.index.json)?"
+_WEIGHTS = (
+    r"model(-\d+-of-\d+)?[.]safetensors([.]index[.]json)?",
+    r"pytorch_model(-\d+-of-\d+)?[.]bin([.]index[.]json)?",
+)
 # The index of Firefox's models, see https://remote-settings.readthedocs.io, and their licence.
 _FIREFOX, _RECORDS = "https://firefox.settings.services.mozilla.com/v1/", "buckets/main/collections/translations-models"
 _FIREFOX_LICENCE = "MPL-2.0"
@@ -78,7 +82,7 @@ def checkpoint_file(name: str) -> str:
 
 
 def with_files(value: Any) -> Any:
-    """Returns a name, names, or the options of a command, with the files of checkpoints in place of names."""
+    """Returns a value with each name of a published model replaced by its checkpoint file."""
     if isinstance(value, Config):
         names = value.checkpoint_options()
         return replace(value, **{name: with_files(getattr(value, name)) for name in names})  # type: ignore[type-var]

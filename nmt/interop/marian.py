@@ -28,12 +28,13 @@ _LANGUAGES = re.compile(r"\.([a-z]{2,3}?)([a-z]{2,3})\.intgemm")  # as in model.
 _CONFIG_BYTES = 10_000  # a larger YAML file is a vocabulary
 _SIZE = re.compile("[1-9][0-9]{0,5}")
 _SIZES = "dim-emb", "transformer-heads", "transformer-dim-ffn", "enc-depth", "dec-depth"
-# The options that change what a model computes, and their values that nmt can represent, the default first.
+# The options of models that nmt cannot represent.
 _NEVER = (
     "right-left ulr transformer-train-positions transformer-train-position-embeddings transformer-no-projection "
     "transformer-disable-position-embeddings transformer-no-bias transformer-no-affine transformer-pool "
     "transformer-rnn-projection"
 )
+# The options that change what a model computes, and their values that nmt can represent, the default first.
 _KNOWN: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",), "input-types": ([],), "lemma-dim-emb": ("0",), "transformer-ffn-depth": ("2",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"), "transformer-decoder-ffn-depth": ("0",),

@@ -9,6 +9,7 @@ const CHARTS = [
   },
   { id: "bleu", title: "BLEU of validation", series: ["valid"], fromZero: true, isScore: true },
   { id: "paper_bleu", title: "paper-BLEU of validation", series: ["valid"], fromZero: true, isScore: true },
+  { id: "exact", title: "Exact matches of validation", series: ["valid"], fromZero: true, isScore: true },
   { id: "chrf", title: "chrF of validation", series: ["valid"], fromZero: true, isScore: true },
   { id: "ppl", title: "Perplexity per piece", series: ["train", "valid"], clips: true, log: true },
   { id: "loss", title: "Training loss", unit: "nats per piece", series: ["train"], clips: true },

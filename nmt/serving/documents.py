@@ -172,7 +172,7 @@ class DocumentStore:
             needs = f"{document.name} has {what}, which needs a single model"
             raise NmtError(f"{needs}, but {model_names(path)} translate in turn")
         # Similar lengths are translated together.
-        different = sorted(sentences.different, key=lambda sentence: len(sentence.text), reverse=True)
+        different = sorted(sentences.distinct, key=lambda sentence: len(sentence.text), reverse=True)
         document.state, document.sentences = "translating", len(different)
         document.characters, document.started = sum(len(each.text) for each in different), time.monotonic()
         search = replace(search, alignments=sentences.has_markup)

@@ -38,7 +38,7 @@ class Token(NamedTuple):
         item: what the format writes, in a form of its own. For text, how it writes each character, or None for
             those written as usual; None if that holds for all.
         name: of an element.
-        kept_by: whether attributes around it say that it stays, by their names.
+        kept_by: for each attribute around it that decides on translation, whether it forbids it.
         role: what a leaf does to the text around it.
         key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close"
             with the same key are the ends of one element.
@@ -129,7 +129,7 @@ class MarkedText:
         self._edges = [start for token, start, _ in self._located if token.kind != "text" and not token.text]
         for token, start, end in self._located:
             edges = (source[i - 1 : i + 1] for i in (start, end) if i)
-            # A word that touches other text may only be found by itself.
+            # A protected word that touches other text may match only without that text.
             if token.kind == "text" and any(len(edge) == 2 and not _SPACE.search(edge) for edge in edges):
                 kept += [(start + a, start + b) for a, b, _ in protected.spans(_SPACE.sub(" ", token.text))]
         self.protected: list[ProtectedSpan] = []

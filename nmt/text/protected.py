@@ -177,8 +177,8 @@ class _Repair:
     given: Iterable[str]
 
     def __post_init__(self) -> None:
-        self.replaced: dict[Span, Span] = {}  # texts of the translation, by those of the source in their place
-        # For each character of the translation, where the copy or the phrase of the user that has it ends; or 0
+        self.replaced: dict[Span, Span] = {}  # for each protected span of the source, what it replaces
+        # For each character of the translation, the end of the copy or given phrase around it; 0 if there is none
         self._taken = [0] * len(self.translation)
         for phrase in filter(self.translation.count, self.given):
             start = self.translation.find(phrase)

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
-from nmt.cleaning.measures import measure
 from nmt.cleaning.scores import dual_scores
 from nmt.config import CleanConfig, RuntimeConfig
+from nmt.data.measures import measure
 from nmt.jobs.stream import Execution
 
 OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1", "--workers=1"]

@@ -5,15 +5,14 @@ import unicodedata
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nmt.cleaning.measures import measure
 from nmt.cleaning.rules import REASONS, Cleaner
 from nmt.config import CleanConfig
 from nmt.data.leaks import HeldOut
+from nmt.data.measures import measure
 from nmt.errors import NmtError
 from nmt.text.words import is_blank
 
@@ -30,7 +29,7 @@ PHRASE = "Le comité s’est réuni lundi et a adopté le rapport sans le mettre
 
 def cleaner(source_lang: str = "en", target_lang: str | None = "de", **options: Any) -> Cleaner:
     config = CleanConfig(source_lang=source_lang, target_lang=target_lang, train=("c",), dest="d", **options)
-    return Cleaner(config, np.zeros(0, np.uint64), HeldOut(()))
+    return Cleaner(config, HeldOut(()))
 
 
 DEFAULTS = cleaner()

@@ -1,6 +1,5 @@
 """Lines of validation and test sets are found in training text, as they are and nearly."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +18,14 @@ LINES = [
     ("THE COMMITTEE HAS 24 MEMBERS WHO MEET TWICE A YEAR", 0, True),
     ("The committee has 25 members, who meet twice a year.", 0, False),
     ("Note: the committee has 24 members, who meet twice a year.", 0, False),
+    ("La ley de 1994 entra en vigor al dia siguiente.", 1, True),
     ("La ley de 1997 entra en vigor al día siguiente.", 1, False),
     ("彼女は毎朝六時に起きて、川に沿って二時間ほど歩きます。", 2, False),
     ("yes", 3, True),
 ])  # fmt: skip
 def test_equal_and_similar_lines_are_named(line: str, number: int, is_same: bool) -> None:
     leaks = HeldOut(enumerate(LINES)).leaks(["Nothing of it.", line])
-    assert [each.tolist() for each in leaks] == [[1], [number], [is_same]]
+    assert [each.tolist() for each in leaks[:3]] == [[1], [number], [is_same]]
 
 
 @pytest.mark.parametrize("line", ["", "!?", "Yes, he does.", "The committee met.", "The members meet twice a year."])
@@ -33,9 +33,13 @@ def test_other_lines_are_not(line: str) -> None:
     assert all(not len(each) for each in HeldOut(enumerate(LINES)).leaks([line]))
 
 
-def test_both_sides_of_a_pair_have_one_number() -> None:
-    leaks = HeldOut([(7, "Ja."), (7, "Yes."), (8, "Yes.")]).leaks(["yes", "ja"])
-    assert np.stack(leaks).T.tolist() == [[0, 7, True], [0, 8, True], [1, 7, True]]
+def test_short_lines_count_only_with_their_other_side() -> None:
+    pairs = [("Yes!", "Ja!"), ("No!", "Nein!"), (LINES[0], "Kurz."), ("Cafe", "Café")]
+    held_out = HeldOut((number, line) for number, pair in enumerate(pairs, 5) for line in pair)
+    training = [("yes", "ja"), ("no", "ja"), ("The committee has 25 members, who meet twice a year", "ja"), ("", "")]
+    same, near = held_out.leaked_pairs(*map(list, zip(*training, strict=True)))
+    assert (same.tolist(), near.tolist()) == ([5], [7])
+    assert held_out.leaked_pairs(["CAFÉ", LINES[0]], ["Cafe\u0301", "?"])[0].tolist() == [7, 8]
 
 
 NAMES = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -49,7 +53,7 @@ def test_what_is_named_is_equal_or_shares_most_of_its_letters(held_out: list[str
         return {letters[i : i + 4] for i in range(len(letters) - 3)}
 
     leaks = HeldOut(enumerate(held_out)).leaks(lines)
-    named = [(lines[i], held_out[n], bool(is_same)) for i, n, is_same in zip(*leaks, strict=True)]
+    named = [(lines[i], held_out[n], bool(is_same)) for i, n, is_same, _ in zip(*leaks, strict=True)]
     same = [(line, other, True) for line in lines for other in held_out if line and line == other]
     assert sorted(each for each in named if each[2]) == sorted(same)
     for line, other, is_same in named:

@@ -79,17 +79,37 @@ class Measures:
     hash: np.ndarray
 
 
-def measure(lines: Sequence[str], lang: str) -> Measures:
-    """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
+def _coded(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the code points of lines in NFC, uint32 [C], and where each line starts and ends, int64 [L].
+
+    `_CLASSES` and `_KEYS` then have all of the code points.
+    """
     text = unicodedata.normalize("NFC", "".join(f"{line}\n" for line in lines))
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     if len(codes := np.unique(codes_C[_CLASSES[codes_C] == _UNSEEN])):
         _CLASSES[codes], _KEYS[codes] = zip(*map(_class_and_key, codes.tolist()), strict=True)
         _KEYS[codes] = hashed(_KEYS[codes]) * (_KEYS[codes] > 0)
-    classes_C = _CLASSES[codes_C]
     ends_L = np.flatnonzero(codes_C == _NEWLINE)
-    starts_L = np.concatenate(([0], ends_L[:-1] + 1))
-    lengths_L = ends_L - starts_L
+    return codes_C, np.concatenate(([0], ends_L[:-1] + 1)) if len(lines) else ends_L, ends_L
+
+
+def letter_keys(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what lines say, whatever their case and accents; none may contain a line break.
+
+    Returns:
+        The keys of their letters and digits, uint64 [K], the line of each key, int64 [K], and the hashes of the lines
+        as in `Measures`.
+    """
+    codes_C, starts_L, ends_L = _coded(lines)
+    keys_C = _KEYS[codes_C]
+    hashes_L = _hashes(keys_C, starts_L) if len(lines) else keys_C
+    return keys_C[keys_C > 0], np.repeat(np.arange(len(lines)), ends_L - starts_L + 1)[keys_C > 0], hashes_L
+
+
+def measure(lines: Sequence[str], lang: str) -> Measures:
+    """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
+    codes_C, starts_L, ends_L = _coded(lines)
+    classes_C, lengths_L = _CLASSES[codes_C], ends_L - starts_L
 
     def count(mask_C: np.ndarray) -> np.ndarray:
         return np.add.reduceat(mask_C, starts_L, dtype=np.int64)
