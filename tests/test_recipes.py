@@ -201,6 +201,21 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
     assert "SILVER and UNLABELLED are both set; leave out one of them" in both.stderr
 
 
+def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "data" / "low").mkdir(parents=True)
+    rows = "".join(f"caf\u00e9{n}\tk a f e {n}\n" for n in "0123456789")
+    (tmp_path / "data" / "low" / "xyz_train.tsv").write_text(rows)
+    (tmp_path / "data" / "low" / "xyz_dev.tsv.gz").write_bytes(gzip.compress(rows.encode()))
+    settings = {"G2P": tmp_path / "data", "RUN": tmp_path / "run", "MODELS": "1", "MINUTES": "1"}
+    done = recipe("g2p.sh", "--", *TINY, **settings)
+    (_, columns, language, mean) = done.stdout.splitlines()
+    assert columns.split() == ["WER", "PER"] * 2
+    assert language.split()[0] == "low/xyz" and mean.split()[3:] == language.split()[1:]
+    assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("cafe\u03010\n")
+    wrong = recipe("g2p.sh", "low/abc", **settings, code=1)
+    assert "low/abc_train.tsv.gz exists; check G2P" in wrong.stderr
+
+
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
     translate = partial(recipe, "back_translation.sh", MULTI30K=multi30k, RUN=tmp_path / "run")
     done = translate("sample", *TINY, VOCAB_SIZE="430")
