@@ -54,9 +54,9 @@ for language in "${languages[@]}"; do
         --valid "$folder/dev" --dest "$folder/data" --subword char --separate-vocab
     for ((seed = 1; seed <= models; seed += 2)); do
         trainings=()
-        for number in $seed $((seed + 1)); do
-            if [ "$number" -le "$models" ] && [ ! -e "$folder/model$number/average.safetensors" ]; then
-                train_model "$folder" "$number" "$@" &
+        for model in $seed $((seed + 1)); do
+            if [ "$model" -le "$models" ] && [ ! -e "$folder/model$model/average.safetensors" ]; then
+                train_model "$folder" "$model" "$@" &
                 trainings+=($!)
             fi
         done

@@ -35,12 +35,12 @@ class Leaks(NamedTuple):
     """Pairs of a line and the held-out line that it equals or resembles.
 
     Attributes:
-        line_P, number_P: the index of the line, and the number of the held-out one; int64.
+        line_P, pair_P: the index of the line, and that of the held-out pair; int64.
         is_same_P, is_short_P: whether they are equal, and whether they are short; bool.
     """
 
     line_P: np.ndarray
-    number_P: np.ndarray
+    pair_P: np.ndarray
     is_same_P: np.ndarray
     is_short_P: np.ndarray
 
@@ -72,18 +72,20 @@ class HeldOut:
     """The lines of validation and test sets.
 
     Args:
-        numbered: lines with the number of their pair, which both sides share.
+        lines: each with the index of its pair, which both sides share.
     """
 
-    def __init__(self, numbered: Iterable[tuple[int, str]]) -> None:
-        lines = list(numbered)
-        self._texts: dict[int, int] = {}  # by the hash of a line, the index of a line with these letters
-        self._numbers: dict[int, list[int]] = {}  # by this index, the numbers of all lines with these letters
-        for i, hash_ in enumerate(letter_keys([line for _, line in lines])[2].tolist()):
-            if hash_:
-                self._numbers.setdefault(self._texts.setdefault(hash_, i), []).append(lines[i][0])
-        self._letters = _Letters([line if i in self._numbers else "" for i, (_, line) in enumerate(lines)])
-        hash_S, text_S = self._letters.shingles()
+    def __init__(self, lines: Iterable[tuple[int, str]]) -> None:
+        pairs, texts = zip(*lines, strict=True) if (lines := list(lines)) else ((), ())
+        self._letters = _Letters(texts)
+        self._texts: dict[int, int] = {}  # by the hash of a line, the index of the first line with these letters
+        self._pairs: dict[int, list[int]] = {}  # by this index, the pairs of all lines with these letters
+        firsts = [self._texts.setdefault(hash_, i) for i, hash_ in enumerate(self._letters.hash_L.tolist())]
+        for first, pair in zip(firsts, pairs, strict=True):
+            self._pairs.setdefault(first, []).append(pair)
+        self._texts.pop(0, None)  # lines without letters
+        hash_S, line_S = self._letters.shingles()
+        text_S = np.array(firsts, np.int64)[line_S]
         order = np.lexsort((text_S, hash_S))
         hash_S, text_S = hash_S[order], text_S[order]
         is_new_S = np.ones(len(hash_S), bool)
@@ -92,7 +94,7 @@ class HeldOut:
         is_rare = counts <= _MOST_LINES
         self._text_S = text_S[is_new_S]
         self._hashes, self._starts, self._counts = hashes[is_rare], starts[is_rare], counts[is_rare]
-        self._sizes = np.bincount(self._text_S[np.repeat(is_rare, counts)], minlength=len(lines))
+        self._sizes = np.bincount(self._text_S[np.repeat(is_rare, counts)], minlength=len(firsts))
 
     @cached_property
     def _has_prefix(self) -> np.ndarray:
@@ -105,30 +107,30 @@ class HeldOut:
         """Returns the lines that equal or resemble held-out lines; none may contain a line break."""
         letters = _Letters(lines)
         equal = {i: self._texts[hash_] for i, hash_ in enumerate(letters.hash_L.tolist()) if hash_ in self._texts}
-        pairs = [(i, text, True) for i, text in equal.items()]
+        leaks = [(i, text, True) for i, text in equal.items()]
         for i, text in self._candidates(letters):
             if i not in equal:
                 first, second = letters.short_shingles(i), self._letters.short_shingles(text)
                 if len(first & second) >= _NEAR * len(first | second):
-                    pairs.append((i, text, False))
+                    leaks.append((i, text, False))
         columns = [
-            (i, number, is_same, self._sizes[text] < _LEAST_SHINGLES)
-            for i, text, is_same in pairs
-            for number in self._numbers[text]
+            (i, pair, is_same, self._sizes[text] < _LEAST_SHINGLES)
+            for i, text, is_same in leaks
+            for pair in self._pairs[text]
         ]
-        line_P, number_P, is_same_P, is_short_P = np.array(columns, np.int64).reshape(-1, 4).T
-        return Leaks(line_P, number_P, is_same_P.astype(bool), is_short_P.astype(bool))
+        line_P, pair_P, is_same_P, is_short_P = np.array(columns, np.int64).reshape(-1, 4).T
+        return Leaks(line_P, pair_P, is_same_P.astype(bool), is_short_P.astype(bool))
 
     def leaked_pairs(self, source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of held-out pairs of which training pairs have a side: as it is, and nearly.
+        """Returns the indices of held-out pairs of which training pairs have a side: as it is, and nearly.
 
         A short line, which may be there by chance, counts only if the other side of the pair is there, too.
         """
         sides = list(map(self.leaks, (source, target)))
-        both = np.intersect1d(*(leaks.number_P * len(source) + leaks.line_P for leaks in sides))
-        line_P, number_P, is_same_P, is_short_P = map(np.concatenate, zip(*sides, strict=True))
-        counts_P = ~is_short_P | np.isin(number_P * len(source) + line_P, both)
-        return np.unique(number_P[counts_P & is_same_P]), np.unique(number_P[counts_P & ~is_same_P])
+        both = np.intersect1d(*(leaks.pair_P * len(source) + leaks.line_P for leaks in sides))
+        line_P, pair_P, is_same_P, is_short_P = map(np.concatenate, zip(*sides, strict=True))
+        counts_P = ~is_short_P | np.isin(pair_P * len(source) + line_P, both)
+        return np.unique(pair_P[counts_P & is_same_P]), np.unique(pair_P[counts_P & ~is_same_P])
 
     def _candidates(self, letters: _Letters) -> list[tuple[int, int]]:
         """Returns lines, and the held-out lines with which they share many shingles of the index."""

@@ -38,8 +38,8 @@ from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
 Ids = list[int]
-# Numbers of held-out pairs, for each shard: those that the training text has as they are, `same`, and nearly, `near`.
-Leaked = dict[str, list[np.ndarray]]
+# Indices of held-out pairs that the training text has: as they are, `same`, and nearly, `near`.
+Leaked = dict[str, set[int]]
 _COLUMNS = ("source", "target", "alignments")
 _MANY = 0.01  # the share of a split that may be in the training text without a warning
 _REASONS = ("empty", "too_long", "uneven")  # why pairs are dropped
@@ -114,23 +114,22 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
 
 
 def _held_out(splits: Mapping[str, Sequence[Corpus]]) -> HeldOut:
-    """Returns the lines of the other splits, numbered in their order."""
+    """Returns the lines of the other splits, whose pairs are counted in their order."""
     rows = chain.from_iterable(read_rows(*corpus.paths) for split in splits.values() for corpus in split)
-    return HeldOut((number, line) for number, row in enumerate(rows) for line in row)
+    return HeldOut((pair, line) for pair, row in enumerate(rows) for line in row)
 
 
 def _show_leaks(config: DataConfig, splits: Mapping[str, SplitMeta], leaks: Leaked) -> None:
     """Says how many held-out pairs are in the training text, and warns if these are many."""
-    same, near = (np.concatenate(leaks[name]) for name in ("same", "near"))
     first = 0
     for (name, split), prefix in zip(splits.items(), (config.valid, *config.test), strict=True):
-        numbers = np.arange(first, first + split.pairs)
+        pairs = range(first, first + split.pairs)
         first += split.pairs
-        is_same = np.isin(numbers, same)
-        nearly = int((np.isin(numbers, near) & ~is_same).sum())
-        count = f"{is_same.sum():,} of {console.counted(split.pairs, 'pair')}"
-        problem = f"{name}: {count} have a side that is in the training text, and {nearly:,} more have a similar one"
-        if is_same.sum() > _MANY * split.pairs:
+        same = len(leaks["same"].intersection(pairs))
+        near = len((leaks["near"] - leaks["same"]).intersection(pairs))
+        count = f"{same:,} of {console.counted(split.pairs, 'pair')}"
+        problem = f"{name}: {count} have a side that is in the training text, and {near:,} more have a similar one"
+        if same > _MANY * split.pairs:
             console.warn(f"{problem}; drop such training pairs with nmt clean --exclude {prefix}")
         else:
             console.info(problem)
@@ -195,7 +194,7 @@ def _merge_training(
     Returns:
         The description of the split, and the held-out pairs that it has.
     """
-    leaks: Leaked = {"same": [], "near": []}
+    leaks: Leaked = {"same": set(), "near": set()}
     counts = [config.encodings if config.samples_side(side) else 1 for side in ("source", "target")]
     kept, total = [0] * len(train), Counter[str]()
     with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
@@ -203,8 +202,8 @@ def _merge_training(
             split.append(*columns_of(result))
             kept[shard.segment] += result.values["kept"]
             total.update(result.values)
-            for name, numbers in leaks.items():
-                numbers.append(result.arrays[name])
+            for name, leaked in leaks.items():
+                leaked.update(result.arrays[name].tolist())
     dropped = {reason: total[reason] for reason in _REASONS}
     if not split.pairs:
         folder.discard()
@@ -390,7 +389,7 @@ def _aligned_pieces(
 class EncodingJob(Job):
     """Encodes the training text, and finds held-out pairs in it.
 
-    The result has their numbers in the arrays `same` and `near`; see `HeldOut.leaked_pairs`.
+    The result has their indices in the arrays `same` and `near`; see `HeldOut.leaked_pairs`.
     """
 
     codec_values: dict[str, Any]

@@ -14,7 +14,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "number", "is_same"), [
+@pytest.mark.parametrize(("line", "pair", "is_same"), [
     ("THE COMMITTEE HAS 24 MEMBERS WHO MEET TWICE A YEAR", 0, True),
     ("The committee has 25 members, who meet twice a year.", 0, False),
     ("Note: the committee has 24 members, who meet twice a year.", 0, False),
@@ -23,9 +23,9 @@ LINES = [
     ("彼女は毎朝六時に起きて、川に沿って二時間ほど歩きます。", 2, False),
     ("yes", 3, True),
 ])  # fmt: skip
-def test_equal_and_similar_lines_are_named(line: str, number: int, is_same: bool) -> None:
+def test_equal_and_similar_lines_are_named(line: str, pair: int, is_same: bool) -> None:
     leaks = HeldOut(enumerate(LINES)).leaks(["Nothing of it.", line])
-    assert [each.tolist() for each in leaks[:3]] == [[1], [number], [is_same]]
+    assert [each.tolist() for each in leaks[:3]] == [[1], [pair], [is_same]]
 
 
 @pytest.mark.parametrize("line", ["", "!?", "Yes, he does.", "The committee met.", "The members meet twice a year."])
@@ -35,7 +35,7 @@ def test_other_lines_are_not(line: str) -> None:
 
 def test_short_lines_count_only_with_their_other_side() -> None:
     pairs = [("Yes!", "Ja!"), ("No!", "Nein!"), (LINES[0], "Kurz."), ("Cafe", "Café")]
-    held_out = HeldOut((number, line) for number, pair in enumerate(pairs, 5) for line in pair)
+    held_out = HeldOut((i, line) for i, pair in enumerate(pairs, 5) for line in pair)
     training = [("yes", "ja"), ("no", "ja"), ("The committee has 25 members, who meet twice a year", "ja"), ("", "")]
     same, near = held_out.leaked_pairs(*map(list, zip(*training, strict=True)))
     assert (same.tolist(), near.tolist()) == ([5], [7])
