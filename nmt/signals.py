@@ -30,6 +30,9 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # A scheduler may signal every process of a job, and a launcher passes its own signal on. Signals that follow
 # within this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
+# The longest wait of a main thread. A signal that arrives just before a wait does not interrupt it, and Python runs
+# the handler after the wait.
+WAIT_SECONDS = 1.0
 
 
 def end_without_traceback() -> None:

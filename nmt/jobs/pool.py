@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import connection, get_context, parent_process, resource_tracker
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.signals import held
+from nmt.signals import WAIT_SECONDS, held
 
 # Makes the task of worker n, which counts from 0 and applies it to chunks.
 MakeTask = Callable[[int], Callable[[Any], Any]]
@@ -81,9 +81,15 @@ def in_order(
         for chunk in chunks:
             pending.append(submit(chunk))
             if len(pending) >= 3 * workers:  # enough to keep workers busy, few enough to bound memory
-                yield pending.popleft().result()
+                yield _result(pending.popleft())
         while pending:
-            yield pending.popleft().result()
+            yield _result(pending.popleft())
+
+
+def _result(future: Future[_Out]) -> _Out:
+    while not future.done():
+        wait([future], WAIT_SECONDS)
+    return future.result()
 
 
 # Held while a process starts, so that `end` sees every process, and pools change the environment one after the other.

@@ -25,6 +25,7 @@ from nmt.config.jobs import MOST_SHARDS
 from nmt.errors import NmtError
 from nmt.files import digest_of_json
 from nmt.jobs.stream import Chunk, Chunks, Place, Row
+from nmt.signals import WAIT_SECONDS
 from nmt.text.corpus import decoded_lines, name_of, opened, read_lines, read_rows, reading, unequal
 
 # Most units in a chunk if the job has no shards, and the most lines of a default shard.
@@ -301,7 +302,7 @@ class ArrivingChunks(Chunks):
         units: list[Any] = []
         with suppress(queue.Empty):
             while len(units) < self._size:
-                item = self._queue.get(block=wait and not units)
+                item = self._next(wait=wait and not units)
                 if not isinstance(item, list):
                     self._queue.put(item)  # for the next call
                     if units:
@@ -312,3 +313,9 @@ class ArrivingChunks(Chunks):
                 units += item
         self._first += len(units)
         return Chunk(self._first - len(units), units)
+
+    def _next(self, *, wait: bool) -> list[Any] | BaseException | None:
+        while wait:
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=WAIT_SECONDS)
+        return self._queue.get_nowait()

@@ -18,6 +18,7 @@ from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import NmtError
 from nmt.resources import share_cores
+from nmt.signals import WAIT_SECONDS
 
 # Row n of files that are read side by side: line n of each of them. Of rows in memory, values of JSON.
 Row = tuple[Any, ...]
@@ -206,7 +207,7 @@ def local(job: Job, chunks: Chunks, workers: int | None, progress: Progress) -> 
                     running[submit(batch.work)] = in_flight[-1], batch
             if not in_flight:
                 return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in wait(running, WAIT_SECONDS, FIRST_COMPLETED).done:
                 unfinished, batch = running.pop(future)
                 is_lost = isinstance(future.exception(), WorkerDiedError)
                 unfinished.lost = batch.units if is_lost else unfinished.lost
