@@ -21,14 +21,18 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import commands
+import numpy as np
 import pytest
 from marian import write_model
+from sacrebleu.metrics import CHRF
 from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
 import nmt
 from nmt.text.corpus import COMPRESSED, parallel_paths
 
-import grammar  # isort: skip # `stand_ins` has added its folder to the path
+import americasnlp  # isort: skip # `stand_ins` has added its folder to the path
+import grammar  # isort: skip
+import least_risk  # isort: skip
 import table1  # isort: skip
 import table3  # isort: skip
 
@@ -214,6 +218,56 @@ def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) ->
     assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("cafe\u03010\n")
     wrong = recipe("g2p.sh", "low/abc", **settings, code=1)
     assert "low/abc_train.tsv.gz exists; check G2P" in wrong.stderr
+
+
+def test_nine_languages_are_trained_and_scored_beside_the_baseline(recipe: Recipe, tmp_path: Path) -> None:
+    lines, others = (text.decode() for text in corpus(40, 3))
+    for lang, folder in americasnlp.FOLDERS.items():
+        path = tmp_path / "task" / "data" / f"{folder}-spanish"
+        path.mkdir(parents=True)
+        for split in ("train_nontok" if lang == "tar" else "train", "dev"):
+            (path / f"{split}.es").write_text(lines)
+            (path / f"{split}.{lang}").write_text(others)
+    settings = {"AMERICASNLP": tmp_path / "task", "RUN": tmp_path / "run", "VOCAB_SIZE": "430", "SAMPLES": "2"}
+    done = recipe("americasnlp.sh", "--", *TINY, **settings, MINUTES="1", MODELS="1")
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in table[1:11]] == [*americasnlp.FOLDERS, "mean"]
+    assert table[10][2] == "12.70" and table[11][0].startswith("nrefs:1")
+    drawn = (tmp_path / "run" / "out" / "1.aym").read_text().splitlines()
+    chosen = (tmp_path / "run" / "out" / "aym.txt").read_text().splitlines()
+    assert len(drawn) == 80 and len(chosen) == 40
+    assert all(line in drawn[2 * number : 2 * number + 2] for number, line in enumerate(chosen))
+    (tmp_path / "task" / "data" / "aymara-spanish" / "dev.aym").unlink()
+    settings["RUN"] = tmp_path / "other"
+    assert (
+        "neither dev.es-aym.aym nor aymara-spanish/dev.aym; set" in recipe("americasnlp.sh", **settings, code=1).stderr
+    )
+
+
+def test_the_least_risk_is_that_of_chrf() -> None:
+    translations = ["a dog runs", "a dog ran", "the dog", "", "a"]
+    chrf = CHRF()
+    expected = [np.mean([chrf.sentence_score(one, [other]).score for other in translations]) for one in translations]
+    assert 100 * least_risk.mean_chrf(translations) == pytest.approx(expected)
+
+
+def test_rounds_translate_text_of_both_languages(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
+    for lang in ("en", "de"):
+        (tmp_path / f"more.{lang}").write_bytes(gzip.decompress((multi30k / f"train.{lang}.gz").read_bytes()))
+    settings = {"VALID": multi30k / "val", "TEST": multi30k / "test_2016_flickr", "RUN": tmp_path / "run"}
+    settings |= {"SOURCE_TEXT": tmp_path / "more.en", "TARGET_TEXT": tmp_path / "more.de", "LINES": "30"}
+    improve = partial(
+        recipe, "rounds.sh", "en", "de", str(multi30k / "train"), "--", *TINY, VOCAB_SIZE="430", **settings
+    )
+    done = improve(ROUNDS="1")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert done.stdout == card
+    first, second = (line.split("|")[1:3] for line in card.splitlines()[4:6])
+    assert [first, second] == [[" 0 ", " 0 "], [" 1 ", " 60 "]] and card.count("kept") == 1
+    tags = {str(path.parent.name): path for path in (tmp_path / "run" / "round1").glob("*/text.de")}
+    assert set(tags) == {"synthetic-en", "synthetic-de"}
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert "neither SOURCE_TEXT nor TARGET_TEXT is set" in improve(SOURCE_TEXT="", TARGET_TEXT="", code=1).stderr
 
 
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:

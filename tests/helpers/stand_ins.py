@@ -42,6 +42,8 @@ QUICKER: Added = QUICK | {
 STAND_IN = f"""#!/usr/bin/env bash
 here=${{0%/*}} name=${{0##*/}}
 if [ $name = python ] && [[ $1 != recipes/* ]]; then exec "{BIN}/python" "$@"; fi
+exec 9> "$here/lock"  # recipes run commands side by side
+flock 9
 printf '%s\\0' "$PWD" $name "$@" > "$here/asked"
 read -r code < "$here/answered"
 cat "$here/stdout"
