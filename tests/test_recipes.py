@@ -215,8 +215,8 @@ def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) ->
     (_, columns, language, mean) = done.stdout.splitlines()
     assert columns.split() == ["WER", "PER"] * 2
     assert language.split()[0] == "low/xyz" and mean.split()[3:] == language.split()[1:]
-    assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("cafe\u03010\n")
-    wrong = recipe("g2p.sh", "low/abc", **settings, code=1)
+    assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("<xyz> c a f e \u0301 0\n")
+    wrong = recipe("g2p.sh", "low/abc", **settings | {"RUN": tmp_path / "other"}, code=1)
     assert "low/abc_train.tsv.gz exists; check G2P" in wrong.stderr
 
 
