@@ -21,10 +21,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import commands
-import numpy as np
 import pytest
 from marian import write_model
-from sacrebleu.metrics import CHRF
 from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
 import nmt
@@ -32,7 +30,6 @@ from nmt.text.corpus import COMPRESSED, parallel_paths
 
 import americasnlp  # isort: skip # `stand_ins` has added its folder to the path
 import grammar  # isort: skip
-import least_risk  # isort: skip
 import table1  # isort: skip
 import table3  # isort: skip
 
@@ -233,22 +230,12 @@ def test_nine_languages_are_trained_and_scored_beside_the_baseline(recipe: Recip
     table = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in table[1:11]] == [*americasnlp.FOLDERS, "mean"]
     assert table[10][2] == "12.70" and table[11][0].startswith("nrefs:1")
-    drawn = (tmp_path / "run" / "out" / "1.aym").read_text().splitlines()
-    chosen = (tmp_path / "run" / "out" / "aym.txt").read_text().splitlines()
-    assert len(drawn) == 80 and len(chosen) == 40
-    assert all(line in drawn[2 * number : 2 * number + 2] for number, line in enumerate(chosen))
+    assert len((tmp_path / "run" / "out" / "aym.txt").read_text().splitlines()) == 40
     (tmp_path / "task" / "data" / "aymara-spanish" / "dev.aym").unlink()
     settings["RUN"] = tmp_path / "other"
     assert (
         "neither dev.es-aym.aym nor aymara-spanish/dev.aym; set" in recipe("americasnlp.sh", **settings, code=1).stderr
     )
-
-
-def test_the_least_risk_is_that_of_chrf() -> None:
-    translations = ["a dog runs", "a dog ran", "the dog", "", "a"]
-    chrf = CHRF()
-    expected = [np.mean([chrf.sentence_score(one, [other]).score for other in translations]) for one in translations]
-    assert 100 * least_risk.mean_chrf(translations) == pytest.approx(expected)
 
 
 def test_rounds_translate_text_of_both_languages(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
