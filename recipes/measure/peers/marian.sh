@@ -13,9 +13,8 @@ train SIGTERM "$environment/bin/pymarian" train -c "$config.yaml" --seed "$seed"
 for part in choose test; do
     OMP_NUM_THREADS=1 run "$environment/bin/pymarian" decode --models "$model/model.npz" --vocabs "${vocabularies[@]}" \
         --input "$pieces/$part.de" --output "$out/$part.pieces" --beam-size 5 --normalize 0.6 --cpu-threads 1 \
-        --mini-batch 32 --maxi-batch 100 --maxi-batch-sort src --quiet-translation
+        --mini-batch 32 --maxi-batch 100 --maxi-batch-sort src --log-level warn --quiet-translation
     text_of_pieces "$out/$part.pieces" "$out/$part.en"
 done
-read -r updates tokens < <(sed -nE 's|.* Up\. ([0-9,]+) .* after ([0-9,]+) .*|\1 \2|p' "$out/train.log" |
-    tail -n 1 | tr -d ,)
-finish "$updates" "$tokens"
+progress=$model/model.npz.progress.yml
+finish "$(sed -n 's/^batches: //p' "$progress")" "$(sed -n 's/^labels-total: //p' "$progress")"

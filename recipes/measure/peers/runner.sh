@@ -31,6 +31,6 @@ text_of_pieces() {
 
 # finish UPDATES TOKENS: writes result.json, the sign that all is done, and removes the checkpoints.
 finish() {
-    python recipes/measure/side_by_side.py record "$out" "$1" "$2"
+    sed "s/^{/{\"updates\": $1, \"target_tokens\": $2, /" "$out/training.json" > "$out/result.json"
     rm -rf "$model"
 }

@@ -1,10 +1,10 @@
-"""Trains a small MarianMTModel with the Seq2SeqTrainer of transformers, or translates with it. transformers.sh calls it.
+"""Trains a small MarianMTModel with Seq2SeqTrainer, or translates with it. transformers.sh calls it.
 
-The tokeniser is MarianTokenizer with the shared sentencepiece model, and gives the same pieces as the other toolkits get.
+MarianTokenizer uses the shared sentencepiece model, and so gives the same pieces as the other toolkits get.
 """
 
-import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -14,31 +14,29 @@ import transformers
 import yaml
 
 LONGEST = 200
+START = psutil.Process().create_time()
 
 
-def tokenizer(folder: Path, vocabulary: Path, subword_model: str) -> transformers.MarianTokenizer:
-    pieces = ["<pad>", "</s>", "<unk>", *vocabulary.read_text(encoding="utf-8").splitlines()]
-    ids = folder / "vocabulary.json"
-    ids.write_text(json.dumps({piece: piece_id for piece_id, piece in enumerate(pieces)}), encoding="utf-8")
-    return transformers.MarianTokenizer(subword_model, subword_model, str(ids), model_max_length=LONGEST)
+def tokenizer(folder: str, pieces: str) -> transformers.MarianTokenizer:
+    vocabulary = ["<pad>", "</s>", "<unk>", *Path(pieces, "vocabulary").read_text(encoding="utf-8").splitlines()]
+    ids = Path(folder, "vocabulary.json")
+    ids.write_text(json.dumps({piece: piece_id for piece_id, piece in enumerate(vocabulary)}), encoding="utf-8")
+    model = f"{pieces}/data/subword.model"
+    return transformers.MarianTokenizer(model, model, str(ids), model_max_length=LONGEST)
 
 
 class EndOfTime(transformers.TrainerCallback):
-    """Ends the training when the time since the start of the process is over."""
-
-    def __init__(self, minutes: float) -> None:
-        self.start, self.seconds = psutil.Process().create_time(), 60 * minutes
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def share_left(self) -> float:
-        return max(0.0, 1 - (time.time() - self.start) / self.seconds)
+        return max(0.0, 1 - (time.time() - START) / self.seconds)
 
     def on_step_end(self, _args, _state, control, **_) -> None:
         control.should_training_stop = self.share_left() == 0
 
 
 class CountingCollator(transformers.DataCollatorForSeq2Seq):
-    """Pads batches, and counts their target tokens."""
-
     target_tokens = 0
 
     def __call__(self, features: list, return_tensors: str | None = None) -> dict:
@@ -47,77 +45,53 @@ class CountingCollator(transformers.DataCollatorForSeq2Seq):
         return batch
 
 
-def train(options: argparse.Namespace) -> None:
-    config = yaml.safe_load(options.config.read_text(encoding="utf-8"))
-    transformers.set_seed(options.seed)
-    source, target = (Path(f"{options.train}.{end}").read_text(encoding="utf-8").splitlines() for end in ("de", "en"))
-    tokens = tokenizer(options.model, options.vocabulary, options.subword_model)
-    encoded = tokens(source, text_target=target, truncation=True)
-    sentences = [
-        {"input_ids": ids, "labels": labels}
-        for ids, labels in zip(encoded["input_ids"], encoded["labels"], strict=True)
-    ]
-    ids = {"pad_token_id": tokens.pad_token_id, "eos_token_id": tokens.eos_token_id, "forced_eos_token_id": None}
-    sizes = {"vocab_size": len(tokens), "decoder_start_token_id": tokens.pad_token_id, "max_position_embeddings": 512}
-    model = transformers.MarianMTModel(transformers.MarianConfig(**config["model"], **ids, **sizes))
-    end = EndOfTime(options.minutes)
-    warmup = config["training"]["warmup_steps"]
-    optimizer = scheduler = None
-    if config["linear_over_time"]:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=config["training"]["learning_rate"], weight_decay=0)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda update: min(1, update / warmup) * end.share_left()
+def train(folder: str, pieces: str, text: str, config: str, minutes: str, seed: str) -> None:
+    options = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    transformers.set_seed(int(seed))
+    tokens = tokenizer(folder, pieces)
+    german, english = (Path(text, f"train.{end}").read_text(encoding="utf-8").splitlines() for end in ("de", "en"))
+    encoded = tokens(german, text_target=english, truncation=True)
+    pad = tokens.pad_token_id
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": tokens.eos_token_id}
+    model = transformers.MarianMTModel(
+        transformers.MarianConfig(vocab_size=len(tokens), forced_eos_token_id=None, **ids, **options["model"])
+    )
+    end, collator = EndOfTime(60 * float(minutes)), CountingCollator(tokens, model=model)
+    arguments = transformers.Seq2SeqTrainingArguments(folder, seed=int(seed), **options["training"])
+    optimizer = schedule = None
+    if options["linear_over_time"]:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, weight_decay=0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda update: min(1, (update + 1) / arguments.warmup_steps) * end.share_left()
         )
-    collator = CountingCollator(tokens, model=model)
     trainer = transformers.Seq2SeqTrainer(
         model,
-        transformers.Seq2SeqTrainingArguments(
-            str(options.model),
-            **config["training"],
-            max_steps=10**6,
-            seed=options.seed,
-            save_strategy="no",
-            use_cpu=True,
-            report_to="none",
-            disable_tqdm=True,
-            train_sampling_strategy="group_by_length",
-            logging_steps=50,
-            dataloader_pin_memory=False,
-        ),
+        arguments,
         data_collator=collator,
-        train_dataset=sentences,
+        train_dataset=[
+            {"input_ids": i, "labels": o} for i, o in zip(encoded["input_ids"], encoded["labels"], strict=True)
+        ],
         callbacks=[end],
-        optimizers=(optimizer, scheduler),
+        optimizers=(optimizer, schedule),
     )
     trainer.train()
     trainer.save_model()
-    (options.model / "counts").write_text(f"{trainer.state.global_step} {collator.target_tokens}\n", encoding="utf-8")
+    Path(folder, "counts").write_text(f"{trainer.state.global_step} {collator.target_tokens}\n", encoding="utf-8")
 
 
-def translate(options: argparse.Namespace) -> None:
-    tokens = tokenizer(options.model, options.vocabulary, options.subword_model)
-    model = transformers.MarianMTModel.from_pretrained(options.model).eval()
-    lines = options.input.read_text(encoding="utf-8").splitlines()
-    by_length = sorted(range(len(lines)), key=lambda number: len(lines[number]))
+def translate(folder: str, pieces: str, source: str, output: str) -> None:
+    tokens = tokenizer(folder, pieces)
+    model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    lines = Path(source).read_text(encoding="utf-8").splitlines()
     translations = [""] * len(lines)
+    by_length = sorted(range(len(lines)), key=lambda index: len(lines[index]))
     for begin in range(0, len(lines), 32):
-        numbers = by_length[begin : begin + 32]
-        batch = tokens([lines[number] for number in numbers], return_tensors="pt", padding=True, truncation=True)
+        indices = by_length[begin : begin + 32]
+        batch = tokens([lines[index] for index in indices], return_tensors="pt", padding=True, truncation=True)
         ids = model.generate(**batch, num_beams=5, max_length=LONGEST, bad_words_ids=[[tokens.pad_token_id]])
-        for number, text in zip(numbers, tokens.batch_decode(ids, skip_special_tokens=True), strict=True):
-            translations[number] = " ".join(text.split())
-    options.output.write_text("".join(f"{translation}\n" for translation in translations), encoding="utf-8")
+        for index, translation in zip(indices, tokens.batch_decode(ids, skip_special_tokens=True), strict=True):
+            translations[index] = " ".join(translation.split())
+    Path(output).write_text("".join(f"{translation}\n" for translation in translations), encoding="utf-8")
 
 
-parser = argparse.ArgumentParser(description=__doc__)
-commands = parser.add_subparsers(required=True)
-for function, arguments in (
-    (train, {"config": Path, "train": str, "minutes": float, "seed": int}),
-    (translate, {"input": Path, "output": Path}),
-):
-    command = commands.add_parser(function.__name__)
-    command.set_defaults(function=function)
-    for name, kind in {"model": Path, "vocabulary": Path, "subword_model": str, **arguments}.items():
-        command.add_argument(name, type=kind)
-options = parser.parse_args()
-options.function(options)
+{"train": train, "translate": translate}[sys.argv[1]](*sys.argv[2:])
