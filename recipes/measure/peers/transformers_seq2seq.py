@@ -89,7 +89,8 @@ def translate(folder: str, pieces: str, source: str, output: str) -> None:
         indices = by_length[begin : begin + 32]
         batch = tokens([lines[index] for index in indices], return_tensors="pt", padding=True, truncation=True)
         ids = model.generate(**batch, num_beams=5, max_length=LONGEST, bad_words_ids=[[tokens.pad_token_id]])
-        for index, translation in zip(indices, tokens.batch_decode(ids, skip_special_tokens=True), strict=True):
+        texts = tokens.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        for index, translation in zip(indices, texts, strict=True):
             translations[index] = " ".join(translation.split())
     Path(output).write_text("".join(f"{translation}\n" for translation in translations), encoding="utf-8")
 
