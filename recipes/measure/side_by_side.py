@@ -45,6 +45,8 @@ def train(minutes: str, signal_name: str, folder: str, *command: str) -> None:
     """
     core = int(os.environ.get("CORE", max(os.sched_getaffinity(0))))
     os.sched_setaffinity(0, {core})
+    # A job in the background of a shell ignores SIGINT, and so would the training.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     start = time.monotonic()
     with Path(folder, "train.log").open("wb") as log:

@@ -7,7 +7,7 @@ set -euo pipefail
 
 own_environment "$environment" joeynmt==2.3.0 torch==2.13.0 numpy==2.4.6 importlib_metadata==10.2.0
 for language in de en; do
-    head -n 100 "$pieces/choose.$language" > "$out/dev.$language"
+    head -n 10 "$pieces/choose.$language" > "$out/dev.$language"
 done
 sed "s|OUT|$out|; s|PIECES|$pieces|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
 train SIGINT "$environment/bin/python" -m joeynmt train "$out/config.yaml" --skip-test
@@ -24,7 +24,7 @@ print(states[-1]["stats_state"]["steps"], states[-1]["stats_state"]["total_token
 PYTHON
 )
 for part in choose test; do
-    run "$environment/bin/python" -m joeynmt translate "$out/config.yaml" -o "$out/$part.pieces" < "$pieces/$part.de"
+    run "$environment/bin/python" -m joeynmt translate "$out/config.yaml" < "$pieces/$part.de" > "$out/$part.pieces"
     text_of_pieces "$out/$part.pieces" "$out/$part.en"
 done
 finish "$updates" "$tokens"
