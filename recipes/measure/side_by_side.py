@@ -15,11 +15,17 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 
-def encode(model: str) -> None:
-    """Writes each line of stdin as subword pieces between spaces."""
-    pieces = SentencePieceProcessor(model_file=model)
-    for line in sys.stdin:
-        print(" ".join(pieces.encode(line.rstrip("\n"), out_type=str)))
+def encode(text: str, folder: str) -> None:
+    """Writes the files of `text` as subword pieces between spaces, and `vocabulary` with one piece on each line.
+
+    The vocabulary has no symbols such as </s>, which each toolkit adds itself.
+    """
+    pieces = SentencePieceProcessor(model_file=f"{folder}/data/subword.model")
+    ids = (i for i in range(len(pieces)) if not pieces.is_control(i) and not pieces.is_unknown(i))
+    Path(folder, "vocabulary").write_text("".join(f"{pieces.id_to_piece(i)}\n" for i in ids), encoding="utf-8")
+    for path in Path(text).iterdir():
+        with path.open(encoding="utf-8") as lines, Path(folder, path.name).open("w", encoding="utf-8") as output:
+            output.writelines(" ".join(pieces.encode(line.rstrip("\n"), out_type=str)) + "\n" for line in lines)
 
 
 def decode(model: str) -> None:
@@ -27,14 +33,6 @@ def decode(model: str) -> None:
     pieces = SentencePieceProcessor(model_file=model)
     for line in sys.stdin:
         print(pieces.decode(line.split()).strip())
-
-
-def vocabulary(model: str) -> None:
-    """Writes the pieces, one on each line. Symbols such as </s>, which each toolkit adds itself, are left out."""
-    pieces = SentencePieceProcessor(model_file=model)
-    for piece_id in range(len(pieces)):
-        if not pieces.is_control(piece_id) and not pieces.is_unknown(piece_id):
-            print(pieces.id_to_piece(piece_id))
 
 
 def train(minutes: str, signal_name: str, folder: str, *command: str) -> None:
@@ -96,5 +94,5 @@ def _read(path: Path) -> dict:
 
 
 if __name__ == "__main__":
-    functions = {function.__name__: function for function in (encode, decode, vocabulary, train, best, table)}
+    functions = {function.__name__: function for function in (encode, decode, train, best, table)}
     functions[sys.argv[1]](*sys.argv[2:])

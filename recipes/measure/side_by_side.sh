@@ -27,7 +27,7 @@ set_up_environment
 text=$run_dir/text pieces=$run_dir/pieces
 
 make_pieces() { # its arguments are for the record of unless_there
-    local language part helper=recipes/measure/side_by_side.py
+    local language
     rm -rf "$text" "$pieces.part"
     mkdir -p "$text" "$pieces.part"
     for language in de en; do
@@ -37,13 +37,7 @@ make_pieces() { # its arguments are for the record of unless_there
     done
     run nmt preprocess --source-lang de --target-lang en --train "$text/train" --valid "$text/choose" \
         --dest "$pieces.part/data" --vocab-size "$PIECES"
-    python $helper vocabulary "$pieces.part/data/subword.model" > "$pieces.part/vocabulary"
-    for part in train choose test; do
-        for language in de en; do
-            python $helper encode "$pieces.part/data/subword.model" < "$text/$part.$language" \
-                > "$pieces.part/$part.$language"
-        done
-    done
+    python recipes/measure/side_by_side.py encode "$text" "$pieces.part"
     mv "$pieces.part" "$pieces"
 }
 unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES"

@@ -17,8 +17,12 @@ LONGEST = 200
 START = psutil.Process().create_time()
 
 
+def lines_of(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
 def tokenizer(folder: str, pieces: str) -> transformers.MarianTokenizer:
-    vocabulary = ["<pad>", "</s>", "<unk>", *Path(pieces, "vocabulary").read_text(encoding="utf-8").splitlines()]
+    vocabulary = ["<pad>", "</s>", "<unk>", *lines_of(f"{pieces}/vocabulary")]
     ids = Path(folder, "vocabulary.json")
     ids.write_text(json.dumps({piece: piece_id for piece_id, piece in enumerate(vocabulary)}), encoding="utf-8")
     model = f"{pieces}/data/subword.model"
@@ -49,8 +53,8 @@ def train(folder: str, pieces: str, text: str, config: str, minutes: str, seed: 
     options = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
     transformers.set_seed(int(seed))
     tokens = tokenizer(folder, pieces)
-    german, english = (Path(text, f"train.{end}").read_text(encoding="utf-8").splitlines() for end in ("de", "en"))
-    encoded = tokens(german, text_target=english, truncation=True)
+    encoded = tokens(lines_of(f"{text}/train.de"), text_target=lines_of(f"{text}/train.en"), truncation=True)
+    pairs = [{"input_ids": i, "labels": o} for i, o in zip(encoded["input_ids"], encoded["labels"], strict=True)]
     pad = tokens.pad_token_id
     ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": tokens.eos_token_id}
     model = transformers.MarianMTModel(
@@ -64,16 +68,8 @@ def train(folder: str, pieces: str, text: str, config: str, minutes: str, seed: 
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda update: min(1, (update + 1) / arguments.warmup_steps) * end.share_left()
         )
-    trainer = transformers.Seq2SeqTrainer(
-        model,
-        arguments,
-        data_collator=collator,
-        train_dataset=[
-            {"input_ids": i, "labels": o} for i, o in zip(encoded["input_ids"], encoded["labels"], strict=True)
-        ],
-        callbacks=[end],
-        optimizers=(optimizer, schedule),
-    )
+    updating = (optimizer, schedule)
+    trainer = transformers.Seq2SeqTrainer(model, arguments, collator, pairs, callbacks=[end], optimizers=updating)
     trainer.train()
     trainer.save_model()
     Path(folder, "counts").write_text(f"{trainer.state.global_step} {collator.target_tokens}\n", encoding="utf-8")
@@ -82,17 +78,14 @@ def train(folder: str, pieces: str, text: str, config: str, minutes: str, seed: 
 def translate(folder: str, pieces: str, source: str, output: str) -> None:
     tokens = tokenizer(folder, pieces)
     model = transformers.MarianMTModel.from_pretrained(folder).eval()
-    lines = Path(source).read_text(encoding="utf-8").splitlines()
-    translations = [""] * len(lines)
-    by_length = sorted(range(len(lines)), key=lambda index: len(lines[index]))
-    for begin in range(0, len(lines), 32):
-        indices = by_length[begin : begin + 32]
-        batch = tokens([lines[index] for index in indices], return_tensors="pt", padding=True, truncation=True)
+    lines = lines_of(source)
+    by_length, translations = sorted(set(lines), key=len), {}
+    for begin in range(0, len(by_length), 32):
+        batch = tokens(by_length[begin : begin + 32], return_tensors="pt", padding=True, truncation=True)
         ids = model.generate(**batch, num_beams=5, max_length=LONGEST, bad_words_ids=[[tokens.pad_token_id]])
         texts = tokens.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        for index, translation in zip(indices, texts, strict=True):
-            translations[index] = " ".join(translation.split())
-    Path(output).write_text("".join(f"{translation}\n" for translation in translations), encoding="utf-8")
+        translations |= zip(by_length[begin : begin + 32], (" ".join(text.split()) for text in texts), strict=True)
+    Path(output).write_text("".join(f"{translations[line]}\n" for line in lines), encoding="utf-8")
 
 
 {"train": train, "translate": translate}[sys.argv[1]](*sys.argv[2:])
