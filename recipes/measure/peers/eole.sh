@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains eole for recipes/measure/side_by_side.sh; runner.sh describes the arguments. eole has no time limit and writes
-# nothing when it is stopped: the last checkpoint counts, which it writes every 50 updates. It cuts the text into pieces
+# nothing when it is stopped: the last checkpoint counts, which it writes every 20 updates. It cuts the text into pieces
 # itself, with the shared sentencepiece model.
 set -euo pipefail
 . "$(dirname "$0")/runner.sh"
