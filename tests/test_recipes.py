@@ -212,8 +212,8 @@ def test_pronunciations_are_learnt_and_scored(recipe: Recipe, tmp_path: Path) ->
     (_, columns, language, mean) = done.stdout.splitlines()
     assert columns.split() == ["WER", "PER"] * 2
     assert language.split()[0] == "low/xyz" and mean.split()[3:] == language.split()[1:]
-    assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("cafe\u03010\n")
-    wrong = recipe("g2p.sh", "low/abc", **settings, code=1)
+    assert (tmp_path / "run" / "low" / "xyz" / "train.word").read_text().startswith("<xyz> c a f e \u0301 0\n")
+    wrong = recipe("g2p.sh", "low/abc", **settings | {"RUN": tmp_path / "other"}, code=1)
     assert "low/abc_train.tsv.gz exists; check G2P" in wrong.stderr
 
 
@@ -370,6 +370,23 @@ def test_a_model_of_several_languages_is_scored_in_every_direction(quicker: Reci
     assert "VALID is not set; usage" in quicker("multilingual.sh", "train", code=1).stderr
     assert "PREFIX is missing; usage" in quicker("multilingual.sh", "--hours", "1", code=1, **settings).stderr
     assert "--hours must be a number" in quicker("multilingual.sh", "train", "--hours", code=1, **settings).stderr
+
+
+def test_one_model_is_compared_with_a_model_of_each_direction(quicker: Recipe, tmp_path: Path) -> None:
+    for seed, (name, size) in enumerate({"train.en-de": 80, "train.fr-en": 60, "dev.en-de": 6, "dev.fr-en": 6}.items()):
+        for lang, text in zip(
+            ("en", name.partition(".")[2].replace("en", "").strip("-")), corpus(size, seed), strict=True
+        ):
+            (tmp_path / f"{name}.{lang}").write_bytes(text)
+    settings = {"VALID": tmp_path / "dev", "RUN": tmp_path / "run"}
+    done = quicker("measure/one_or_many.sh", "--hours", "0.01", str(tmp_path / "train"), **settings)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows[1:]] == ["de-en", "en-de", "en-fr", "fr-en", "mean"]
+    assert all(float(row[5]) == pytest.approx(float(row[3]) - float(row[4]), abs=0.011) for row in rows[1:])
+    reference = (tmp_path / "run" / "one" / "out" / "en-de.reference").read_bytes()
+    assert (
+        len((tmp_path / "run" / "many" / "en-de" / "out.de").read_bytes().splitlines()) == 3 == reference.count(b"\n")
+    )
 
 
 def test_what_could_not_be_scored_is_not_trained(quicker: Recipe, tmp_path: Path) -> None:
