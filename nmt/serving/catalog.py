@@ -1,7 +1,7 @@
 """What is served, by the names that requests have for it: models, languages, glossaries, memories and corrections."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Self, TypeVar
@@ -39,7 +39,7 @@ class ServedModel:
     config: ModelConfig
     codec: TextCodec
     last_trained: Sequence[tuple[str, str]] = ()
-    calibrations: Sequence[Calibration] = ()
+    calibrations: Sequence[Calibration] = field(default=(), compare=False)  # cannot be hashed
 
     @cached_property
     def directions(self) -> list[Directions]:
