@@ -77,8 +77,8 @@ def fitted(
         held_out_N[is_held_out_N] = _predicted(features_NF[is_held_out_N], weights)
     groups = np.array_split(held_out_N.argsort(kind="stable"), 10)
     error = float(np.mean([abs(held_out_N[group].mean() - scores_N[group].mean()) for group in groups]))
-    ranks = [values_N.argsort().argsort() for values_N in (held_out_N, scores_N)]
-    correlation = float(np.corrcoef(*ranks)[0, 1])
+    ranks, score_ranks = (values_N.argsort().argsort() for values_N in (held_out_N, scores_N))
+    correlation = float(np.corrcoef(ranks, score_ranks)[0, 1])
     weights = _weights(features_NF, scores_N)
     return Calibration(direction, *valid, weights, len(scores_N), round(error, 4), round(correlation, 4))
 
