@@ -23,7 +23,6 @@ _MOST_BEADS = 20_000  # from which words are learnt
 _ALONE = -5.0  # the score of a sentence without a partner
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}
-_RARITY_OF_OTHERS = -5.0
 # A character of a script without spaces is a word.
 _WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -159,9 +158,9 @@ class Comparison:
         self._source, self._target, self._lexicon = source, target, lexicon
         self.unpaired = np.full(len(source), _ALONE), np.full(len(target), _ALONE)
         self._ratio = np.log(target.ends[-1] / source.ends[-1])
-        counts = range(1, MOST + 1)
-        rarities = [[_RARITY.get((min(a, b), max(a, b)), _RARITY_OF_OTHERS - (a + b - 4)) for b in counts] for a in counts]
-        self._rarity = np.array(rarities)
+        numbers = range(1, MOST + 1)
+        # Of beads with a and b sentences.
+        self._rarity = np.array([[_RARITY.get((min(a, b), max(a, b)), -1.0 - a - b) for b in numbers] for a in numbers])
         # Of the last source sentences: their lifts towards each target word; and for one to four target sentences
         # that end with each sentence, the logarithm of the likelihood of the source words.
         self._lifts = np.zeros((MOST, len(target.words)))
