@@ -1,6 +1,6 @@
 """Aligns the sentences of two texts in rounds, each of which learns words from the alignment before."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,12 +12,19 @@ _ROUNDS = 2
 _FAR, _NEAR = 40, 15
 
 
-def align(sources: Sequence[str], targets: Sequence[str]) -> list[Bead]:
-    """Returns the beads of the sentences of two texts, in order, with scores between 0 and 1."""
+def align(
+    sources: Sequence[str], targets: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray] | None = None
+) -> list[Bead]:
+    """Returns the beads of the sentences of two texts, in order, with scores between 0 and 1.
+
+    Args:
+        embed: an `Embedder`, if vectors are compared, too.
+    """
     source, target = Text(sources), Text(targets)
+    vectors = [embed(sources), embed(targets)] if embed else []
     centre, beads = outline(source, target), list[Bead]()
     for _ in range(_ROUNDS):
-        comparison = Comparison(source, target, Lexicon(source, target, beads))
+        comparison = Comparison(source, target, Lexicon(source, target, beads), vectors)
         beads = best_path(comparison.scores, comparison.unpaired, centre, _NEAR if beads else _FAR)
         rows, columns = (np.array([0, *(bead[side].stop for bead in beads)]) for side in (0, 1))
         centre = np.interp(np.arange(len(source) + 1), rows, columns).astype(int)

@@ -6,7 +6,6 @@ Church (1993), and the words IBM model 1, learnt in rounds from the alignment be
 
 import re
 import unicodedata
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -23,6 +22,9 @@ _MOST_BEADS = 20_000  # from which words are learnt
 _ALONE = -5.0  # the score of a sentence without a partner
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}
+_WEIGHT_OF_MEANING, _USUAL_COSINE = 20.0, 0.5
+# How many anchors a detour of one sentence costs, and how many of them a chain may leave out in a row.
+_DETOUR, _MOST_ANCHORS = 0.02, 1000
 # A character of a script without spaces is a word.
 _WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -60,24 +62,26 @@ def _words(sentence: str) -> list[str]:
 def outline(source: Text, target: Text) -> np.ndarray:
     """Returns about how many target sentences belong to each number of source sentences.
 
-    Equal words that occur once in both texts are anchors. Between them, lengths decide.
+    Equal words that occur once in both texts are anchors, of which the best chain counts. Between them, lengths decide.
     """
-    numbers = {word: number for number, word in enumerate(target.types)}
-    firsts = [np.unique(text.words, return_index=True)[1] for text in (source, target)]
-    sentences = [np.searchsorted(t.starts, first, "right") for t, first in zip((source, target), firsts, strict=True)]
-    pairs = [(i, numbers[word]) for i, word in enumerate(source.types) if word in numbers]
-    once = [(i, j) for i, j in pairs if source.counts[i] == target.counts[j] == 1]
-    anchors = sorted((int(sentences[0][i]), -int(sentences[1][j])) for i, j in once)
-    ends, tails, previous = list[int](), list[int](), list[int]()  # the longest chain of anchors in order
-    for number, (_, negative) in enumerate(anchors):
-        length = bisect_left(tails, -negative)
-        previous.append(ends[length - 1] if length else -1)
-        ends[length : length + 1], tails[length : length + 1] = [number], [-negative]
-    chain, number = list[tuple[int, int]](), ends[-1] if ends else -1
-    while number >= 0:
-        chain.append((anchors[number][0], -anchors[number][1]))
-        number = previous[number]
-    rows, columns = np.array([(0, 0), *chain[::-1], (len(source), len(target))]).T
+    sides = []
+    for text in (source, target):
+        types, first = np.unique(text.words, return_index=True)
+        sentences = np.searchsorted(text.starts, first, "right").tolist()
+        sides.append({text.types[i]: n for i, n in zip(types, sentences, strict=True) if text.counts[i] == 1})
+    common = sorted((sides[0][word], sides[1][word]) for word in sides[0].keys() & sides[1].keys())
+    anchors = np.array([(0, 0), *common, (len(source), len(target))])
+    best, previous = np.zeros(len(anchors)), np.zeros(len(anchors), int)
+    for n in range(1, len(anchors)):
+        first = max(0, n - _MOST_ANCHORS)
+        steps = anchors[n] - anchors[first:n]
+        detours = np.abs(steps[:, 0] * len(target) / len(source) - steps[:, 1])
+        gains = np.where((steps > 0).all(1), best[first:n] + 1 - _DETOUR * detours, -np.inf)
+        previous[n], best[n] = first + gains.argmax(), gains.max()
+    chain = [len(anchors) - 1]
+    while chain[-1]:
+        chain.append(int(previous[chain[-1]]))
+    rows, columns = anchors[chain[::-1]].T
     position = np.interp(source.ends, source.ends[rows], target.ends[columns])
     return np.searchsorted(target.ends, position)
 
@@ -150,16 +154,20 @@ def _learnt_words(source: Text, target: Text, beads: Sequence[Bead]) -> tuple[np
 class Comparison:
     """Scores the beads of two texts. `scores` is called for one source sentence after the other.
 
+    Args:
+        vectors: of the one to four sentences of each side that end with each; see `Embedder`.
+
     Attributes:
         unpaired: the score of each source and target sentence without a partner.
     """
 
-    def __init__(self, source: Text, target: Text, lexicon: Lexicon) -> None:
-        self._source, self._target, self._lexicon = source, target, lexicon
+    def __init__(self, source: Text, target: Text, lexicon: Lexicon, vectors: Sequence[np.ndarray] = ()) -> None:
+        self._source, self._target, self._lexicon, self._vectors = source, target, lexicon, vectors
         self.unpaired = np.full(len(source), _ALONE), np.full(len(target), _ALONE)
         self._ratio = np.log(target.ends[-1] / source.ends[-1])
         numbers = range(1, MOST + 1)
         # Of beads with a and b sentences.
+        self._sentences = np.add.outer(numbers, numbers)[:, :, None] / 2
         self._rarity = np.array([[_RARITY.get((min(a, b), max(a, b)), -1.0 - a - b) for b in numbers] for a in numbers])
         # Of the last source sentences: their lifts towards each target word; and for one to four target sentences
         # that end with each sentence, the logarithm of the likelihood of the source words.
@@ -205,6 +213,9 @@ class Comparison:
                 variance = _SPREAD + _SPREAD_OF_SHORT / np.minimum(lengths, length)
                 fit = _BONUS - np.log(variance) / 2 - difference**2 / variance / 2
                 scores[a - 1, b - 1] = likelihood / 2 + fit + self._rarity[a - 1, b - 1]
+        if self._vectors:
+            cosines = self._vectors[1][:, ends - 1] @ self._vectors[0][:, i - 1].T
+            scores += _WEIGHT_OF_MEANING * self._sentences * (cosines.transpose(2, 0, 1) - _USUAL_COSINE)
         return scores
 
     def _likelihood(self, lift: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,11 +68,13 @@ def _read(path: str, languages: tuple[str, str], form: str | None) -> Side:
     document = read_document(data, form, ReadOptions(path, *languages, all=True))
     config = TextConfig(source_lang=languages[0], target_lang=languages[1], **_PLAIN)
     maker = UnitMaker(config, PROTECTED, cut="line" if form == "txt" else "sentence")
-    texts, places = list[str](), list[str]()
-    for number, unit in enumerate(document.passages, 1):
-        for count, sentence in enumerate(maker.complete(unit).sentences, 1):
-            texts.append(" ".join(sentence.text.split()))
-            places.append(f"{sentence.line + 1}" if form == "txt" else f"{number}.{count}")
+    texts, places, before = list[str](), list[str](), 0
+    for unit in map(maker.complete, document.passages):
+        for line, sentences in groupby(unit.sentences, key=lambda sentence: before + sentence.line + 1):
+            for count, sentence in enumerate(sentences, 1):
+                texts.append(" ".join(sentence.text.split()))
+                places.append(f"{line}" if form == "txt" else f"{line}.{count}")
+        before += len(unit.lines)
     if not texts:
         raise NmtError(f"{path} has no sentences; give a document with text")
     _check_language(path, languages[0], sorted(texts, key=len)[-_SAMPLE:])

@@ -1,16 +1,18 @@
 """Aligns documents as one job, in which each pair of documents is a shard: interrupted work resumes behind the last."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmt import console
 from nmt.aligning.alignment import align
 from nmt.aligning.documents import Side, read_sides
+from nmt.aligning.embeddings import Embedder
+from nmt.aligning.pairs import Alignment, beads_of_json
 from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
@@ -18,66 +20,10 @@ from nmt.files import digest_of, read_bytes, refuse_inputs
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
-from nmt.text.languages import has_spaces
 from nmt.translate.setup import settings_of
 
 # The mean score of documents that do not translate each other is lower.
 _LEAST_MEAN = 0.5
-
-
-class Pair(NamedTuple):
-    """A sentence pair.
-
-    Attributes:
-        source, target: one to four sentences each.
-        score: how likely they are translations of each other, between 0 and 1.
-        source_place, target_place: lines of plain text, or `12.3` for sentence 3 of passage 12, and `12.3-12.4`.
-    """
-
-    source: str
-    target: str
-    score: float
-    source_place: str
-    target_place: str
-
-
-class Alignment(NamedTuple):
-    """Two documents whose sentences are aligned.
-
-    Attributes:
-        beads: in order, also those of sentences without a partner.
-        failure: why the documents cannot be aligned, if so.
-    """
-
-    source: Side
-    target: Side
-    beads: Sequence[Bead]
-    failure: str = ""
-
-    def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
-        """Yields the sentence pairs."""
-        gaps = [" " * has_spaces(lang) for lang in languages]
-        for bead in self.beads:
-            if bead.source and bead.target:
-                spans = list(zip(self[:2], bead[:2], gaps, strict=True))
-                texts = [gap.join(side.texts[span.start : span.stop]) for side, span, gap in spans]
-                places = ["-".join({side.places[i]: None for i in (span[0], span[-1])}) for side, span, _ in spans]
-                yield Pair(texts[0], texts[1], bead.score, places[0], places[1])
-
-    def to_json(self) -> list[Any]:
-        """Returns values for `of_json`."""
-        beads = [[s.start, s.stop, t.start, t.stop, round(score, 4)] for s, t, score in self.beads]
-        return [self.source, self.target, beads, self.failure]
-
-    @classmethod
-    def of_json(cls, values: list[Any]) -> "Alignment":
-        """Returns the alignment that `to_json` returned the values of."""
-        source, target, beads, failure = values
-        return cls(Side(*source), Side(*target), _beads(beads), failure)
-
-
-def _beads(values: Iterable[Sequence[Any]]) -> list[Bead]:
-    return [Bead(range(s, s_stop), range(t, t_stop), score) for s, s_stop, t, t_stop, score in values]
 
 
 @dataclass(frozen=True)
@@ -113,25 +59,27 @@ class _Aligner(Processor):
 
     def __init__(self, job: _AligningJob, models: Sequence[str]) -> None:
         self._config, self._decisions, self._translator = job.config, job.decisions, None
+        self._embed = Embedder() if job.config.embeddings else None
         if models:
             from nmt.translate.translator import Translator  # imports torch
 
             self._translator = Translator.load(*models, runtime=job.runtime)
 
-    def __call__(self, *paths: str) -> Alignment:
-        source, target = read_sides(paths, self._config.languages, self._config.format)
-        if self._decisions:
-            beads = self._decisions.get(paths, ())
-            for side, spans in zip((source, target), zip(*beads, strict=True), strict=False):
+    def __call__(self, source_path: str, target_path: str) -> Alignment:
+        source, target = read_sides((source_path, target_path), self._config.languages, self._config.format)
+        if self._config.decisions:
+            beads = self._decisions.get((source_path, target_path), [])
+            for side, spans in ((source, [bead.source for bead in beads]), (target, [bead.target for bead in beads])):
                 if list(chain.from_iterable(spans)) != list(range(len(side.texts))):
-                    raise NmtError(f"{side.path} has changed since --decisions; align the documents again")
+                    problem = f"--decisions {self._config.decisions} is not about {side.path} as it is now"
+                    raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
             return Alignment(source, target, beads)
         texts = source.texts
         if self._translator:
             lang, other = self._config.languages
             search = SearchConfig(beam=1)
             texts = self._translator.translate(texts, search, source_lang=lang, target_lang=other)
-        beads = align(texts, target.texts)
+        beads = align(texts, target.texts, self._embed)
         scores = [bead.score for bead in beads if bead.source and bead.target]
         if sum(scores) <= _LEAST_MEAN * len(scores):
             names = f"{source.path} and {target.path}"
@@ -163,10 +111,10 @@ def aligned(
     job = _AligningJob(config, runtime, decisions)
     execution = Execution(JobConfig(shard_lines=1), workers)
     source = Rows("the documents", rows, lambda row, _: row)
-    settings = settings_of(config, runtime) | {"--decisions": config.decisions and digest_of(config.decisions)}
+    decided = {"--decisions": digest_of(config.decisions)} if config.decisions else {}
     is_resumable = check_files([*files, *config.model], output, JobConfig())
     progress = progress or console.Progress("align", None, "pair of documents", lines=False)
-    run = Run(job, source, output, settings, execution, progress, is_resumable)
+    run = Run(job, source, output, settings_of(config, runtime) | decided, execution, progress, is_resumable)
     with run.records() as records:
         assert records is not None  # without --shard
         alignments = [Alignment.of_json(record) for record in records]
@@ -184,6 +132,6 @@ def _read_decisions(path: str) -> dict[tuple[str, str], list[Bead]]:
     """Returns the beads that a page has saved, by the paths of the documents."""
     try:
         values = json.loads(read_bytes(Path(path), "check the path"))
-        return {(source, target): _beads(beads) for source, target, beads in values}
+        return {(source, target): beads_of_json(beads) for source, target, beads in values}
     except (ValueError, TypeError) as error:
         raise NmtError(f"--decisions {path} is not what a page of nmt align saves ({error}); save it again") from error

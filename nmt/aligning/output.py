@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from xml.sax.saxutils import escape
 
 from nmt import __version__
-from nmt.aligning.job import Pair
+from nmt.aligning.pairs import Pair
 from nmt.files import STDIO, output_file
 
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML
