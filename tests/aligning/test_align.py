@@ -141,16 +141,19 @@ def test_other_formats_have_passages_and_sentences(here: Path) -> None:
     assert [pair.target_place for pair in pairs_of] == [f"{i + 1}.{j + 1}" for i in range(20) for j in range(3)]
 
 
-def test_a_model_translates_what_is_then_compared(here: Path) -> None:
-    """The documents have nothing in common, so only the translations can say what belongs together."""
+def test_a_model_translates_what_is_then_compared(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word occurs twice, so only the translations can say what belongs together."""
+    rng = random.Random(1)
+    lines = [[" ".join(words(8, rng)) for _ in range(30)] for _ in range(2)]
+    (here / "x.en.txt").write_text("\n".join(lines[0]))
+    kept = [i for i in range(30) if i not in (5, 6, 17)]
+    (here / "x.de.txt").write_text("\n".join(lines[1][i] for i in kept))
+    translations = dict(zip(*lines, strict=True))
+    monkeypatch.setattr(nmt.Translator, "translate", lambda _, lines, *_a, **_o: [translations[line] for line in lines])
     model = saved(eloquent_checkpoint(1), here / "model.safetensors")
-    lines = [f"{a} {b}" for a in ("a cat", "the dog", "two men") for b in ("runs", "sits", "sees a house", "is here")]
-    (here / "x.en.txt").write_text("\n".join(lines))
-    translator = nmt.Translator.load(model, runtime=nmt.RuntimeConfig(device="cpu"))
-    (here / "x.de.txt").write_text("\n".join(translator.translate(lines, nmt.SearchConfig(beam=1))))
     langs = ["--source-lang=en", "--target-lang=de"]
-    done = run("align", "x.en.txt", "x.de.txt", *langs, f"--model={model}", "--device=cpu")
-    assert len(done.stdout.splitlines()) > 1
+    run("align", "x.en.txt", "x.de.txt", *langs, f"--model={model}", "--device=cpu", "--output=out.tsv")
+    assert [row[3:] for row in table(here / "out.tsv")[1:]] == [[str(i + 1), str(n)] for n, i in enumerate(kept, 1)]
 
 
 def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
@@ -192,7 +195,7 @@ def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, mess
     write(here)
     (here / "empty.txt").write_text("\n\n")
     (here / "short.txt").write_text("A line.\n")
-    (here / "other.txt").write_text("\n".join(target for _, target in texts(38, 7)))
+    (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
     (here / "binary.txt").write_bytes(bytes(200))
     (here / "pdf.txt").write_bytes(b"%PDF-1.7\n")
     (here / "image.png").write_bytes(b"\x89PNG")
