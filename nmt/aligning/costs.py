@@ -22,7 +22,7 @@ _MOST_BEADS = 20_000  # from which words are learnt
 _ALONE = -5.0  # the score of a sentence without a partner
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}
-_WEIGHT_OF_MEANING, _USUAL_COSINE = 20.0, 0.5
+_WEIGHT_OF_MEANING, _USUAL_COSINE = 12.0, 0.4
 # How many anchors a detour of one sentence costs, and how many of them a chain may leave out in a row.
 _DETOUR, _MOST_ANCHORS = 0.02, 1000
 # A character of a script without spaces is a word.

@@ -17,7 +17,11 @@ class Embedder:
         self._model = USE(threads=1)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the vectors, of length 1, of the one to four sentences that end with each; [MOST, sentences, 512]."""
-        spans = [(max(0, i + 1 - count), i + 1) for count in range(1, MOST + 1) for i in range(len(sentences))]
-        vectors: np.ndarray = self._model.encode([" ".join(sentences[start:stop]) for start, stop in spans])
-        return vectors.reshape(MOST, len(sentences), -1)
+        """Returns the vectors, of length 1, of the one to four sentences that end with each; [MOST, sentences, 512].
+
+        Those of several are the mean of single ones, weighted by length, which takes a tenth of the time.
+        """
+        weighted = self._model.encode(list(sentences)) * np.array([[len(sentence)] for sentence in sentences])
+        sums = np.cumsum(np.concatenate([np.zeros((MOST, weighted.shape[1])), weighted]), 0)
+        vectors = np.stack([sums[MOST:] - sums[MOST - count : -count] for count in range(1, MOST + 1)])
+        return (vectors / np.linalg.norm(vectors, axis=2, keepdims=True)).astype(np.float32)
