@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nmt.aligning.costs import Comparison, Lexicon, Text, outline
-from nmt.aligning.path import Bead, best_path
+from nmt.aligning.path import Bead, best_path, ends_of
 
 _ROUNDS = 2
 # In the first search and in later ones, how far the search goes from where the path probably is, in sentences.
@@ -26,8 +26,7 @@ def align(
     for _ in range(_ROUNDS):
         comparison = Comparison(source, target, Lexicon(source, target, beads), vectors)
         beads = best_path(comparison.scores, comparison.unpaired, centre, _NEAR if beads else _FAR)
-        rows, columns = (np.array([0, *(bead[side].stop for bead in beads)]) for side in (0, 1))
-        centre = np.interp(np.arange(len(source) + 1), rows, columns).astype(int)
+        centre = np.interp(np.arange(len(source) + 1), *ends_of(beads)).astype(int)
     return [bead._replace(score=_probability(bead, source, target)) for bead in beads]
 
 

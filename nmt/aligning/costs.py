@@ -73,11 +73,11 @@ def outline(source: Text, target: Text) -> np.ndarray:
     anchors = np.array([(0, 0), *common, (len(source), len(target))])
     best, previous = np.zeros(len(anchors)), np.zeros(len(anchors), int)
     for n in range(1, len(anchors)):
-        first = max(0, n - _MOST_ANCHORS)
-        steps = anchors[n] - anchors[first:n]
+        begin = max(0, n - _MOST_ANCHORS)
+        steps = anchors[n] - anchors[begin:n]
         detours = np.abs(steps[:, 0] * len(target) / len(source) - steps[:, 1])
-        gains = np.where((steps > 0).all(1), best[first:n] + 1 - _DETOUR * detours, -np.inf)
-        previous[n], best[n] = first + gains.argmax(), gains.max()
+        gains = np.where((steps > 0).all(1), best[begin:n] + 1 - _DETOUR * detours, -np.inf)
+        previous[n], best[n] = begin + gains.argmax(), gains.max()
     chain = [len(anchors) - 1]
     while chain[-1]:
         chain.append(int(previous[chain[-1]]))
@@ -98,8 +98,9 @@ class Lexicon:
     def __init__(self, source: Text, target: Text, beads: Sequence[Bead]) -> None:
         """Takes equal and similar words, and learns from beads, if there are any, which words go together."""
         keys, counts = _equal_words(source, target)
-        if beads:
-            learnt_keys, learnt_counts = _learnt_words(source, target, beads)
+        pairs = [bead for bead in beads if bead.source and bead.target]
+        if pairs:
+            learnt_keys, learnt_counts = _learnt_words(source, target, pairs)
             keys, counts = np.r_[keys, learnt_keys], np.r_[counts, learnt_counts]
         keys, entry = np.unique(keys, return_inverse=True)
         rows, types = np.divmod(keys, len(target.types))
@@ -108,7 +109,7 @@ class Lexicon:
         kept = lifts > 1
         self.types, self.lifts = types[kept], lifts[kept].astype(np.float32)
         self.starts = np.searchsorted(rows[kept], np.arange(len(source.types) + 1))
-        self.known = _KNOWN if beads else _KNOWN_AT_FIRST
+        self.known = _KNOWN if pairs else _KNOWN_AT_FIRST
 
 
 def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
@@ -126,12 +127,11 @@ def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
     return np.array(keys, np.int64), np.array(counts, float)
 
 
-def _learnt_words(source: Text, target: Text, beads: Sequence[Bead]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pairs of types, as above, with how often they are probably translations of each other in beads.
+def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pairs of types, as above, with how often they are probably translations of each other in the beads.
 
     IBM model 1 in both directions, whose posteriors are multiplied (Liang et al. 2006).
     """
-    pairs = [bead for bead in beads if bead.source and bead.target]
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
     for bead in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
         here = np.arange(source.starts[bead.source.start], source.starts[bead.source.stop])

@@ -24,4 +24,4 @@ class Embedder:
         weighted = self._model.encode(list(sentences)) * np.array([[len(sentence)] for sentence in sentences])
         sums = np.cumsum(np.concatenate([np.zeros((MOST, weighted.shape[1])), weighted]), 0)
         vectors = np.stack([sums[MOST:] - sums[MOST - count : -count] for count in range(1, MOST + 1)])
-        return (vectors / np.linalg.norm(vectors, axis=2, keepdims=True)).astype(np.float32)
+        return (vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-9)).astype(np.float32)

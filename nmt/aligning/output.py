@@ -22,7 +22,7 @@ def write(pairs: Iterable[Pair], output: str, languages: tuple[str, str]) -> Non
         with ExitStack() as stack:
             sides = [stack.enter_context(output_file(f"{output}.{lang}")) for lang in languages]
             for pair in pairs:
-                for side, text in zip(sides, pair, strict=False):
+                for side, text in zip(sides, pair[:2], strict=True):
                     side.write(f"{text}\n")
         return
     with output_file(output) as file:
@@ -33,9 +33,8 @@ def write(pairs: Iterable[Pair], output: str, languages: tuple[str, str]) -> Non
             return
         file.write(_TMX.format(__version__, languages[0]))
         for pair in pairs:
-            sides = zip(languages, pair, strict=False)
-            texts = (
-                f'<tuv xml:lang="{lang}"><seg>{escape(_FORBIDDEN.sub("", text))}</seg></tuv>' for lang, text in sides
-            )
-            file.write(f'<tu><prop type="x-score">{pair.score:.4f}</prop>{"".join(texts)}</tu>\n')
+            file.write(f'<tu><prop type="x-score">{pair.score:.4f}</prop>')
+            for lang, text in zip(languages, pair[:2], strict=True):
+                file.write(f'<tuv xml:lang="{lang}"><seg>{escape(_FORBIDDEN.sub("", text))}</seg></tuv>')
+            file.write("</tu>\n")
         file.write("</body></tmx>\n")

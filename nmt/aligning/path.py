@@ -1,6 +1,6 @@
 """The best alignment of the sentences of two texts: a dynamic program over beads, in a band that widens as needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ def best_path(scores: Scores, unpaired: tuple[np.ndarray, np.ndarray], centre: n
         high = np.maximum.accumulate(np.clip(np.r_[centre[1:], targets] + halves, 0, targets))
         low[0], high[-1] = 0, targets
         beads = _search(scores, *unpaired, low, high)
-        rows, columns = (np.array([0, *(bead[side].stop for bead in beads)]) for side in (0, 1))
+        rows, columns = ends_of(beads)
         near = ((columns - low[rows] < _MARGIN) & (low[rows] > 0)) | (
             (high[rows] - columns < _MARGIN) & (high[rows] < targets)
         )
@@ -47,6 +47,11 @@ def best_path(scores: Scores, unpaired: tuple[np.ndarray, np.ndarray], centre: n
         for row in np.unique(rows[near]).tolist():
             around = slice(max(0, row - 2 * halves[row]), row + 2 * halves[row])
             halves[around] = np.maximum(halves[around], 2 * halves[row])
+
+
+def ends_of(beads: Sequence[Bead]) -> np.ndarray:
+    """Returns the numbers of source and target sentences before each bead, and in all; int64, [2, beads + 1]."""
+    return np.array([(0, 0), *((source.stop, target.stop) for source, target, _ in beads)]).T
 
 
 def _search(

@@ -43,6 +43,6 @@ def align(
                 data = {"languages": config.languages, "alignments": [each.to_json() for each in alignments]}
                 file.write(page("alignment", f"{source} and {target}", data))
         write(pairs, files.output, config.languages)
-    sentences = [sum(len(each[side].texts) for each in alignments) for side in (0, 1)]
-    counts = " and ".join(f"{count:,}" for count in sentences)
-    console.info(f"{console.counted(len(pairs), 'pair')} of {counts} sentences")
+    sources = sum(len(alignment.source.texts) for alignment in alignments)
+    targets = sum(len(alignment.target.texts) for alignment in alignments)
+    console.info(f"{console.counted(len(pairs), 'pair')} of {sources:,} and {targets:,} sentences")

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints import eloquent_checkpoint, saved
@@ -114,17 +115,17 @@ def test_work_resumes_behind_the_last_documents(here: Path, monkeypatch: pytest.
     command = ["align", "in", "in", *LANGS, "--output=out.tsv"]
     run(*command)
     whole = (here / "out.tsv").read_bytes()
-    aligned, real = list[str](), job.align
+    aligned, real, most = list[str](), job.align, 2
 
-    def align(sources: list[str], *others: object) -> object:
-        if len(aligned) == 2:
+    def align(sources: list[str], *others: Any) -> object:
+        if len(aligned) == most:
             raise SystemExit(0)
         aligned.append(sources[0])
         return real(sources, *others)
 
     monkeypatch.setattr(job, "align", align)
     run(*command[:-1], "--output=again.tsv", code=75)
-    monkeypatch.setattr(job, "align", lambda *sides: aligned.append(sides[0][0]) or real(*sides))
+    most = 3
     run(*command[:-1], "--output=again.tsv")
     assert (here / "again.tsv").read_bytes() == whole
     assert len(aligned) == len(set(aligned)) == 3
