@@ -18,7 +18,7 @@ _LETTERS, _FEWEST_LETTERS = 5, 4  # of words that count as one, and as similar
 _SIMILAR = 0.5  # how much similar words count
 _KNOWN_AT_FIRST, _KNOWN = 0.15, 0.4  # the share of words with a counterpart in the lexicon
 _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
-_MOST_BEADS = 20_000  # from which words are learnt
+_MOST_BEADS = 8_000  # from which words are learnt
 _ALONE = -5.0  # the score of a sentence without a partner
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}
@@ -134,8 +134,8 @@ def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
     for bead in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
-        here = np.arange(source.starts[bead.source.start], source.starts[bead.source.stop])
-        there = np.arange(target.starts[bead.target.start], target.starts[bead.target.stop])
+        here = np.arange(source.starts[bead.source.start], source.starts[bead.source.stop], dtype=np.int32)
+        there = np.arange(target.starts[bead.target.start], target.starts[bead.target.stop], dtype=np.int32)
         at_source.append(np.repeat(here, len(there)))
         at_target.append(np.tile(there, len(here)))
     here, there = np.concatenate(at_source), np.concatenate(at_target)
