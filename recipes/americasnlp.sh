@@ -41,24 +41,23 @@ train_model() {
         fail "a training failed; $run_dir/model$1.log says why"
 }
 
-# sample_all NUMBER: draws translations of all languages with a model on one core.
-sample_all() {
-    local lang
-    for lang in "${languages[@]}"; do
-        OMP_NUM_THREADS=1 nmt generate "$run_dir/model$1/average.safetensors" --source-lang es --target-lang "$lang" \
-            --input "$run_dir/text/test.es-$lang.es" --output "$run_dir/out/$1.$lang" --sample --temperature 0.85 --samples "$samples" \
-            --seed "$1" > "$run_dir/out/$1.log" 2>&1 || fail "a translation failed; $run_dir/out/$1.log says why"
-    done
+# translate_into LANGUAGE: translates the development set with all models on one core.
+translate_into() {
+    OMP_NUM_THREADS=1 nmt generate "${checkpoints[@]}" --source-lang es --target-lang "$1" --input "$run_dir/text/test.es-$1.es" \
+        --output "$run_dir/out/$1.txt" --sample --temperature 0.85 --samples "$samples" --mbr chrf \
+        > "$run_dir/out/$1.log" 2>&1 || fail "a translation failed; $run_dir/out/$1.log says why"
 }
 
-# two_at_a_time FUNCTION: calls the function with the number of each model.
+# two_at_a_time FUNCTION ARGUMENT...: calls the function with each argument.
 two_at_a_time() {
-    local number other
-    for ((number = 1; number <= models; number += 2)); do
-        "$1" "$number" &
+    local function=$1 other
+    shift
+    while [ $# -gt 0 ]; do
+        "$function" "$1" &
         other=$!
-        [ "$number" = "$models" ] || "$1" $((number + 1))
+        [ $# = 1 ] || "$function" "$2"
         wait "$other"
+        shift $(($# > 1 ? 2 : 1))
     done
 }
 
@@ -70,13 +69,13 @@ unless_there "$run_dir/data" nmt preprocess --languages "es$(printf ',%s' "${lan
     --train "$run_dir/text/train" --valid "$run_dir/text/valid" --temperature 2 --vocab-size "${VOCAB_SIZE:-4000}" \
     --dest "$run_dir/data"
 say "Training $models models; $run_dir/model1.log shows the progress"
-two_at_a_time train_model
-say "Translating the development sets; $run_dir/out/1.log shows the progress"
-two_at_a_time sample_all
+mapfile -t numbers < <(seq "$models")
+two_at_a_time train_model "${numbers[@]}"
+checkpoints=()
+for number in "${numbers[@]}"; do checkpoints+=("$run_dir/model$number/average.safetensors"); done
+say "Translating the development sets; $run_dir/out/aym.log shows the progress"
+two_at_a_time translate_into "${languages[@]}"
 for lang in "${languages[@]}"; do
-    outputs=()
-    for ((number = 1; number <= models; number++)); do outputs+=("$run_dir/out/$number.$lang"); done
-    python recipes/least_risk.py "$samples" "${outputs[@]}" > "$run_dir/out/$lang.txt"
     nmt score --reference "$run_dir/text/test.es-$lang.$lang" --hypothesis "$run_dir/out/$lang.txt" --metric chrf \
         --metric bleu --json > "$run_dir/out/$lang.json"
 done

@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # Pronunciations of words (grapheme to phoneme): SIGMORPHON 2021, shared task 1, low and medium resource (Ashby et al.
-# 2021). For each language, several models are trained on characters, and an ensemble of them is scored.
+# 2021).
 #
 #   G2P=folder bash recipes/g2p.sh [LANGUAGE...] [-- nmt train option...]
 #
 # G2P is the folder `data` of the task (the repository sigmorphon/2021-task1), with low/LANGUAGE_train.tsv,
 # medium/LANGUAGE_dev.tsv and so on, plain or .gz. Without a LANGUAGE, such as low/ice, all that are there are done.
-# Each has MINUTES=5 on two cores: MODELS=4 models, two at a time. EVALUATE=dev or test is the part that is scored.
-# The table has WER, the percentage of wrong words, and PER, the edit distance in percent of the phonemes, for the first
-# model and for the ensemble. RUN=folder receives all files. Start the recipe again to resume it.
+#
+# 1. Letters and phonemes are pieces. MODELS=4 models learn all languages of a part, low or medium, together.
+# 2. Each of them is tuned to each language, and the ensemble of the tuned models is scored.
+#
+# Each language has MINUTES=5 on two cores, which train two models at a time. Step 1 has JOINT=0.6 of the time. EVALUATE=dev
+# or test is the part that is scored. The table has WER, the percentage of wrong words, and PER, the edit distance in percent
+# of the phonemes, for the first model and for the ensemble. RUN=folder receives all files. Start the recipe again to resume
+# it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 corpus=$(path_or "${G2P:-}" '')
 [ -d "$corpus" ] || fail "G2P is '$corpus', which is not a folder; set it to the folder data of sigmorphon/2021-task1"
 run_dir=$(path_or "${RUN:-}" runs/g2p)
-models=${MODELS:-4} minutes=${MINUTES:-5} evaluated=${EVALUATE:-dev}
+models=${MODELS:-4} minutes=${MINUTES:-5} joint=${JOINT:-0.6} evaluated=${EVALUATE:-dev}
 whole_or_fail MODELS "$models"
 whole_or_fail MINUTES "$minutes"
 [ "$models" -gt 0 ] && [ "$minutes" -gt 0 ] || fail "MODELS and MINUTES must be at least 1"
@@ -24,7 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     languages+=("$1")
     shift
 done
-shift $(($# > 0))
+options=("${@:2}")
 if [ ${#languages[@]} -eq 0 ]; then
     for file in "$corpus"/{low,medium}/*_train.tsv*; do
         [ ! -e "$file" ] || languages+=("$(basename "$(dirname "$file")")/$(basename "${file%_train.tsv*}")")
@@ -32,36 +37,66 @@ if [ ${#languages[@]} -eq 0 ]; then
 fi
 [ ${#languages[@]} -gt 0 ] || fail "$corpus has no low/LANGUAGE_train.tsv; check the folder"
 set_up_environment
-mkdir -p "$run_dir"
+# Half of the models train at a time on each core; nine tenths of the time are for training.
+model_minutes=$(awk "BEGIN { print $minutes * 0.9 / int(($models + 1) / 2) }")
 
-# train_model FOLDER SEED OPTION...: trains one of the models in its share of the time, on one core.
-train_model() {
-    local share
-    share=$(awk "BEGIN { print $minutes * 0.9 / int(($models + 1) / 2) }")
-    # Few words need few layers: with four on each side, one of three Icelandic words was wrong, and with two, one of five.
-    OMP_NUM_THREADS=1 nmt train "$1/data" --save-dir "$1/model$2" --seed "$2" --minutes "$share" \
-        --arch transformer_tiny --encoder-layers 2 --decoder-layers 2 --dropout 0.2 --label-smoothing 0.1 \
-        --no-tensorboard "${@:3}" > "$1/model$2.log" 2>&1 || fail "a training failed; $1/model$2.log says why"
+# preprocess DATA PREFIX OPTION...: makes a data folder from PREFIX/train and PREFIX/dev.
+preprocess() {
+    unless_there "$1" nmt preprocess --source-lang word --target-lang ipa --train "$2/train" --valid "$2/dev" \
+        --dest "$1" "${@:3}"
 }
 
+# train_model DATA FOLDER SEED MINUTES OPTION...: trains one of the models on one core.
+train_model() {
+    OMP_NUM_THREADS=1 nmt train "$1" --save-dir "$2/model$3" --seed "$3" --minutes "$4" --no-tensorboard --dropout 0.2 \
+        "${@:5}" ${options[@]+"${options[@]}"} > "$2/model$3.log" 2>&1 ||
+        fail "a training failed; $2/model$3.log says why"
+}
+
+# two_at_a_time FUNCTION ARGUMENT: calls the function with each seed.
+two_at_a_time() {
+    local seed other
+    for ((seed = 1; seed <= models; seed += 2)); do
+        "$1" "$2" "$seed" &
+        other=$!
+        [ "$seed" = "$models" ] || "$1" "$2" $((seed + 1))
+        wait "$other"
+    done
+}
+
+# learn PART SEED: trains a model of all languages of a part.
+learn() {
+    local time=0 language
+    for language in "${languages[@]}"; do
+        [[ $language != "$1"/* ]] || time=$(awk "BEGIN { print $time + $model_minutes * $joint }")
+    done
+    # Few words need few layers: with four on each side, one of three Icelandic words was wrong, and with two, one of five.
+    [ -e "$run_dir/$1/model$2/average.safetensors" ] ||
+        train_model "$run_dir/$1/data" "$run_dir/$1" "$2" "$time" --arch transformer_tiny --encoder-layers 2 \
+            --decoder-layers 2
+}
+
+# tune LANGUAGE SEED: tunes such a model to a language.
+tune() {
+    local folder=$run_dir/$1
+    [ -e "$folder/model$2/average.safetensors" ] ||
+        train_model "$folder/data" "$folder" "$2" "$(awk "BEGIN { print $model_minutes * (1 - $joint) }")" \
+            --init-from "$(dirname "$folder")/model$2/average.safetensors"
+}
+
+for part in low medium; do
+    [[ " ${languages[*]}" == *" $part/"* ]] || continue
+    mkdir -p "$run_dir/$part"
+    # shellcheck disable=SC2046 # names of languages have no spaces
+    unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" "$evaluated" \
+        $(printf '%s\n' "${languages[@]}" | grep "^$part/")
+    preprocess "$run_dir/$part/data" "$run_dir/$part" --symbols "$run_dir/$part/symbols"
+    two_at_a_time learn "$part"
+done
 for language in "${languages[@]}"; do
     folder=$run_dir/$language
-    mkdir -p "$folder"
-    for part in train dev "$evaluated"; do
-        [ -e "$folder/$part.ipa" ] || run python recipes/g2p.py split "$corpus/$language"_$part.tsv "$folder/$part"
-    done
-    unless_there "$folder/data" nmt preprocess --source-lang word --target-lang ipa --train "$folder/train" \
-        --valid "$folder/dev" --dest "$folder/data" --subword char --separate-vocab
-    for ((seed = 1; seed <= models; seed += 2)); do
-        trainings=()
-        for model in $seed $((seed + 1)); do
-            if [ "$model" -le "$models" ] && [ ! -e "$folder/model$model/average.safetensors" ]; then
-                train_model "$folder" "$model" "$@" &
-                trainings+=($!)
-            fi
-        done
-        for training in ${trainings[@]+"${trainings[@]}"}; do wait "$training"; done
-    done
+    preprocess "$folder/data" "$folder" --like "$run_dir/${language%/*}/model1/average.safetensors"
+    two_at_a_time tune "$language"
     averages=()
     for ((seed = 1; seed <= models; seed++)); do averages+=("$folder/model$seed/average.safetensors"); done
     for name in single ensemble; do

@@ -17,7 +17,7 @@ from nmt.errors import NmtError
 _WIDTH = 10_000
 
 
-@flags(without=("n_best", "samples", "alignments"))  # a document has one translation
+@flags(without=("n_best", "samples", "alignments", "mbr"))  # a document has one translation
 def translate_file(
     documents: Annotated[
         list[str], Argument(metavar="FILE", help="Documents, or folders of documents; - is standard input.")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, Count, Natural, Positive, option
+from nmt.config.options import Config, Count, Natural, Positive, Probability, option
 from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
@@ -53,6 +53,12 @@ class SearchConfig(Config, panel="Search"):
     )
     scorer: str | None = option(None, "Name of a scorer in --user-module, which changes the log P of each next piece.")
     alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    mbr: Literal["none", "chrf"] = option(
+        "none",
+        "Minimum Bayes risk: of the translations by --samples or --n-best, give the one that is most like all of them. "
+        "Several checkpoints translate each on its own instead of as an ensemble, and all translations are compared.",
+        needs="samples n_best",
+    )
     sample: bool = option(False, "Draw translations at random instead of beam search.", panel="Sampling")
     samples: Count = sampling_option(
         1, "Translations to draw for each line. Text output has one line for each.", at_most=10_000
@@ -61,6 +67,9 @@ class SearchConfig(Config, panel="Search"):
     top_k: Count | None = sampling_option(None, "Draw each piece from this many of the most probable ones.")
     top_p: Positive = sampling_option(
         1.0, "Draw each piece from the most probable ones whose probabilities add up to this.", at_most=1
+    )
+    epsilon: Probability = sampling_option(
+        0.0, "Draw no piece that the model gives a lower probability than this, except for the most probable one."
     )
     seed: Natural = option(1, "Seed of the samples; they do not depend on batches or workers.", panel="Sampling")
 
@@ -79,12 +88,13 @@ class SearchConfig(Config, panel="Search"):
     @property
     def least_pieces(self) -> int:
         """Fewest pieces of an output: a sentence's only translation is never empty. Lists and samples show all."""
-        return self.min_length if self.sample or self.n_best > 1 else max(1, self.min_length)
+        shows_all = self.mbr == "none" and (self.sample or self.n_best > 1)
+        return self.min_length if shows_all else max(1, self.min_length)
 
     @property
     def outputs(self) -> int:
         """Most translations that a line gets."""
-        return self.samples if self.sample else self.n_best
+        return 1 if self.mbr == "chrf" else self.samples if self.sample else self.n_best
 
     @property
     def longest(self) -> int:

@@ -31,6 +31,8 @@ ARCHITECTURES: dict[str, ModelConfig] = {
         _BASE, encoder_layers=3, decoder_layers=3, d_model=192, d_ff=512, heads=4, d_k=48, d_v=48, dropout=0.3
     ),
     "transformer_tiny": _TINY,
+    # For lines that are words, whose pieces are characters (Wu et al. 2021, arXiv:2005.10213).
+    "transformer_char": replace(_TINY, d_model=256, d_ff=1024, d_k=64, d_v=64, norm="pre"),
     # Students of a teacher: a deep encoder costs little when decoding, and a shallow decoder much less than a deep one
     # (Kasai et al. 2021, arXiv:2006.10369). A deep encoder learns faster with pre-norm. See docs/distillation.md.
     "transformer_base_fast": replace(_BASE, encoder_layers=12, decoder_layers=1, norm="pre"),

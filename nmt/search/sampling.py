@@ -57,7 +57,8 @@ class _Samples(BySentence):
         config, uniforms_BW = self.rules.batch.config, self.uniforms_BWX[:, :, (self.tokens_BWT.shape[2] - 1) % _BLOCK]
         log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
         self.rules.apply(log_probs_BWV, self.tokens_BWT)
-        rows = max(1, 2**24 // scores_RV.shape[1])  # at once, to bound the memory of float64 copies
+        # Rows at once, to bound the memory of float64 copies. On a CPU, they fit into its cache.
+        rows = max(1, 2 ** (18 if scores_RV.device.type == "cpu" else 24) // scores_RV.shape[1])
         chunks = zip(log_probs_BWV.flatten(0, 1).split(rows), uniforms_BW.flatten().split(rows), strict=True)
         tokens_BW1 = torch.cat([_drawn(*chunk, config) for chunk in chunks]).view(*uniforms_BW.shape, 1)
         log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
@@ -76,8 +77,8 @@ class _Samples(BySentence):
 def sample(step: Step, caches: Caches, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers; see `beam_search`.
 
-    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that
-    before these changes.
+    Temperature, top-k, top-p and epsilon (Hewitt et al. 2022) change the distribution that is sampled from. The log P
+    that is returned is that before these changes.
     """
     if any(wanted.constraints for wanted in batch.required):
         raise NmtError(
@@ -114,7 +115,10 @@ def _drawn(log_probs_RV: Tensor, uniforms_R: Tensor, config: SearchConfig) -> Te
     """Returns a token for each row, drawn in float64 from the filtered and renormalised distribution."""
     x_RV = log_probs_RV.double()
     # A maximum of 0 stays 0 at any temperature.
-    x_RV = _filtered((x_RV - x_RV.amax(1, keepdim=True)) / config.temperature, config)
+    x_RV = (x_RV - x_RV.amax(1, keepdim=True)) / config.temperature
+    if config.epsilon:
+        x_RV.masked_fill_((log_probs_RV < math.log(config.epsilon)) & (x_RV < 0), -torch.inf)
+    x_RV = _filtered(x_RV, config)
     cumulative_RV = x_RV.exp().cumsum(1)
     total_R1 = cumulative_RV[:, -1:].contiguous()
     drawn_R1 = torch.searchsorted(cumulative_RV, uniforms_R[:, None] * total_R1, right=True)
@@ -129,32 +133,41 @@ def _filtered(x_RV: Tensor, config: SearchConfig) -> Tensor:
     if config.top_p < 1:
         sorted_RX, kept_R1 = _nucleus(x_RV, k, config.top_p)
     elif k < x_RV.shape[1]:
-        sorted_RX = x_RV.topk(k).values
+        sorted_RX = _largest(x_RV, k + 1)
         kept_R1 = torch.full_like(sorted_RX[:, :1], k, dtype=torch.long)
     else:
         return x_RV
-    lowest_R1 = sorted_RX.gather(1, kept_R1 - 1)
-    above_RV, equal_RV = x_RV > lowest_R1, x_RV == lowest_R1
-    room_R1 = kept_R1 - above_RV.sum(1, keepdim=True)
+    lowest_R1, next_R1 = (sorted_RX.gather(1, (kept_R1 + n).clamp(max=sorted_RX.shape[1] - 1)) for n in (-1, 0))
+    kept_RV = x_RV >= lowest_R1
     # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
-    if bool((equal_RV.sum(1, keepdim=True) > room_R1).any()):
-        equal_RV &= equal_RV.cumsum(1) <= room_R1
-    return x_RV.masked_fill(~(above_RV | equal_RV), -torch.inf)
+    if bool(((next_R1 == lowest_R1) & (kept_R1 < x_RV.shape[1])).any()):
+        above_RV = x_RV > lowest_R1
+        equal_RV = kept_RV & ~above_RV
+        kept_RV = above_RV | (equal_RV & (equal_RV.cumsum(1) <= kept_R1 - above_RV.sum(1, keepdim=True)))
+    return torch.where(kept_RV, x_RV, -torch.inf)
 
 
 def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
     """Returns the most probable tokens' log P from the largest down, RX, and how many reach the mass `p`, R1.
 
-    The mass is that of the `k` most probable tokens, renormalised.
+    The mass is that of the `k` most probable tokens, renormalised. Behind them, there is one more token, if any.
     """
+    vocabulary = x_RV.shape[1]
+    total_R1 = (x_RV if k == vocabulary else _largest(x_RV, k)).logsumexp(1, keepdim=True)
     several = min(k, 256)  # the tokens that are sorted first
-    sorted_RX = x_RV.topk(several).values
-    whole_RX = x_RV if k == x_RV.shape[1] else sorted_RX if k == several else x_RV.topk(k).values
-    total_R1 = whole_RX.logsumexp(1, keepdim=True)
     while True:
-        probs_RX = (sorted_RX - total_R1).exp()
+        sorted_RX = _largest(x_RV, min(several + 1, vocabulary))
+        probs_RX = (sorted_RX[:, :several] - total_R1).exp()
         before_RX = probs_RX.cumsum(1) - probs_RX
         if several == k or bool((before_RX[:, -1] >= p).all()):
             return sorted_RX, (before_RX < p).sum(1, keepdim=True).clamp(min=1)
         several = min(k, 8 * several)
-        sorted_RX = x_RV.topk(several).values
+
+
+def _largest(x_RV: Tensor, count: int) -> Tensor:
+    """Returns the largest log P of each row from the largest down, RX. On a CPU, NumPy is faster than `topk`."""
+    if x_RV.device.type != "cpu":
+        return x_RV.topk(count).values
+    rest = x_RV.shape[1] - count
+    largest_RX = np.partition(x_RV.numpy(), rest, axis=1)[:, rest:] if rest else x_RV.numpy()
+    return torch.from_numpy(np.sort(largest_RX, axis=1)[:, ::-1].copy())

@@ -15,7 +15,7 @@ from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.errors import TooLargeError
 
-SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name != "batch_tokens"]  # which the server sets
+SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in ("batch_tokens", "mbr")]
 # A translation may be this many pieces longer than its source at most.
 _LARGEST_OFFSET = 256
 # A line is translated in parts of at least this many pieces, so that there are not too many parts.

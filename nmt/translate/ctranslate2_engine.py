@@ -28,7 +28,7 @@ from nmt.translate.units import Translation
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
     "beam", "alpha", "max_length_offset", "n_best", "max_source_length", "batch_tokens", "min_length",
-    "no_repeat_ngram", "alignments", "seed",
+    "no_repeat_ngram", "alignments", "mbr", "seed",
 }  # fmt: skip
 # Most tokens in a batch of pairs that are scored.
 _SCORED_TOKENS = 4096

@@ -15,6 +15,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.words import pharaoh
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode, longest_first
+from nmt.translate.least_risk import least_risk
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Translation
 
@@ -97,7 +98,8 @@ class TranslationJob(ModelJob):
 
     def compute(self, engine: Engine, sentences: Sequence[EncodedSentence]) -> list[list[Translation]]:
         """Returns the translations of each sentence of a batch."""
-        return engine.translate(sentences, self.search, log_probs=self.output == "jsonl")
+        translations = engine.translate(sentences, self.search, log_probs=self.output == "jsonl")
+        return [[least_risk(each)] for each in translations] if self.search.mbr == "chrf" else translations
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
         """Returns a `TranslatedUnit` for each unit of a chunk. Only JSON gets the source and the other fields."""
@@ -132,7 +134,7 @@ class TranslationJob(ModelJob):
             fields = {**record.fields, "source": record.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
         lines = []
-        for text, *_, alignment, is_from_memory in record.translations:
-            links = () if is_from_memory else alignment
-            lines.append(text if alignment is None else f"{text} ||| {pharaoh(links or ())}")
+        for translation in record.translations:
+            links = () if translation.is_from_memory else translation.alignment or ()
+            lines.append(translation.text + ("" if translation.alignment is None else f" ||| {pharaoh(links)}"))
         return "".join(line + "\n" for line in lines + [""] * (self.search.outputs - len(lines)))

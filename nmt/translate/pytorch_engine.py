@@ -96,6 +96,9 @@ class PyTorchEngine:
     ) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
+        # With --mbr, each model of several searches alone.
+        alone = [[model] for model in self.models] if len(self.models) > 1 else []
+        self._members = [PyTorchEngine(each, codec, runtime, vocabulary_map) for each in alone] or [self]
         self._scorers: dict[str, Scorer] = {}
         self._borders_V: Tensor | None = None
 
@@ -169,12 +172,15 @@ class PyTorchEngine:
             )
 
         def searched(batch: Sequence[EncodedSentence]) -> list[list[TokenHypothesis]]:
-            caches, search_batch = self.start(batch, search)
-            hypotheses = (sample if search.sample else beam_search)(self.step, caches, search_batch)
-            if self.vocabulary_map:
-                ids = caches[-1].ids_V.tolist()
-                hypotheses = [[replace(h, tokens=[ids[i] for i in h.tokens]) for h in each] for each in hypotheses]
-            return hypotheses
+            pools = list[list[list[TokenHypothesis]]]()
+            for n, engine in enumerate(self._members if search.mbr == "chrf" else [self]):
+                caches, search_batch = engine.start(batch, replace(search, seed=search.seed + n))
+                hypotheses = (sample if search.sample else beam_search)(engine.step, caches, search_batch)
+                if self.vocabulary_map:
+                    ids = caches[-1].ids_V.tolist()
+                    hypotheses = [[replace(h, tokens=[ids[i] for i in h.tokens]) for h in each] for each in hypotheses]
+                pools.append(hypotheses)
+            return [[*chain(*each)] if all(each) else [] for each in zip(*pools, strict=True)]
 
         def too_large(sentence: EncodedSentence) -> NmtError:
             return NmtError(

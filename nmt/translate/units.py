@@ -37,6 +37,8 @@ class Translation(NamedTuple):
         unmet: whether a constraint is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
         is_from_memory: whether it is from a memory, and so has neither log P nor an alignment of words.
+        utility: of a translation by --mbr: its mean chrF against all that were compared, from 0 to 1. If several
+            sentences or parts are joined, the mean.
     """
 
     text: str
@@ -46,6 +48,7 @@ class Translation(NamedTuple):
     unmet: bool = False
     alignment: Sequence[AlignedWords] | None = None
     is_from_memory: bool = False
+    utility: float | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
@@ -60,7 +63,8 @@ class Translation(NamedTuple):
             "log_probs": self.log_probs,
         }
         aligned = {} if self.alignment is None else {"alignment": pharaoh(self.alignment)}
-        return fields | aligned | unmet
+        utility = {} if self.utility is None else {"utility": self.utility}
+        return fields | utility | aligned | unmet
 
 
 class Sentence(NamedTuple):
@@ -313,6 +317,7 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         # Without spaces, the last word of a part and the first one of the next are one. A no-break space joins words.
         words += max(0, len(RAW_WORD.findall(translation.text)) - (not has_spaces(target_lang)))
         words -= bool(RAW_WORD.fullmatch(gap))
+    utilities = [translation.utility for translation in translations if translation.utility is not None]
     return Translation(
         "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),
@@ -321,4 +326,5 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         any(translation.unmet for translation in translations),
         None if all(translation.alignment is None for translation in translations) else alignment,
         _are_from_memory(translations),
+        sum(utilities) / len(utilities) if utilities else None,
     )

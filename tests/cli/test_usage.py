@@ -348,6 +348,7 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (configs.RescoringFiles, {"normalize": True, "output_format": "jsonl"}, "--normalize does not work with --out"),
     (SearchConfig, {"samples": 3}, "--samples 3 needs --sample; add it"),
     (SearchConfig, {"top_p": 0.5}, "--top-p 0.5 needs --sample; add it"),
+    (SearchConfig, {"sample": True, "mbr": "chrf"}, "--mbr chrf needs --samples or --n-best; add one of them"),
     (SearchConfig, {"beam_groups": 3}, "--beam-groups must divide --beam (4), but is 3; change one of the two"),
     (SearchConfig, {"diversity": 0.9}, "--diversity 0.9 needs --beam-groups; add it"),
     (SearchConfig, {"diversity": -1.0, "beam_groups": 2}, "--diversity must be at least 0 and at most 1000, but is -1"),

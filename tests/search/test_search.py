@@ -139,8 +139,9 @@ def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
 
 
 def filtered(logits: list[float], config: SearchConfig) -> list[float]:
-    """The probabilities of a token after temperature, top-k and top-p, by the definitions, in float64."""
-    weights = [math.exp(logit / config.temperature) for logit in logits]
+    """The probabilities of a token after epsilon, temperature, top-k and top-p, by the definitions, in float64."""
+    least = min(config.epsilon * sum(map(math.exp, logits)), math.exp(max(logits)))
+    weights = [math.exp(logit / config.temperature) * (math.exp(logit) >= least) for logit in logits]
     ranked = sorted(range(len(weights)), key=lambda token: -weights[token])[: config.top_k]
     whole, kept, mass = sum(weights[token] for token in ranked), list[int](), 0.0
     for token in ranked:
@@ -165,7 +166,10 @@ def exact(logits: Tensor, config: SearchConfig, last: int = BOS) -> dict[tuple[i
     return probabilities
 
 
-@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.6}, {"temperature": 0.6, "top_k": 3, "top_p": 0.75}])
+@pytest.mark.parametrize("options", [
+    {}, {"top_k": 2}, {"top_p": 0.6}, {"temperature": 0.6, "top_k": 3, "top_p": 0.75},
+    {"epsilon": 0.2, "temperature": 2.0},
+])  # fmt: skip
 def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     config, lines = SearchConfig(sample=True, samples=1250, **options), 20
     logits = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(10)) * 0.7
@@ -178,7 +182,7 @@ def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     assert variation <= 0.01
 
 
-GREEDY = [{"top_k": 1}, {"temperature": 1e-4}, {"temperature": 1e-300}, {"top_p": 1e-9}]
+GREEDY = [{"top_k": 1}, {"temperature": 1e-4}, {"temperature": 1e-300}, {"top_p": 1e-9}, {"epsilon": 0.999}]
 
 
 @settings(max_examples=40)

@@ -77,9 +77,9 @@ def shown(results: list[dict[str, Any]]) -> list[list[tuple[str, float]]]:
 
 
 def test_lines_of_several_directions_share_batches(several: Path) -> None:
-    together = generated(several, objects(LINES), "--input-format=jsonl")
+    together = generated(several, objects(LINES), "--input-format=jsonl", "--precision=fp32")
     for number, (source, target) in enumerate(DIRECTIONS):
-        alone = generated(several, LINES, "--source-lang", source, "--target-lang", target)
+        alone = generated(several, LINES, "--source-lang", source, "--target-lang", target, "--precision=fp32")
         assert shown(alone[number::3]) == shown(together[number::3])
         assert [line["hypotheses"] for line in alone] != [line["hypotheses"] for line in together]
 

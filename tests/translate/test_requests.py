@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from checkpoints import generated
 from commands import failed, run
+from sacrebleu.metrics import CHRF
 
 OPTIONS = ["--precision=fp32", "--device=cpu", "--max-length-offset=15"]
 SOURCES = ["Ba de ki.", "Lo mu na po ra.", "", "Si."]
@@ -87,6 +88,24 @@ def test_samples_depend_on_seed_line_and_number_alone(model: Path) -> None:
     assert [line[:3] for line in texts("--samples=5")] == expected
     first, second = texts("--samples=3", lines=[SOURCES[0], SOURCES[0]])
     assert first == expected[0] != second
+
+
+@pytest.mark.parametrize("options", [["--beam=4", "--n-best=4"], ["--sample", "--samples=5", "--epsilon=0.02"]])
+def test_the_least_risk_is_that_of_sacrebleus_chrf_over_the_translations_of_all_models(
+    model: Path, options: list[str]
+) -> None:
+    """Each model translates alone; samples of the second one have the next seed."""
+    models, lines = [model, model.with_name("snapshot-00000020.safetensors")], [*SOURCES[:2], SOURCES[0]]
+    least = ["--min-length=1"]  # a single translation is not empty
+    alone = [generate(path, *options, *least, f"--seed={n}", lines=lines) for n, path in enumerate(models, start=7)]
+    chosen = generated(models[0], lines, *OPTIONS, models[1], *options, "--seed=7", "--mbr=chrf")
+    chrf = CHRF()
+    for line, *lists in zip(chosen, *alone, strict=True):
+        pool = [hypothesis["text"] for each in lists for hypothesis in each["hypotheses"]]
+        scores = [sum(chrf.sentence_score(text, [other]).score for other in pool) / len(pool) for text in pool]
+        (best,) = line["hypotheses"]
+        assert best["text"] == pool[scores.index(max(scores))]
+        assert 100 * best["utility"] == pytest.approx(max(scores))
 
 
 def test_messages_name_the_line_of_its_file(model: Path, tmp_path: Path) -> None:

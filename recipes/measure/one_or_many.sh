@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Compares one model of many directions with a model for each direction. Both ways take the same time in total.
+#
+#   VALID=prefix bash recipes/measure/one_or_many.sh [--hours H] PREFIX... [-- nmt train option...]
+#
+# PREFIX, VALID and the settings are those of ../multilingual.sh, which trains the one model for H hours (default 1). The
+# names of the files of PREFIX have both languages, such as PREFIX.en-de.en. The even lines of VALID are the test set. Each of the N other models has H/N hours and a vocabulary
+# of PAIR_VOCAB_SIZE pieces (default 4000). The table has BLEU and chrF of both for each direction of the test set.
+# RUN=folder receives all files (default runs/one-or-many). Start the recipe again to resume it.
+set -euo pipefail
+. "$(dirname "$0")/../common.sh"
+
+usage="usage: VALID=prefix one_or_many.sh [--hours H] PREFIX... [-- nmt train option...]"
+hours=1 prefixes=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+        --hours)
+            hours=${2:-}
+            shift $(($# > 1 ? 2 : 1))
+            ;;
+        *)
+            prefixes+=("$(path_or "$1" '')")
+            shift
+            ;;
+    esac
+done
+parse_hours "$usage" --hours "$hours" "$@"
+[ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
+run_dir=$(path_or "${RUN:-}" runs/one-or-many)
+set_up_environment
+VALID=$(path_or "${VALID:-}" '') TEST='' RUN=$run_dir/one run bash recipes/multilingual.sh --hours "$hours" "${prefixes[@]}" \
+    -- ${options[@]+"${options[@]}"} >&2
+
+directions=()
+for file in "$run_dir"/one/out/*.json; do directions+=("$(basename "$file" .json)"); done
+minutes=$(awk -v h="$hours" -v n=${#directions[@]} 'BEGIN { print 60 * h / n }')
+mkdir -p "$run_dir/many"
+for direction in "${directions[@]}"; do
+    source=${direction%-*} target=${direction#*-} folder=$run_dir/many/$direction
+    training=()
+    for prefix in "${prefixes[@]}"; do
+        for stem in "$prefix.$source-$target" "$prefix.$target-$source"; do
+            [ ! -e "$(file_of "$stem" "$source")" ] || training+=(--train "$stem")
+        done
+    done
+    for stem in "" ".$source-$target" ".$target-$source"; do
+        [ ! -e "$run_dir/one/valid$stem.$source" ] || name=$stem
+    done
+    unless_there "$folder/data" nmt preprocess --source-lang "$source" --target-lang "$target" "${training[@]}" \
+        --valid "$run_dir/one/valid$name" --vocab-size "${PAIR_VOCAB_SIZE:-4000}" --dest "$folder/data"
+    unless_there "$folder/model/average.safetensors" nmt train "$folder/data" --save-dir "$folder/model" \
+        --minutes "$minutes" ${options[@]+"${options[@]}"}
+    run nmt generate "$folder/model/average.safetensors" --input "$run_dir/one/test$name.$source" \
+        --output "$folder/out.$target"
+    nmt score --reference "$run_dir/one/out/$direction.reference" --hypothesis "$folder/out.$target" \
+        --target-lang "$target" --metric bleu --metric chrf --json > "$folder/scores.json"
+done
+python recipes/measure/one_or_many.py "$run_dir" | tee "$run_dir/scores"
