@@ -191,6 +191,12 @@ def read_text_config(path: str | Path) -> TextConfig:
         return TextConfig.from_dict(document["text"], str(path))
 
 
+def read_provenance(path: str | Path) -> dict[str, Any]:
+    """Returns how a checkpoint was made. Like `read_text_config`, it does not compare the file with its SHA-256."""
+    with _opened(Path(path), "np", hashed=False) as (document, _):
+        return document["provenance"]
+
+
 def read_model_config(path: str | Path) -> ModelConfig:
     """Returns the architecture of a checkpoint."""
     return ModelConfig.from_dict(read_header(path)[0]["model"], str(path))

@@ -20,6 +20,7 @@ from nmt.cli.align import align
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
+from nmt.cli.calibrate import calibrate
 from nmt.cli.clean import clean
 from nmt.cli.export import export
 from nmt.cli.extend import extend
@@ -69,7 +70,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _MAIN_COMMANDS = align, clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve
-for command in (*_MAIN_COMMANDS, extend, vocabulary_map, report, attention, info, architectures):
+for command in (*_MAIN_COMMANDS, calibrate, extend, vocabulary_map, report, attention, info, architectures):
     epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
 _GROUPS = export, import_, trees

@@ -1,7 +1,7 @@
 """What is served, by the names that requests have for it: models, languages, glossaries, memories and corrections."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Self, TypeVar
@@ -19,6 +19,7 @@ from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.protected import Protected
+from nmt.translate.confidence import Calibration, read_calibrations
 from nmt.translate.encoding import WIDTH_MULTIPLE
 
 # The source language of a request that asks the server to identify it.
@@ -38,6 +39,7 @@ class ServedModel:
     config: ModelConfig
     codec: TextCodec
     last_trained: Sequence[tuple[str, str]] = ()
+    calibrations: Sequence[Calibration] = field(default=(), compare=False)  # cannot be hashed
 
     @cached_property
     def directions(self) -> list[Directions]:
@@ -89,7 +91,8 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
         trained = latest(read_header(path)[0]["provenance"]).get("directions", ()) if codec.config.languages else ()
-        models[name] = ServedModel(name, path, config, codec, tuple(Direction(*each.split()) for each in trained))
+        directions = tuple(Direction(*each.split()) for each in trained)
+        models[name] = ServedModel(name, path, config, codec, directions, read_calibrations([path]))
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models

@@ -22,7 +22,7 @@ _LARGEST_OFFSET = 256
 _LEAST_PART = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-_JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
+_JSON_LIMITS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum", "below": "exclusiveMaximum"}
 OneLine = Annotated[str, AfterValidator(str.strip)]
 _Phrase = str | Annotated[list[str], Field(max_length=16, description="Alternatives.")]
 _Sign = Literal["=", "-", "+"]
@@ -166,6 +166,9 @@ class HypothesisEntry(BaseModel):
 
     text: str
     origin: Literal["memory"] | None = Field(None, description="Set if a memory has the translation, without scores.")
+    confidence: float | None = Field(
+        None, description="Estimate of its chrF, from 0 to 1; if the model is calibrated for this search."
+    )
     score: float | None = Field(None, description="log P over the length penalty.")
     log_prob: float | None = Field(None, description="Natural log P; with pieces.")
     pieces: list[str] | None = None

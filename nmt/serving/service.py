@@ -22,6 +22,7 @@ from nmt.text.glossary import Glossary
 from nmt.text.icu import parse_icu
 from nmt.text.languages import has_spaces
 from nmt.text.markup_reading import NO_RULES, ElementRules, parse
+from nmt.translate.confidence import valid_for
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode
 from nmt.translate.pairs import Pair, Target, encode_pairs
 from nmt.translate.running_search import can_join
@@ -200,7 +201,10 @@ class Service:
             options = search if is_last else replace(search, n_best=1)
             is_long = _are_long([sentence.text for unit in units for sentence in unit.sentences])
             encoded = await _in_thread_if(is_long, partial(encode, model.codec, units, options, glossary))
-            operation = Operation(workers.translate, model.name, (options, pieces and is_last))
+            # A confidence of the second model alone would say nothing about what the first one gave it.
+            calibrations = valid_for(self.engine, options, model.calibrations) if len(path) == 1 else {}
+            log_probs = (pieces and is_last) or bool(calibrations)
+            operation = Operation(workers.translate, model.name, (options, log_probs))
             items = [
                 Item(
                     operation,
@@ -212,7 +216,9 @@ class Service:
                 for sentence in encoded
             ]
             ranked = zip(encoded, await self.scheduler.run(items), strict=True)
-            together = partial(by_sentence, units, ranked, aligned=options.alignments, glossary=glossary)
+            together = partial(
+                by_sentence, units, ranked, aligned=options.alignments, glossary=glossary, calibrations=calibrations
+            )
             translations = await _in_thread_if(is_long, together)
         return translations
 

@@ -5,7 +5,7 @@ What a translation must have, and which sentences are translated in parts, is de
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, starmap
@@ -25,6 +25,7 @@ from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
 from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank
+from nmt.translate.confidence import Calibration, with_confidence
 from nmt.translate.units import Sentence, Translation, Unit, joined
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
@@ -221,6 +222,7 @@ def by_sentence(
     aligned: bool,
     glossary: Glossary | None = None,
     first: int = 1,
+    calibrations: Mapping[str, Calibration] | None = None,
 ) -> list[list[list[Translation]]]:
     """Returns the translations of each sentence of each unit, best first, with the words that stay as they are.
 
@@ -229,15 +231,22 @@ def by_sentence(
         aligned: whether alignments were asked for.
         glossary: a translation of a memory without its terms is marked as unmet.
         first: the number of the first unit.
+        calibrations: by direction. With one, translations, which then have log P of their pieces, get a confidence.
     """
     parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
     for encoded, ranked in sorted(translations, key=lambda pair: pair[0].key):
         parts[encoded.key[:2]].append(ranked)
+    calibrations = calibrations or {}
     return [
         [
-            _from_parts(unit, sentence, parts[n, i], aligned=aligned)
-            if (n, i) in parts
-            else [_without_model(unit, sentence, glossary, aligned=aligned)]
+            [
+                with_confidence(translation, sentence.text, calibrations.get(str(unit.direction)))
+                for translation in (
+                    _from_parts(unit, sentence, parts[n, i], aligned=aligned)
+                    if (n, i) in parts
+                    else [_without_model(unit, sentence, glossary, aligned=aligned)]
+                )
+            ]
             for i, sentence in enumerate(unit.sentences)
         ]
         for n, unit in enumerate(units, first)

@@ -1,7 +1,7 @@
 """Translation as a job: sentences of units are translated in batches, and each unit becomes a record."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.words import pharaoh
+from nmt.translate.confidence import Calibration
 from nmt.translate.encoding import EncodedSentence, by_sentence, encode, longest_first
 from nmt.translate.least_risk import least_risk
 from nmt.translate.pytorch_engine import PyTorchEngine
@@ -82,12 +83,14 @@ class TranslationJob(ModelJob):
 
     Attributes:
         offers: whether similar sentences of memories are in the results.
+        calibrations: of JSON; see `by_sentence`.
     """
 
     search: SearchConfig
     glossary: Glossary | None = None
     output: Literal["text", "jsonl"] = "text"
     offers: bool = False
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
     def batches(self, codec: TextCodec, chunk: Chunk) -> Iterator[Batch]:
         """Yields the batches of the sentences of a chunk, longest first."""
@@ -105,7 +108,12 @@ class TranslationJob(ModelJob):
         """Returns a `TranslatedUnit` for each unit of a chunk. Only JSON gets the source and the other fields."""
         translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
         ranked_sentences = by_sentence(
-            chunk.units, translations, aligned=self.search.alignments, glossary=self.glossary, first=chunk.first
+            chunk.units,
+            translations,
+            aligned=self.search.alignments,
+            glossary=self.glossary,
+            first=chunk.first,
+            calibrations=self.calibrations,
         )
         records = []
         for unit, ranked in zip(chunk.units, ranked_sentences, strict=True):

@@ -18,6 +18,7 @@ from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
+from nmt.translate.confidence import read_calibrations, valid_for
 from nmt.translate.job import TranslationJob
 from nmt.translate.units import UnitMaker
 
@@ -69,7 +70,10 @@ class Setup:
         """
         search = replace(self.search, alignments=self.search.alignments or alignments)
         glossary = None if self.glossary is None else Glossary.read(self.glossary)
-        return TranslationJob(self.models, self.runtime, search, glossary, output, offers, engine=self.engine)
+        calibrations = valid_for(self.engine, search, read_calibrations(self.models)) if output == "jsonl" else {}
+        return TranslationJob(
+            self.models, self.runtime, search, glossary, output, offers, calibrations, engine=self.engine
+        )
 
     @property
     def files(self) -> list[str | Path]:

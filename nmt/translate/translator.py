@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import naming
 from nmt.interop.hub import with_files
 from nmt.jobs.stream import Chunk, compute
 from nmt.text.codec import Direction
 from nmt.text.protected import PROTECTED
+from nmt.translate.confidence import Calibration, read_calibrations, valid_for
 from nmt.translate.job import TranslationJob
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.units import Translation, Unit, UnitMaker
@@ -25,8 +26,8 @@ class Translator:
         engine: what computes translations.
     """
 
-    def __init__(self, engine: PyTorchEngine) -> None:
-        self.engine, self.codec = engine, engine.codec
+    def __init__(self, engine: PyTorchEngine, calibrations: Sequence[Calibration] = ()) -> None:
+        self.engine, self.codec, self._calibrations = engine, engine.codec, calibrations
         self.models, self.runtime = engine.models, engine.runtime
 
     @classmethod
@@ -43,7 +44,8 @@ class Translator:
             DamagedError: a file is not a checkpoint, or is damaged.
             NmtError: a file cannot be read, two differ in vocabulary or text processing, or there is no such device.
         """
-        return cls(PyTorchEngine.load(*with_files([str(each) for each in (checkpoint, *others)]), runtime=runtime))
+        paths = with_files([str(each) for each in (checkpoint, *others)])
+        return cls(PyTorchEngine.load(*paths, runtime=runtime), read_calibrations(paths))
 
     def translate(
         self,
@@ -101,7 +103,9 @@ class Translator:
             with naming(f"line {n}"):
                 units.append(maker.complete(line if isinstance(line, Unit) else Unit(line)))
         runtime = RuntimeConfig(device="cuda" if self.engine.device == "cuda" else "cpu")
-        job = TranslationJob((), runtime, search or SearchConfig(), output="jsonl")
+        search = search or SearchConfig()
+        calibrations = valid_for(EngineConfig(), search, self._calibrations)
+        job = TranslationJob((), runtime, search, output="jsonl", calibrations=calibrations)
         with self.engine.session():
             outcome = compute(job, self.engine, Chunk(1, units), advance)
         assert outcome.result

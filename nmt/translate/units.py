@@ -39,6 +39,8 @@ class Translation(NamedTuple):
         is_from_memory: whether it is from a memory, and so has neither log P nor an alignment of words.
         utility: of a translation by --mbr: its mean chrF against all that were compared, from 0 to 1. If several
             sentences or parts are joined, the mean.
+        confidence: an estimate of its chrF, from 0 to 1, or the mean of several sentences; 1 if a memory has it or
+            nothing is translated. None if the checkpoint is not calibrated for the direction, engine and search.
     """
 
     text: str
@@ -49,14 +51,17 @@ class Translation(NamedTuple):
     alignment: Sequence[AlignedWords] | None = None
     is_from_memory: bool = False
     utility: float | None = None
+    confidence: float | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
         unmet = {"unmet": True} if self.unmet else {}
+        confidence = {} if self.confidence is None else {"confidence": round(self.confidence, 4)}
         if self.is_from_memory:
-            return {"text": self.text, "origin": "memory"} | unmet
+            return {"text": self.text, "origin": "memory"} | confidence | unmet
         fields = {
             "text": self.text,
+            **confidence,
             "score": self.score,
             "log_prob": sum(self.log_probs),
             "pieces": self.pieces,
@@ -167,7 +172,8 @@ class Unit:
             return _joined_line(self.source, list(zip(self.sentences, translations, strict=True)), target_lang)
         unmet = any(translation.unmet for translation in translations)
         text = self.translated(translations, target_lang)
-        return Translation(text, 0.0, [], [], unmet, is_from_memory=_are_from_memory(translations))
+        memory, confidence = _are_from_memory(translations), _mean(each.confidence for each in translations)
+        return Translation(text, 0.0, [], [], unmet, is_from_memory=memory, confidence=confidence)
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -281,6 +287,12 @@ def _are_from_memory(translations: Sequence[Translation]) -> bool:
     return bool(translations) and all(translation.is_from_memory for translation in translations)
 
 
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Returns the mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:
     """Returns the spans in a part of a text, counted from its beginning."""
     return tuple(
@@ -317,7 +329,6 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         # Without spaces, the last word of a part and the first one of the next are one. A no-break space joins words.
         words += max(0, len(RAW_WORD.findall(translation.text)) - (not has_spaces(target_lang)))
         words -= bool(RAW_WORD.fullmatch(gap))
-    utilities = [translation.utility for translation in translations if translation.utility is not None]
     return Translation(
         "".join(chain.from_iterable(zip((t.text for t in translations), [*gaps, ""], strict=False))),
         sum(translation.score for translation in translations),
@@ -326,5 +337,6 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         any(translation.unmet for translation in translations),
         None if all(translation.alignment is None for translation in translations) else alignment,
         _are_from_memory(translations),
-        sum(utilities) / len(utilities) if utilities else None,
+        _mean(translation.utility for translation in translations),
+        _mean(translation.confidence for translation in translations),
     )
