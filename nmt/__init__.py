@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nmt.api import preprocess, score, train
+    from nmt.aligning.pairs import Pair
+    from nmt.api import align, preprocess, score, train
     from nmt.checkpoint import Checkpoint, build_model, load_checkpoint
     from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
     from nmt.errors import BusyError, DamagedError, MemoryRanOutError, NmtError, OptionError, StoppedError
@@ -25,14 +26,16 @@ __version__ = "0.3.0"
 
 __all__ = [
     "BOS", "EOS", "PAD", "BusyError", "Checkpoint", "Confidence", "DamagedError", "Direction", "MemoryRanOutError",
-    "MetricScore", "ModelConfig", "NmtError", "OptionError", "RuntimeConfig", "Scorer", "SearchConfig", "StoppedError",
-    "TextCodec", "Transformer", "Translation", "Translator", "Unit", "__version__", "build_model", "load_checkpoint",
-    "model_config", "preprocess", "register_architecture", "register_criterion", "register_scorer", "score", "train",
+    "MetricScore", "ModelConfig", "NmtError", "OptionError", "Pair", "RuntimeConfig", "Scorer", "SearchConfig",
+    "StoppedError", "TextCodec", "Transformer", "Translation", "Translator", "Unit", "__version__", "align",
+    "build_model", "load_checkpoint", "model_config", "preprocess", "register_architecture", "register_criterion",
+    "register_scorer", "score", "train",
 ]  # fmt: skip
 
 # The public names by their modules, which are imported at first use, so that `import nmt` does not import torch.
 _NAMES = {
-    "nmt.api": "preprocess score train",
+    "nmt.aligning.pairs": "Pair",
+    "nmt.api": "align preprocess score train",
     "nmt.checkpoint": "Checkpoint build_model load_checkpoint",
     "nmt.config": "ModelConfig RuntimeConfig SearchConfig",
     "nmt.errors": "BusyError DamagedError MemoryRanOutError NmtError OptionError StoppedError",

@@ -29,7 +29,7 @@ def _can_be_resumed(arguments: list[str]) -> bool:
     match arguments:
         case ["train" | "preprocess" | "clean", *_]:
             return True
-        case ["generate" | "rescore" | "translate-file" as command, *options]:
+        case ["generate" | "rescore" | "align" | "translate-file" as command, *options]:
             has_output = command == "translate-file" or any(option.split("=")[0] == "--output" for option in options)
             return has_output and not any(option.split("=")[-1] == "-" for option in options)  # a standard stream
     return False

@@ -5,14 +5,17 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from nmt import extensions
-from nmt.config import CorpusConfig, DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
+from nmt.config import AlignConfig, CorpusConfig, DataConfig, ModelConfig, ScoreConfig, TimeConfig, TrainConfig
 from nmt.config.options import Config, with_tuples
 from nmt.config.translation import MetricConfig
 from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
+
+if TYPE_CHECKING:
+    from nmt.aligning.pairs import Pair
 
 _Options = ParamSpec("_Options")
 _A = TypeVar("_A")
@@ -104,6 +107,31 @@ def preprocess(options: dict[str, Any]) -> Path:
     with executing(JobConfig(), config.workers) as execution:
         make_folder(config, execution, read_codec(config.like) if config.like else None)
     return Path(config.dest)
+
+
+@_Takes(AlignConfig)
+def align(source: str | Path, target: str | Path, options: dict[str, Any]) -> "list[Pair]":
+    """Makes sentence pairs of two documents, or of two folders of documents, like `nmt align`.
+
+    Args:
+        source, target: a document and its translation, or their folders.
+        options: the flags of `nmt align` that are about input and comparison, such as `source_lang="de",
+            target_lang="fr"`.
+
+    Returns:
+        The pairs in order, each with its score and its places.
+
+    Raises:
+        OptionError: an option has a wrong value.
+        NmtError: documents cannot be read or aligned.
+    """
+    from nmt.aligning.documents import document_pairs
+    from nmt.aligning.job import aligned
+    from nmt.interop.hub import with_files
+
+    config = with_files(AlignConfig(**options))
+    with aligned(document_pairs(str(source), str(target), config.languages), config) as alignments:
+        return [pair for alignment in alignments for pair in alignment.pairs(config.languages)]
 
 
 @dataclass(frozen=True, kw_only=True)

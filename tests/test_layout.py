@@ -36,7 +36,7 @@ LEVELS = [
     ["nmt.checkpoint_format", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop", "nmt.cleaning"],
     ["nmt.documents"],
-    ["nmt.corpora", "nmt.memories.files"],
+    ["nmt.aligning", "nmt.corpora", "nmt.memories.files"],
     ["nmt.api", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]

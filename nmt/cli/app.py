@@ -16,6 +16,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperOption
 
 from nmt import __version__, console
+from nmt.cli.align import align
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -68,7 +69,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_MAIN_COMMANDS = clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve
+_MAIN_COMMANDS = align, clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve
 for command in (*_MAIN_COMMANDS, calibrate, extend, vocabulary_map, report, attention, info, architectures):
     epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
     app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)

@@ -5,6 +5,7 @@ This package does not import torch, so that `nmt --help` is fast.
 
 # Other packages import these names from here.
 # ruff: noqa: F401
+from nmt.config.aligning import AlignConfig, AlignFiles
 from nmt.config.data import (
     CleanConfig,
     CorpusConfig,

@@ -46,7 +46,9 @@ class CorpusConfig(Config, panel="Corpus files"):
         needs="target_lang languages",
     )
     least_score: float | None = option(
-        None, "Leave out lines with a lower score in the column of --columns.", needs="target_lang languages"
+        None,
+        "Leave out lines with a lower score, in the third column of --columns or in the one with the name score.",
+        needs="target_lang languages",
     )
     inline: Literal["drop", "keep"] = option(
         "drop",
@@ -61,7 +63,7 @@ class CorpusConfig(Config, panel="Corpus files"):
             raise NmtError(
                 f"--columns must be two or three different columns, such as 1,2,3, but is {self.columns!r:.80}"
             )
-        if self.least_score is not None and len(named) < 3:
+        if self.least_score is not None and 0 < len(named) < 3:
             raise NmtError("--least-score needs the column of the score; give --columns SOURCE,TARGET,SCORE")
 
 

@@ -168,7 +168,9 @@ def _columns(header: Sequence[str], corpus: CorpusFile, where: str, *, are_field
         advice = f"call them {' and '.join(corpus.languages[:2])}, or give --columns SOURCE,TARGET of nmt clean or"
         raise NmtError(f"{problem}; {advice} nmt preprocess: names, or numbers if this line is text")
     positions = [int(column) - 1 if by_number else names.index(column) for column in asked] or texts or [0, 1]
-    score = positions.pop() if len(asked) > 2 else None
+    score = positions.pop() if len(asked) > 2 else names.index("score") if not asked and "score" in names else None
+    if corpus.config.least_score is not None and score is None:
+        raise NmtError(f"{where} has no column score for --least-score; give --columns SOURCE,TARGET,SCORE")
     has_header = bool(texts) or not by_number
     has_header |= score is not None and score < len(names) and _number(names[score]) is None
     codes = {i: kind for i, kind in enumerate(kinds) if has_header and kind not in (*_SAID, "")}

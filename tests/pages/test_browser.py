@@ -1,6 +1,7 @@
 """What the pages show in a browser agrees with the logs and the weights, and hostile text stays text."""
 
 import csv
+import json
 import math
 import re
 import shutil
@@ -656,3 +657,33 @@ def test_a_person_corrects_a_translation_and_takes_it_back(browser: Any, tmp_pat
         page.wait_for_selector("text=The correction is taken back.")
         shows(before)
     assert len(file.read_text().split("\n")) == 5
+
+
+DOCUMENTS = {"fon": ["One house.", "Two big trees.", "Three."], "mos": ["One house.", "Two big, big trees.", "Three!"]}
+
+
+def test_decisions_about_pairs_are_saved(tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for lang, lines in DOCUMENTS.items():
+        (tmp_path / f"x.{lang}.txt").write_text("\n".join(lines))
+    langs = ["--source-lang=fon", "--target-lang=mos"]
+    run("align", "x.fon.txt", "x.mos.txt", *langs, "--output=x.tsv", "--page=x.html")
+    with opened(browser, (tmp_path / "x.html").as_uri()) as page:
+        page.select_option("#order", "text")
+
+        def decisions() -> Any:
+            with page.expect_download() as download:
+                page.click("#save")
+            return [bead[:4] for bead in json.loads(Path(download.value.path()).read_text())[0][2]]
+
+        single = [[i, i + 1, i, i + 1] for i in range(3)]
+        assert decisions() == single
+        page.locator("button", has_text="Join").first.click()
+        assert decisions() == [[0, 2, 0, 2], single[2]]
+        assert page.locator(".pair").first.inner_text().startswith("1.00")
+        page.locator("button", has_text="Split").first.click()
+        assert decisions() == single
+        page.locator("button", has_text="Drop").first.click()
+        assert decisions() == [[0, 1, 0, 0], [1, 1, 0, 1], *single[1:]]
+        page.click("#undo")
+        assert decisions() == single

@@ -1,0 +1,1 @@
+"""Two documents that translate each other become sentence pairs."""

@@ -1,0 +1,206 @@
+"""`nmt align` pairs the sentences of documents; the texts are of invented words, which have one translation each."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import eloquent_checkpoint, saved
+from commands import failed, run
+
+import nmt
+
+LANGS = ["--source-lang=fon", "--target-lang=mos"]  # whose texts no package identifies
+
+
+def words(count: int, rng: random.Random) -> list[str]:
+    return ["".join(rng.choices("abdefgiklmnorstuz", k=rng.randint(4, 9))) for _ in range(count)]
+
+
+def texts(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Returns sentences and their translations, in the order of their words."""
+    rng = random.Random(seed)
+    vocabulary = list(zip(words(150, rng), words(150, rng), strict=True))
+    sentences = [rng.choices(vocabulary, k=rng.randint(5, 15)) for _ in range(count)]
+    return [(" ".join(s for s, _ in each).capitalize() + ".", " ".join(t for _, t in each) + ".") for each in sentences]
+
+
+def damaged(pairs: list[tuple[str, str]]) -> tuple[list[str], list[str], set[tuple[str, str]]]:
+    """Returns the lines of two documents, and the places that belong together.
+
+    Of every twenty pairs, one lacks the source, one lacks the target, and one has two lines joined on one side.
+    """
+    source, target, gold = list[str](), list[str](), set[tuple[str, str]]()
+    for i, (a, b) in enumerate(pairs):
+        source += [a] * (i % 20 != 6)
+        if i % 20 == 12:
+            target[-1] += f" {b}"
+            gold.remove((f"{len(source) - 1}", f"{len(target)}"))
+            gold.add((f"{len(source) - 1}-{len(source)}", f"{len(target)}"))
+            continue
+        target += [b] * (i % 20 != 16)
+        if i % 20 not in (6, 16):
+            gold.add((f"{len(source)}", f"{len(target)}"))
+    return source, target, gold
+
+
+def write(folder: Path, count: int = 40, name: str = "x.{}.txt", seed: int = 0) -> set[tuple[str, str]]:
+    source, target, gold = damaged(texts(count, seed))
+    for lang, lines in (("fon", source), ("mos", target)):
+        path = folder / name.format(lang)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+    return gold
+
+
+def table(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_sentences_are_paired_by_words_that_the_texts_teach(here: Path) -> None:
+    gold = write(here, 200)
+    done = run("align", "x.fon.txt", "x.mos.txt", *LANGS, "--output=out.tsv")
+    header, *rows = table(here / "out.tsv")
+    assert header == ["fon", "mos", "score", "source place", "target place"]
+    pairs = {(row[3], row[4]) for row in rows}
+    assert len(pairs & gold) > 0.95 * max(len(pairs), len(gold))
+    lines = {name: (here / f"x.{name}.txt").read_text().splitlines() for name in ("fon", "mos")}
+    assert all(row[0] == lines["fon"][int(row[3]) - 1] for row in rows if "-" not in row[3])
+    assert all(0.5 < float(row[2]) <= 1 for row in rows if (row[3], row[4]) in gold)
+    assert f"{len(rows)} pairs of 190 and 180 sentences" in done.stderr
+
+
+def test_clean_reads_what_align_writes_and_its_score(here: Path) -> None:
+    write(here)
+    for name in ("out.tsv", "out.tmx", "out"):
+        run("align", "x.fon.txt", "x.mos.txt", *LANGS, f"--output={name}")
+        clean = ["clean", *LANGS, "--max-other-language=1", f"--train={name}", f"--dest=clean-{name}"]
+        run(*clean)
+    assert len({(here / f"clean-{name}.fon").read_bytes() for name in ("out", "out.tsv", "out.tmx")}) == 1
+    scores = sorted(float(row[2]) for row in table(here / "out.tsv")[1:])
+    run(*clean[:-2], "--train=out.tsv", f"--least-score={scores[10]}", "--dest=best")
+    assert len((here / "best.mos").read_text().splitlines()) == len(scores) - 10
+    assert "has no column score for --least-score" in failed(
+        "clean", *LANGS, "--train=x.fon.txt", "--least-score=1", "--dest=y"
+    )
+
+
+def test_documents_of_folders_belong_together_by_name(here: Path) -> None:
+    """A document that cannot be aligned keeps none of the others from the corpus."""
+    for number, name in enumerate(("in/one.{}.txt", "in/{}/deep/two.txt", "in/three_{}.txt")):
+        write(here, 40, name, number)
+    (here / "in/alone.fon.txt").write_text("a\n")
+    run("align", "in", "in", *LANGS, "--output=all.tsv")
+    counts = [len(table(here / "all.tsv")) - 1]
+    (here / "in/three_mos.txt").write_text("\n")
+    line = failed("align", "in", "in", *LANGS, "--output=some.tsv")
+    assert "1 of 3 pairs of documents cannot be aligned: in/three_mos.txt has no sentences" in line
+    counts.append(len(table(here / "some.tsv")) - 1)
+    assert counts[0] * 2 / 3 - 5 < counts[1] < counts[0] * 2 / 3 + 5
+    assert not list(here.glob("*.unfinished"))
+
+
+def test_work_resumes_behind_the_last_documents(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nmt.aligning import job
+
+    for number in range(3):
+        write(here, 40, f"in/{number}.{{}}.txt", number)
+    command = ["align", "in", "in", *LANGS, "--output=out.tsv"]
+    run(*command)
+    whole = (here / "out.tsv").read_bytes()
+    aligned, real, most = list[str](), job.align, 2
+
+    def align(sources: list[str], *others: Any) -> object:
+        if len(aligned) == most:
+            raise SystemExit(0)
+        aligned.append(sources[0])
+        return real(sources, *others)
+
+    monkeypatch.setattr(job, "align", align)
+    run(*command[:-1], "--output=again.tsv", code=75)
+    most = 3
+    run(*command[:-1], "--output=again.tsv")
+    assert (here / "again.tsv").read_bytes() == whole
+    assert len(aligned) == len(set(aligned)) == 3
+
+
+def test_other_formats_have_passages_and_sentences(here: Path) -> None:
+    pairs = texts(60)
+    for lang, side in (("fon", 0), ("mos", 1)):
+        sentences = [pair[side].capitalize() for pair in pairs]
+        passages = [" ".join(sentences[i : i + 3]) for i in range(0, 60, 3)]
+        (here / f"x.{lang}.html").write_text("".join(f"<p>{passage}</p>\n" for passage in passages))
+    pairs_of = nmt.align("x.fon.html", here / "x.mos.html", source_lang="fon", target_lang="mos")
+    assert [pair.source for pair in pairs_of] == [source for source, _ in pairs]
+    assert [pair.target_place for pair in pairs_of] == [f"{i + 1}.{j + 1}" for i in range(20) for j in range(3)]
+
+
+def test_a_model_translates_what_is_then_compared(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word occurs twice, so only the translations can say what belongs together."""
+    rng = random.Random(1)
+    lines = [[" ".join(words(8, rng)) for _ in range(30)] for _ in range(2)]
+    (here / "x.en.txt").write_text("\n".join(lines[0]))
+    kept = [i for i in range(30) if i not in (5, 6, 17)]
+    (here / "x.de.txt").write_text("\n".join(lines[1][i] for i in kept))
+    translations = dict(zip(*lines, strict=True))
+    monkeypatch.setattr(nmt.Translator, "translate", lambda _, lines, *_a, **_o: [translations[line] for line in lines])
+    model = saved(eloquent_checkpoint(1), here / "model.safetensors")
+    langs = ["--source-lang=en", "--target-lang=de"]
+    run("align", "x.en.txt", "x.de.txt", *langs, f"--model={model}", "--device=cpu", "--output=out.tsv")
+    assert [row[3:] for row in table(here / "out.tsv")[1:]] == [[str(i + 1), str(n)] for n, i in enumerate(kept, 1)]
+
+
+def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
+    write(here)
+    command = ["align", "x.fon.txt", "x.mos.txt", *LANGS]
+    run(*command, "--output=out.tsv", "--page=page.html")
+    content = (here / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
+    (source, target, beads, _), = json.loads(content)["alignments"]  # fmt: skip
+    (a, _, c, _, _), (_, b, _, d, _), *others = beads
+    decisions = [[a, b, c, d, 1], *others]
+    (here / "decisions.json").write_text(json.dumps([[source[0], target[0], decisions]]))
+    run(*command, "--output=decided.tsv", "--decisions=decisions.json")
+    first, *rest = table(here / "decided.tsv")[1:]
+    assert (first[2:], rest) == (["1.0000", "1-2", "1-2"], table(here / "out.tsv")[3:])
+    (here / "x.mos.txt").write_text((here / "x.mos.txt").read_text() + "One more.\n")
+    line = failed(*command, "--output=decided.tsv", "--decisions=decisions.json")
+    assert "--decisions decisions.json is not about x.mos.txt as it is now" in line
+    (here / "decisions.json").write_text("{")
+    assert "is not what a page of nmt align saves" in failed(*command, "--decisions=decisions.json")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("empty.txt x.mos.txt", "empty.txt has no sentences; give a document with text"),
+    ("x.fon.txt x.fon.txt", "x.fon.txt and x.fon.txt have the same text; give a document and its translation"),
+    ("x.fon.txt short.txt", "have 38 sentences and 1 sentence, too different for a translation"),
+    ("x.fon.txt other.txt", "do not look like translations of each other; give files that belong together"),
+    ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
+    ("x.fon.txt pdf.txt", "pdf.txt is a PDF, which has places of characters, but no sentences; convert it to text"),
+    ("x.fon.txt image.png", "image.png has no known format"),
+    ("x.fon.txt none.txt", "none.txt cannot be read (No such file or directory); check the path"),
+    ("x.fon.txt folder", "folder is a folder, but x.fon.txt is a file; give two files or two folders"),
+    ("folder folder", "no document in folder has the name of one in folder; call those that pair"),
+    ("x.fon.txt x.mos.txt --output=x.mos.txt", "--output x.mos.txt is the same file as the input x.mos.txt"),
+    ("x.fon.txt x.mos.txt --format=text", "--format must be one of txt, md"),
+    ("english.txt x.mos.txt --source-lang=de", "english.txt is in the language en, but must be in de"),
+    ("x.fon.txt x.mos.txt --source-lang=mos", "--source-lang and --target-lang are both mos; name two languages"),
+])  # fmt: skip
+def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, message: str) -> None:
+    write(here)
+    (here / "empty.txt").write_text("\n\n")
+    (here / "short.txt").write_text("A line.\n")
+    (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
+    (here / "binary.txt").write_bytes(bytes(200))
+    (here / "pdf.txt").write_bytes(b"%PDF-1.7\n")
+    (here / "image.png").write_bytes(b"\x89PNG")
+    (here / "folder").mkdir()
+    (here / "english.txt").write_text("The weather is nice today, and we go for a walk in the park.\n" * 30)
+    assert message in failed("align", *LANGS, *arguments.split())
+    assert not list(here.glob("*.unfinished"))
