@@ -25,7 +25,7 @@ def rows_of(path: str) -> list[list[str]]:
 def split(corpus: str, run: Path, evaluated: str, languages: list[str]) -> None:
     """Writes the splits of each language and of all together, and at last the symbols: the language, letters, phonemes.
 
-    A source line is the language and the letters, with spaces between. Words are decomposed, so that a model of few
+    A source line is the language and the letters, with spaces between. A space in a word becomes _. Words are decomposed, so that a model of few
     words sees that é is an e, and Korean syllables have letters.
     """
     symbols, together = set[str](), dict[tuple[str, str], str]()
@@ -33,7 +33,8 @@ def split(corpus: str, run: Path, evaluated: str, languages: list[str]) -> None:
         (run / language).mkdir(parents=True, exist_ok=True)
         for part in dict.fromkeys(("train", "dev", evaluated)):
             rows = rows_of(f"{corpus}/{language}_{part}.tsv")
-            sources = [[f"<{Path(language).name}>", *unicodedata.normalize("NFD", word)] for word, _ in rows]
+            words = [unicodedata.normalize("NFD", word).replace(" ", "_") for word, _ in rows]
+            sources = [[f"<{Path(language).name}>", *word] for word in words]
             targets = [phonemes.split() for _, phonemes in rows]
             if part == "train":
                 symbols.update(*sources, *targets)
