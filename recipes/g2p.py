@@ -25,8 +25,8 @@ def rows_of(path: str) -> list[list[str]]:
 def split(corpus: str, run: Path, evaluated: str, languages: list[str]) -> None:
     """Writes the splits of each language and of all together, and at last the symbols: the language, letters, phonemes.
 
-    A source line is the language and the letters, with spaces between. A space in a word becomes _. Words are decomposed, so that a model of few
-    words sees that é is an e, and Korean syllables have letters.
+    A source line is the language and the letters, with spaces between. A space in a word becomes _. Words are
+    decomposed, so that a model of few words sees that é is an e, and Korean syllables have letters.
     """
     symbols, together = set[str](), dict[tuple[str, str], str]()
     for language in languages:
