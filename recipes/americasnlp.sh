@@ -48,19 +48,6 @@ translate_into() {
         > "$run_dir/out/$1.log" 2>&1 || fail "a translation failed; $run_dir/out/$1.log says why"
 }
 
-# two_at_a_time FUNCTION ARGUMENT...: calls the function with each argument.
-two_at_a_time() {
-    local function=$1 other
-    shift
-    while [ $# -gt 0 ]; do
-        "$function" "$1" &
-        other=$!
-        [ $# = 1 ] || "$function" "$2"
-        wait "$other"
-        shift $(($# > 1 ? 2 : 1))
-    done
-}
-
 set_up_environment
 mkdir -p "$run_dir/out"
 unless_there "$run_dir/text" write_text AMERICASNLP="$corpus"
@@ -69,7 +56,7 @@ unless_there "$run_dir/data" nmt preprocess --languages "es$(printf ',%s' "${lan
     --train "$run_dir/text/train" --valid "$run_dir/text/valid" --temperature 2 --vocab-size "${VOCAB_SIZE:-4000}" \
     --dest "$run_dir/data"
 say "Training $models models; $run_dir/model1.log shows the progress"
-mapfile -t numbers < <(seq "$models")
+read -ra numbers <<< "$(seq -s " " "$models")"
 two_at_a_time train_model "${numbers[@]}"
 checkpoints=()
 for number in "${numbers[@]}"; do checkpoints+=("$run_dir/model$number/average.safetensors"); done

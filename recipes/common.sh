@@ -153,6 +153,41 @@ parse_hours() {
     options=("${@:2}")
 }
 
+# parse_prefixes USAGE [--hours H] PREFIX... [-- nmt train option...]: sets `prefixes`, which path_or has made absolute, and
+# `hours` and `options`.
+parse_prefixes() {
+    local usage=$1
+    shift
+    hours=1 prefixes=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        case $1 in
+            --hours)
+                hours=${2:-}
+                shift $(($# > 1 ? 2 : 1))
+                ;;
+            *)
+                prefixes+=("$(path_or "$1" '')")
+                shift
+                ;;
+        esac
+    done
+    parse_hours "$usage" --hours "$hours" "$@"
+    [ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
+}
+
+# two_at_a_time COMMAND ITEM...: runs the command, a function and perhaps its first arguments, for each item.
+two_at_a_time() {
+    local command=$1 other
+    shift
+    while [ $# -gt 0 ]; do
+        $command "$1" &
+        other=$!
+        [ $# = 1 ] || $command "$2"
+        wait "$other"
+        shift $(($# > 1 ? 2 : 1))
+    done
+}
+
 # path_or PATH DEFAULT: prints PATH, relative to the folder that the script was called from, or DEFAULT if PATH is
 # empty.
 path_or() {

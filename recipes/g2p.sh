@@ -36,6 +36,7 @@ if [ ${#languages[@]} -eq 0 ]; then
     done
 fi
 [ ${#languages[@]} -gt 0 ] || fail "$corpus has no low/LANGUAGE_train.tsv; check the folder"
+read -ra seeds <<< "$(seq -s " " "$models")"
 set_up_environment
 # Half of the models train at a time on each core; nine tenths of the time are for training.
 model_minutes=$(awk "BEGIN { print $minutes * 0.9 / int(($models + 1) / 2) }")
@@ -51,17 +52,6 @@ train_model() {
     OMP_NUM_THREADS=1 nmt train "$1" --save-dir "$2/model$3" --seed "$3" --minutes "$4" --no-tensorboard --dropout 0.2 \
         "${@:5}" ${options[@]+"${options[@]}"} > "$2/model$3.log" 2>&1 ||
         fail "a training failed; $2/model$3.log says why"
-}
-
-# two_at_a_time FUNCTION ARGUMENT: calls the function with each seed.
-two_at_a_time() {
-    local seed other
-    for ((seed = 1; seed <= models; seed += 2)); do
-        "$1" "$2" "$seed" &
-        other=$!
-        [ "$seed" = "$models" ] || "$1" "$2" $((seed + 1))
-        wait "$other"
-    done
 }
 
 # learn PART SEED: trains a model of all languages of a part.
@@ -91,14 +81,14 @@ for part in low medium; do
     unless_there "$run_dir/$part/symbols" python recipes/g2p.py split "$corpus" "$run_dir" "$evaluated" \
         $(printf '%s\n' "${languages[@]}" | grep "^$part/")
     preprocess "$run_dir/$part/data" "$run_dir/$part" --symbols "$run_dir/$part/symbols"
-    two_at_a_time learn "$part"
+    two_at_a_time "learn $part" "${seeds[@]}"
 done
 for language in "${languages[@]}"; do
     folder=$run_dir/$language
     preprocess "$folder/data" "$folder" --like "$run_dir/${language%/*}/model1/average.safetensors"
-    two_at_a_time tune "$language"
+    two_at_a_time "tune $language" "${seeds[@]}"
     averages=()
-    for ((seed = 1; seed <= models; seed++)); do averages+=("$folder/model$seed/average.safetensors"); done
+    for seed in "${seeds[@]}"; do averages+=("$folder/model$seed/average.safetensors"); done
     for name in single ensemble; do
         [ $name = ensemble ] || used=("${averages[0]}")
         [ $name = single ] || used=("${averages[@]}")

@@ -18,21 +18,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 usage="usage: VALID=prefix multilingual.sh [--hours H] PREFIX... [-- nmt train option...]"
-hours=1 prefixes=()
-while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in
-        --hours)
-            hours=${2:-}
-            shift $(($# > 1 ? 2 : 1))
-            ;;
-        *)
-            prefixes+=("$(path_or "$1" '')")
-            shift
-            ;;
-    esac
-done
-parse_hours "$usage" --hours "$hours" "$@"
-[ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
+parse_prefixes "$usage" "$@"
 [ -n "${VALID:-}" ] || fail "VALID is not set; $usage"
 valid=$(path_or "$VALID" '') test=$(path_or "${TEST:-}" '')
 run_dir=$(path_or "${RUN:-}" runs/multilingual)

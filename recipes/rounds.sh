@@ -57,12 +57,12 @@ synthesize() {
 
 # learn ROUND FROM TO: trains the model of a direction, and translates VALID with it.
 learn() {
-    local round=$1 from=$2 to=$3 folder=$run_dir/round$1 training=() last=$((rounds > 0)) model
+    local round=$1 from=$2 to=$3 folder=$run_dir/round$1 training=() weight model
     model=$folder/$from-$to
     # Of the last round, only the model that the recipe is for is needed.
-    [ "$round" != "$rounds" ] || [ "$last" = 0 ] || [ "$from" = "$source" ] || return 0
+    [ "$round" != "$rounds" ] || [ "$from" = "$source" ] || return 0
     if [ "$round" -gt 0 ]; then
-        read -r weight < <(python recipes/rounds.py weight "$folder" "$(file_of "$corpus" "$source")")
+        weight=$(python recipes/rounds.py weight "$folder" "$(file_of "$corpus" "$source")")
         training=(--weight "${WEIGHT:-$weight}" --tag '')
         [ ! -e "$folder/synthetic-$to" ] || training+=(--train "$folder/synthetic-$to/text" --weight 1 --tag '<bt>')
         [ ! -e "$folder/synthetic-$from" ] || training+=(--train "$folder/synthetic-$from/text" --weight 1 --tag '<ft>')

@@ -11,21 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
 usage="usage: VALID=prefix one_or_many.sh [--hours H] PREFIX... [-- nmt train option...]"
-hours=1 prefixes=()
-while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in
-        --hours)
-            hours=${2:-}
-            shift $(($# > 1 ? 2 : 1))
-            ;;
-        *)
-            prefixes+=("$(path_or "$1" '')")
-            shift
-            ;;
-    esac
-done
-parse_hours "$usage" --hours "$hours" "$@"
-[ ${#prefixes[@]} -gt 0 ] || fail "PREFIX is missing; $usage"
+parse_prefixes "$usage" "$@"
 run_dir=$(path_or "${RUN:-}" runs/one-or-many)
 set_up_environment
 VALID=$(path_or "${VALID:-}" '') TEST='' RUN=$run_dir/one run bash recipes/multilingual.sh --hours "$hours" "${prefixes[@]}" \
