@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.aligning.alignment import align
+from nmt.aligning.alignment import Embedder, align
 from nmt.aligning.documents import Side, read_sides
-from nmt.aligning.embeddings import Embedder
 from nmt.aligning.pairs import Alignment, beads_of_json
 from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig

@@ -1,6 +1,5 @@
 """Writes sentence pairs: as a table, as TMX, or as two files of text."""
 
-import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from xml.sax.saxutils import escape
@@ -8,8 +7,8 @@ from xml.sax.saxutils import escape
 from nmt import __version__
 from nmt.aligning.pairs import Pair
 from nmt.files import STDIO, output_file
+from nmt.text.markup_reading import text_only
 
-_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML
 _TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <tmx version="1.4"><header creationtool="nmt" creationtoolversion="{}" segtype="sentence" o-tmf="nmt" adminlang="en"
 srclang="{}" datatype="plaintext"/><body>
@@ -35,6 +34,6 @@ def write(pairs: Iterable[Pair], output: str, languages: tuple[str, str]) -> Non
         for pair in pairs:
             file.write(f'<tu><prop type="x-score">{pair.score:.4f}</prop>')
             for lang, text in zip(languages, pair[:2], strict=True):
-                file.write(f'<tuv xml:lang="{lang}"><seg>{escape(_FORBIDDEN.sub("", text))}</seg></tuv>')
+                file.write(f'<tuv xml:lang="{lang}"><seg>{escape(text_only(text))}</seg></tuv>')
             file.write("</tu>\n")
         file.write("</body></tmx>\n")

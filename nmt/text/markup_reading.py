@@ -393,4 +393,6 @@ def _with_edges(token: Token) -> tuple[Token, Token, Token]:
 
 def text_only(text: str) -> str:
     """Returns text without the characters that XML does not allow."""
-    return "".join(c for c in text if c in "\t\n\r" or (c >= " " and c not in "\ufffe\uffff"))
+    return "".join(
+        c for c in text if c in "\t\n\r" or " " <= c < "\ud800" or (c > "\udfff" and c not in "\ufffe\uffff")
+    )

@@ -22,8 +22,7 @@ from pathlib import Path
 
 import polib
 
-from nmt.aligning.alignment import align
-from nmt.aligning.embeddings import Embedder
+from nmt.aligning.alignment import Embedder, align
 from nmt.text.corpus import opened
 
 Groups = set[tuple[tuple[int, ...], tuple[int, ...]]]
