@@ -39,7 +39,7 @@ def train(minutes: str, signal_name: str, folder: str, *command: str) -> None:
     """Runs a training on one core, and ends it with the signal when the time since its start is over.
 
     With the signal `none`, the command keeps the time itself. Writes the output of the command to train.log in the
-    folder, and minutes and peak memory to training.json.
+    folder, and to training.json its minutes, the minutes that it had the core, and its peak memory.
     """
     core = int(os.environ.get("CORE", max(os.sched_getaffinity(0))))
     os.sched_setaffinity(0, {core})
@@ -57,8 +57,12 @@ def train(minutes: str, signal_name: str, folder: str, *command: str) -> None:
             code = 0
     if code != 0:
         sys.exit(f"error: the training ended with exit code {code}; {folder}/train.log has its output")
-    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
-    measured = {"minutes": (time.monotonic() - start) / 60, "memory_mib": peak_mib}
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    measured = {
+        "minutes": (time.monotonic() - start) / 60,
+        "cpu_minutes": (used.ru_utime + used.ru_stime) / 60,
+        "memory_mib": used.ru_maxrss / 2**10,
+    }
     Path(folder, "training.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
@@ -74,7 +78,7 @@ def best(run: str, toolkit: str) -> None:
 def table(run: str) -> None:
     """Prints a row for each training. Only the chosen configurations, which have a second seed, get a test score."""
     print("| toolkit, configuration, seed | BLEU, odd lines | BLEU, even lines | chrF, even lines | updates ", end="")
-    print("| target tokens | minutes | memory, MiB |\n|---|---|---|---|---|---|---|---|")
+    print("| target tokens | minutes | minutes of the core | memory, MiB |\n|" + "---|" * 9)
     scores = {}
     for folder in sorted(path.parent for path in Path(run).glob("*/test.json")):
         toolkit, configuration, seed = folder.name.rsplit("-", 2)
@@ -84,7 +88,8 @@ def table(run: str) -> None:
             interval = "{low:.1f} to {high:.1f}".format(**score["confidence"])
             is_chosen = (folder.parent / f"{toolkit}-{configuration}-2" / "test.json").exists()
             cells.append(f"{score['score']:.1f} ({interval})" if is_chosen else "")
-        cells += [f"{result['updates']:,}", f"{result['target_tokens']:,}", f"{result['minutes']:.1f}"]
+        cells += [f"{result['updates']:,}", f"{result['target_tokens']:,}"]
+        cells += [f"{result[name]:.1f}" for name in ("minutes", "cpu_minutes")]
         print(f"| {' | '.join(cells)} | {result['memory_mib']:,.0f} |")
     print(*(f"{metric}: {score['signature']}" for metric, score in scores.items()), sep="\n")
 
