@@ -80,13 +80,14 @@ def table(run: str) -> None:
     print("| toolkit, configuration, seed | BLEU, odd lines | BLEU, even lines | chrF, even lines | updates ", end="")
     print("| target tokens | minutes | minutes of the core | memory, MiB |\n|" + "---|" * 9)
     scores = {}
-    for folder in sorted(path.parent for path in Path(run).glob("*/test.json")):
+    for folder in sorted(path.parent for path in Path(run).glob("*/choose.json")):
         toolkit, configuration, seed = folder.name.rsplit("-", 2)
-        scores, result = _read(folder / "test.json"), _read(folder / "result.json")
+        is_chosen = (folder / "test.json").exists()
+        scores = _read(folder / ("test.json" if is_chosen else "choose.json"))
+        result = _read(folder / "result.json")
         cells = [f"{toolkit}, {configuration}, {seed}", f"{_read(folder / 'choose.json')['bleu']['score']:.1f}"]
         for score in scores.values():
             interval = "{low:.1f} to {high:.1f}".format(**score["confidence"])
-            is_chosen = (folder.parent / f"{toolkit}-{configuration}-2" / "test.json").exists()
             cells.append(f"{score['score']:.1f} ({interval})" if is_chosen else "")
         cells += [f"{result['updates']:,}", f"{result['target_tokens']:,}"]
         cells += [f"{result[name]:.1f}" for name in ("minutes", "cpu_minutes")]

@@ -4,8 +4,8 @@
 #   CORPUS=folder bash recipes/measure/side_by_side.sh [TOOLKIT...]
 #
 # The toolkits are nmt, joeynmt, eole, marian and transformers; by default, all. CORPUS has tokenised text: train.de,
-# train.en, valid.de and valid.en, also compressed. The odd lines of valid choose one of three configurations, which is
-# trained again with another seed. The table has the scores of both seeds on the even lines. MINUTES=20 is the time of a
+# train.en, valid.de and valid.en, also compressed. The first 500 odd lines of valid choose one of three configurations,
+# which is trained again with another seed. The table has the scores of both seeds on the even lines. MINUTES=20 is the time of a
 # training, and PIECES=6000 the size of the vocabulary, which all toolkits share. RUN=folder receives everything,
 # PEERS=folder an environment for each toolkit, and CORE=N names the core. Start the recipe again to resume it;
 # a training that was interrupted begins again. recipes/measure/peers/README.md describes the configurations.
@@ -32,7 +32,7 @@ make_pieces() { # its arguments are for the record of unless_there
     mkdir -p "$text" "$pieces.part"
     for language in de en; do
         text_of "$corpus/train" $language > "$text/train.$language"
-        text_of "$corpus/valid" $language | awk 'NR % 2 == 1' > "$text/choose.$language"
+        text_of "$corpus/valid" $language | awk 'NR % 2 == 1 && NR < 1000' > "$text/choose.$language"
         text_of "$corpus/valid" $language | awk 'NR % 2 == 0' > "$text/test.$language"
     done
     run nmt preprocess --source-lang de --target-lang en --train "$text/train" --valid "$text/choose" \
@@ -42,20 +42,21 @@ make_pieces() { # its arguments are for the record of unless_there
 }
 unless_there "$pieces" make_pieces CORPUS="$corpus" PIECES="$PIECES"
 
-# measure TOOLKIT CONFIGURATION SEED: trains, translates and scores.
+# measure TOOLKIT CONFIGURATION SEED PART: trains unless that is done, translates a part, and scores the translations.
 measure() {
-    local folder=$run_dir/$1-$2-$3 part
-    unless_there "$folder/result.json" bash "recipes/measure/peers/$1.sh" "$text" "$pieces" "$2" "$3" "$MINUTES" "$folder"
-    for part in choose test; do
-        [ -s "$folder/$part.json" ] ||
-            nmt score --reference "$text/$part.en" --hypothesis "$folder/$part.en" --tokenize none --metric bleu \
-                --metric chrf --bootstrap 1000 --json > "$folder/$part.json"
-    done
+    local folder=$run_dir/$1-$2-$3
+    [ ! -s "$folder/$4.json" ] || return 0
+    run bash "recipes/measure/peers/$1.sh" "$text" "$pieces" "$2" "$3" "$MINUTES" "$folder" "$4"
+    nmt score --reference "$text/$4.en" --hypothesis "$folder/$4.en" --tokenize none --metric bleu \
+        --metric chrf --bootstrap 1000 --json > "$folder/$4.json"
 }
 for toolkit in "${toolkits[@]}"; do
     for configuration in 1 2 3; do
-        measure "$toolkit" "$configuration" 1
+        measure "$toolkit" "$configuration" 1 choose
     done
-    measure "$toolkit" "$(python recipes/measure/side_by_side.py best "$run_dir" "$toolkit")" 2
+    chosen=$(python recipes/measure/side_by_side.py best "$run_dir" "$toolkit")
+    measure "$toolkit" "$chosen" 1 test
+    measure "$toolkit" "$chosen" 2 choose
+    measure "$toolkit" "$chosen" 2 test
 done
 python recipes/measure/side_by_side.py table "$run_dir"

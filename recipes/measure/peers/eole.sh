@@ -9,10 +9,8 @@ set -euo pipefail
 own_environment "$environment" eole==0.6.4 torch==2.13.0 aiohttp==3.14.5
 sed "s|MODEL|$model|; s|TEXT|$text|; s|PIECES|$pieces|; s|SEED|$seed|" "$config.yaml" > "$out/config.yaml"
 train SIGTERM "$environment/bin/eole" train -config "$out/config.yaml"
-for part in choose test; do
-    OMP_NUM_THREADS=1 run "$environment/bin/eole" predict -model_path "$model" -src "$text/$part.de" \
-        -output "$out/$part.en" -beam_size 5 -batch_size 32
-done
+run "$environment/bin/eole" predict -model_path "$model" -src "$text/$part.de" \
+    -output "$out/$part.en" -beam_size 5 -batch_size 32
 # A line of the log has the mean target tokens of a batch, for the updates since the line before it.
 read -r updates tokens < <(sed -nE 's|.* Step ([0-9]+)/.* bsz: *[0-9]+/ *([0-9]+)/.*|\1 \2|p' "$out/train.log" |
     awk '{ tokens += $2 * ($1 - updates); updates = $1 } END { print updates, tokens }')

@@ -23,8 +23,6 @@ torch.save(states[-1], folder / "average.ckpt")
 print(states[-1]["stats_state"]["steps"], states[-1]["stats_state"]["total_tokens"])
 PYTHON
 )
-for part in choose test; do
-    run "$environment/bin/python" -m joeynmt translate "$out/config.yaml" < "$pieces/$part.de" > "$out/$part.pieces"
-    text_of_pieces "$out/$part.pieces" "$out/$part.en"
-done
+run "$environment/bin/python" -m joeynmt translate "$out/config.yaml" < "$pieces/$part.de" > "$out/$part.pieces"
+text_of_pieces "$out/$part.pieces" "$out/$part.en"
 finish "$updates" "$tokens"

@@ -10,11 +10,9 @@ printf '</s>\n<unk>\n' | cat - "$pieces/vocabulary" > "$out/vocabulary.txt"
 vocabularies=("$out/vocabulary.txt" "$out/vocabulary.txt")
 train SIGTERM "$environment/bin/pymarian" train -c "$config.yaml" --seed "$seed" --model "$model/model.npz" \
     --train-sets "$pieces/train.de" "$pieces/train.en" --vocabs "${vocabularies[@]}" --disp-freq 10u --tempdir "$out"
-for part in choose test; do
-    OMP_NUM_THREADS=1 run "$environment/bin/pymarian" decode --models "$model/model.npz" --vocabs "${vocabularies[@]}" \
-        --input "$pieces/$part.de" --output "$out/$part.pieces" --beam-size 5 --normalize 0.6 --cpu-threads 1 \
-        --mini-batch 32 --maxi-batch 100 --maxi-batch-sort src --log-level warn --quiet-translation
-    text_of_pieces "$out/$part.pieces" "$out/$part.en"
-done
+run "$environment/bin/pymarian" decode --models "$model/model.npz" --vocabs "${vocabularies[@]}" \
+    --input "$pieces/$part.de" --output "$out/$part.pieces" --beam-size 5 --normalize 0.6 --cpu-threads 1 \
+    --mini-batch 32 --maxi-batch 100 --maxi-batch-sort src --log-level warn --quiet-translation
+text_of_pieces "$out/$part.pieces" "$out/$part.en"
 progress=$model/model.npz.progress.yml
 finish "$(sed -n 's/^batches: //p' "$progress")" "$(sed -n 's/^labels-total: //p' "$progress")"

@@ -7,8 +7,6 @@ set -euo pipefail
 own_environment "$environment" transformers==5.24.0 torch==2.13.0 accelerate==1.15.0 sentencepiece==0.2.3
 program=("$environment/bin/python" recipes/measure/peers/transformers_seq2seq.py)
 train none "${program[@]}" train "$model" "$pieces" "$text" "$config.yaml" "$minutes" "$seed"
-for part in choose test; do
-    OMP_NUM_THREADS=1 run "${program[@]}" translate "$model" "$pieces" "$text/$part.de" "$out/$part.en"
-done
+run "${program[@]}" translate "$model" "$pieces" "$text/$part.de" "$out/$part.en"
 read -r updates tokens < "$model/counts"
 finish "$updates" "$tokens"
