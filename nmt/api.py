@@ -15,7 +15,7 @@ from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
 
 if TYPE_CHECKING:
-    from nmt.aligning.pairs import Pair
+    from nmt.aligning.job import Pair
 
 _Options = ParamSpec("_Options")
 _A = TypeVar("_A")

@@ -62,7 +62,8 @@ def strict_f1(texts: Iterable[tuple[list[str], list[str], Groups]], embed: Embed
     """Returns precision, recall and F1 of the pairs of all texts together."""
     right = proposed = expected = 0
     for source, target, gold in texts:
-        pairs = {(tuple(s), tuple(t)) for s, t, _ in align(source, target, embed) if s and t}
+        beads = [bead for bead in align(source, target, embed)[0] if bead.is_pair]
+        pairs = {(tuple(range(s, s_stop)), tuple(range(t, t_stop))) for s, s_stop, t, t_stop, _ in beads}
         right, proposed, expected = right + len(pairs & gold), proposed + len(pairs), expected + len(gold)
     return (
         f"precision {right / proposed:.3f}, recall {right / expected:.3f}, F1 {2 * right / (proposed + expected):.3f}"
@@ -87,8 +88,8 @@ def main() -> None:
             [re.sub("&[a-z]+;", " ", line) for line in lines_of(path, *arguments[3:])] for path in arguments[:2]
         )
         rungs = {tuple(map(int, line.split())) for line in lines_of(arguments[2]) if line}
-        pairs = [bead for bead in align(source, target, embed) if bead.source and bead.target]
-        breaks = {(t.start, s.start) for s, t, _ in pairs} | {(t.stop, s.stop) for s, t, _ in pairs}
+        pairs = [bead for bead in align(source, target, embed)[0] if bead.is_pair]
+        breaks = {(t, s) for s, _, t, _, _ in pairs} | {(t, s) for _, s, _, t, _ in pairs}
         right = len(breaks & rungs)
         print(f"F1 of the rungs {2 * right / (len(breaks) + len(rungs)):.4f}")
     else:
