@@ -6,6 +6,7 @@ Church (1993), and the words IBM model 1, learnt in rounds from the alignment be
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
 from difflib import SequenceMatcher
@@ -15,7 +16,8 @@ import numpy as np
 from nmt.aligning.path import MOST, Bead
 
 # Chosen on the development set of Bleualign and the beginning of a novel (recipes/measure/alignment_gold.py).
-_LETTERS, _FEWEST_LETTERS = 5, 4  # of words that count as one, and that may be names
+_LETTERS, _FEWEST_LETTERS = 5, 4  # of words that count as one, and as similar
+_SIMILAR = 0.5  # how much similar words count
 _KNOWN_AT_FIRST, _KNOWN = 0.15, 0.4  # the share of words with a counterpart in the lexicon
 _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
 _MOST_BEADS = 8_000  # from which words are learnt
@@ -92,11 +94,8 @@ class Lexicon:
     """
 
     def __init__(self, source: Text, target: Text, pairs: Sequence[Bead]) -> None:
-        """Takes equal words, and learns from the pairs, if there are any, which words go together."""
-        ids = {word: j for j, word in enumerate(target.types) if len(word) >= _FEWEST_LETTERS or word.isdigit()}
-        equal = [(i, ids[word]) for i, word in enumerate(source.types) if word in ids]
-        rows, types = np.array(equal, np.int64).reshape(-1, 2).T
-        keys, counts = rows * len(target.types) + types, np.minimum(source.counts[rows], target.counts[types])
+        """Takes equal and similar words, and learns from the pairs, if there are any, which words go together."""
+        keys, counts = _equal_words(source, target)
         if pairs:
             learnt_keys, learnt_counts = _learnt_words(source, target, pairs)
             keys, counts = np.r_[keys, learnt_keys], np.r_[counts, learnt_counts]
@@ -118,8 +117,23 @@ class Lexicon:
         return lifts[:, targets]
 
 
+def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pairs of equal or similar types, as source type times target types plus target type, with counts."""
+    beginnings = defaultdict[str, list[int]](list)
+    for j, word in enumerate(target.types):
+        beginnings[word[:_FEWEST_LETTERS]].append(j)
+    keys, counts = list[int](), list[float]()
+    for i, word in enumerate(source.types):
+        for j in beginnings.get(word[:_FEWEST_LETTERS], ()):
+            is_equal = word == target.types[j] and (len(word) >= _FEWEST_LETTERS or word.isdigit())
+            if is_equal or not word.isdigit():
+                keys.append(i * len(target.types) + j)
+                counts.append((1 if is_equal else _SIMILAR) * min(source.counts[i], target.counts[j]))
+    return np.array(keys, np.int64), np.array(counts, float)
+
+
 def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pairs of types, as source type times target types plus target type, and how often they go together.
+    """Returns pairs of types, as above, with how often they are probably translations of each other.
 
     IBM model 1 in both directions, whose posteriors are multiplied (Liang et al. 2006).
     """

@@ -415,7 +415,7 @@ def test_units_of_tmx_with_low_scores_are_left_out(tmp_path: Path) -> None:
     left_out = {"with a score below 0.75": 1}
     assert read(write(tmp_path / "a.tmx", whole.encode()), least_score=0.75) == ([("A", "b")], left_out)
     without = whole.replace(scores[1], "")
-    with pytest.raises(NmtError, match="has the score None.*--least-score needs the property x-score of all units"):
+    with pytest.raises(NmtError, match=r"has the score None.*--least-score needs the property x-score of all units"):
         read(write(tmp_path / "b.tmx", without.encode()), least_score=0.75)
 
 
