@@ -9,7 +9,6 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
-from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -23,6 +22,8 @@ _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
 _MOST_BEADS = 8_000  # from which words are learnt
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
 _RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}  # of beads; of the others, -1 and -1 a sentence
+# How many anchors a detour of one sentence costs, and how many of them a chain may leave out in a row.
+_DETOUR, _MOST_ANCHORS = 0.02, 1000
 _WEIGHT_OF_MEANING, _USUAL_COSINE = 12.0, 0.4
 # A character of a script without spaces is a word.
 _WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
@@ -70,20 +71,26 @@ def _words(sentence: str) -> list[str]:
 def outline(source: Text, target: Text) -> np.ndarray:
     """Returns about how many target sentences belong to each number of source sentences.
 
-    Equal words that occur once in both texts, two or more in the same order, are anchors. Between them, lengths decide.
+    Equal words that occur once in both texts are anchors, of which the best chain counts. Between them, lengths decide.
     """
     sides = []
     for text in (source, target):
         first = np.unique(text.words, return_index=True)[1]
         places = text.ends[np.searchsorted(text.starts, first, "right")].tolist()
         sides.append({word: places[i] for i, word in enumerate(text.types) if text.counts[i] == 1})
-    common = [[word for word in side if word in sides[0] and word in sides[1]] for side in sides]
-    chains = SequenceMatcher(None, *common, autojunk=False).get_matching_blocks()
-    chain = [word for start, _, size in chains if size > 1 for word in common[0][start : start + size]]
-    anchors = [
-        [0, *(side[word] for word in chain), text.ends[-1]] for side, text in zip(sides, (source, target), strict=True)
-    ]
-    return np.searchsorted(target.ends, np.interp(source.ends, *anchors))
+    common = sorted((sides[0][word], sides[1][word]) for word in sides[0].keys() & sides[1].keys())
+    anchors = np.array([(0, 0), *common, (source.ends[-1], target.ends[-1])])
+    best, previous = np.zeros(len(anchors)), np.zeros(len(anchors), int)
+    for n in range(1, len(anchors)):
+        begin = max(0, n - _MOST_ANCHORS)
+        steps = (anchors[n] - anchors[begin:n]) / anchors[-1]
+        gains = best[begin:n] + 1 - _DETOUR * len(target) * np.abs(steps[:, 0] - steps[:, 1])
+        gains[(steps <= 0).any(1)] = -np.inf
+        previous[n], best[n] = begin + gains.argmax(), gains.max()
+    chain = [len(anchors) - 1]
+    while chain[-1]:
+        chain.append(int(previous[chain[-1]]))
+    return np.searchsorted(target.ends, np.interp(source.ends, *anchors[chain[::-1]].T))
 
 
 class Lexicon:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt import console
-from nmt.documents.document import FORMATS, ReadOptions, format_of, read_document, suffix_of
+from nmt.documents.document import ReadOptions, documents_in, format_of, read_document
 from nmt.errors import NmtError, importing
 from nmt.files import identity, read_bytes
 from nmt.text.languages import Identifier, label_of
@@ -85,7 +85,7 @@ def _check_language(path: str, lang: str, texts: Sequence[str]) -> None:
         raise NmtError(f"{path} is in the language {likeliest}, but must be in {lang}; give another file or language")
 
 
-def document_pairs(source: str, target: str, languages: tuple[str, str]) -> list[tuple[str, str]]:
+def document_pairs(source: str, target: str, languages: tuple[str, str], form: str | None) -> list[tuple[str, str]]:
     """Returns the documents that belong together: two files, or those of two folders with the same name.
 
     The language may stand in the names, such as x.de.docx and x.fr.docx, or be that of a folder, such as de/x.docx
@@ -100,25 +100,17 @@ def document_pairs(source: str, target: str, languages: tuple[str, str]) -> list
         )
     if not os.path.isdir(source):
         return [(source, target)]
-    are_same = identity(source) == identity(target)
-    sources, targets = (_files(*side, are_same) for side in zip((source, target), languages, strict=True))
-    pairs = [(path, targets[key]) for key, path in sources.items() if key in targets]
+    sides: list[dict[str, str]] = [{}, {}]
+    for files, folder, lang in zip(sides, (source, target), languages, strict=True):
+        for name in documents_in(folder, form):
+            key, count = re.subn(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name.as_posix())
+            if count or identity(source) != identity(target):
+                files.setdefault(key, os.path.join(folder, name))
+    sources, targets = sides
+    pairs = [(sources[key], targets[key]) for key in sources if key in targets]
     if not pairs:
         names = f"x.{languages[0]}.docx and x.{languages[1]}.docx, or {languages[0]}/x.docx and {languages[1]}/x.docx"
         raise NmtError(f"no document in {source} has the name of one in {target}; call those that pair {names}")
-    alone = [path for key, path in [*sources.items(), *targets.items()] if (key in sources) != (key in targets)]
-    if alone:
-        console.warn(f"{console.counted(len(alone), 'document')} without a partner: {console.listed(alone)}")
+    if alone := [(sources | targets)[key] for key in sources.keys() ^ targets.keys()]:
+        console.warn(f"{console.counted(len(alone), 'document')} without a partner: {console.listed(sorted(alone))}")
     return pairs
-
-
-def _files(folder: str, lang: str, must_be_named: bool) -> dict[str, str]:
-    """Returns the documents in a folder by their names without the language."""
-    files: dict[str, str] = {}
-    for path in sorted(Path(folder).rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        key = re.sub(rf"(^|[/._-]){re.escape(lang)}(?=[/.])", r"\1", name)
-        is_hidden = re.search(r"(^|/)\.", name)
-        if path.is_file() and not is_hidden and suffix_of(name) in FORMATS and (key != name or not must_be_named):
-            files.setdefault(key, str(path))
-    return files

@@ -151,9 +151,10 @@ class _Aligner(Processor):
                 translations[text] = match.target
         if self._translator:
             left = [text for text in dict.fromkeys(texts) if text not in translations]
-            direction = {"source_lang": languages[0], "target_lang": languages[1]}
-            by_model = self._translator.translate(left, SearchConfig(beam=1), **direction)
-            translations |= dict(zip(left, by_model, strict=True))
+            source_lang, target_lang = languages
+            search = SearchConfig(beam=1)
+            by_model = self._translator.translate(left, search, source_lang=source_lang, target_lang=target_lang)
+            translations |= zip(left, by_model, strict=True)
         return [translations.get(text, text) for text in texts]
 
 
@@ -178,11 +179,9 @@ def aligned(
     memories = [open_memory(path, config.languages, (), PROTECTED) for path in config.memory]
     runtime = runtime or RuntimeConfig()
     settings = settings_of(config, runtime) | {"--memory": [memory.digest for memory in memories]}
-    decisions = {}
     if config.decisions:
-        decisions = _read_decisions(config.decisions)
         settings["--decisions"] = digest_of(config.decisions)
-    job = _AligningJob(config, runtime, decisions, memories)
+    job = _AligningJob(config, runtime, _read_decisions(config.decisions) if config.decisions else {}, memories)
     execution = Execution(JobConfig(shard_lines=1), workers)
     progress = progress or console.Progress("align", None, "pair of documents", lines=False)
     is_resumable = check_files([*files, *config.model], output, JobConfig())

@@ -1,6 +1,6 @@
 """`nmt align` turns two documents, or two folders of documents, into sentence pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +36,7 @@ def align(
 
     if config.format not in (None, *FORMATS):
         raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {config.format!r:.40}")
-    paths = document_pairs(source, target, config.languages)
+    paths = document_pairs(source, target, config.languages, config.format)
     with (
         console.Progress("align", None, "document") as progress,
         aligned(paths, config, files.output, runtime, files.workers, progress) as alignments,
@@ -64,9 +64,12 @@ def _write(pairs: "Sequence[Pair]", output: str, languages: tuple[str, str]) -> 
     """Writes pairs to a .tsv, a .tmx, or PREFIX.de and PREFIX.fr; `-` is a table on standard output."""
     from nmt.corpora.tmx import TmxUnit, tmx
 
+    texts: dict[str, Iterable[str]]
     if output == STDIO or output.endswith(".tsv"):
-        rows = [("\t".join([*pair[:2], f"{pair.score:.4f}", *pair[3:]]) + "\n") for pair in pairs]
-        texts = {output: ["\t".join([*languages, "score", "source place", "target place"]) + "\n", *rows]}
+        names = "\t".join([*languages, "score", "source place", "target place"])
+        texts = {
+            output: [f"{names}\n", *("\t".join([*pair[:2], f"{pair[2]:.4f}", *pair[3:]]) + "\n" for pair in pairs)]
+        }
     elif output.endswith(".tmx"):
         texts = {output: tmx((TmxUnit(languages, pair[:2], score=pair.score) for pair in pairs), languages[0])}
     else:
