@@ -11,7 +11,7 @@ from nmt.errors import importing
 # In each round, how far the search goes from where the path probably is, in sentences.
 _HALVES = 40, 15
 _UNPAIRED = -5.0  # the score of a sentence without a partner
-_LEAST_OF_CROSSING = 0.9  # the score of sentences that cross others
+_LEAST_OF_CROSSING = 0.75  # the score of sentences that cross others
 
 
 class Embedder:
