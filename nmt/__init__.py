@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nmt.aligning.pairs import Pair
+    from nmt.aligning.job import Pair
     from nmt.api import align, preprocess, score, train
     from nmt.checkpoint import Checkpoint, build_model, load_checkpoint
     from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
@@ -34,7 +34,7 @@ __all__ = [
 
 # The public names by their modules, which are imported at first use, so that `import nmt` does not import torch.
 _NAMES = {
-    "nmt.aligning.pairs": "Pair",
+    "nmt.aligning.job": "Pair",
     "nmt.api": "align preprocess score train",
     "nmt.checkpoint": "Checkpoint build_model load_checkpoint",
     "nmt.config": "ModelConfig RuntimeConfig SearchConfig",

@@ -15,7 +15,7 @@ from nmt.errors import OptionError
 from nmt.scoring import MetricScore, corpus_scores
 
 if TYPE_CHECKING:
-    from nmt.aligning.pairs import Pair
+    from nmt.aligning.job import Pair
 
 _Options = ParamSpec("_Options")
 _A = TypeVar("_A")
@@ -130,7 +130,8 @@ def align(source: str | Path, target: str | Path, options: dict[str, Any]) -> "l
     from nmt.interop.hub import with_files
 
     config = with_files(AlignConfig(**options))
-    with aligned(document_pairs(str(source), str(target), config.languages), config) as alignments:
+    paths = document_pairs(str(source), str(target), config.languages, config.format)
+    with aligned(paths, config) as alignments:
         return [pair for alignment in alignments for pair in alignment.pairs(config.languages)]
 
 

@@ -3,11 +3,12 @@
 # teacher's translations, trains a fast student on them, exports it with 8-bit integers, and compares the models. The
 # student begins with the teacher's encoder and two of its decoder layers. It prints the command that starts the service.
 #
-#   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT]
-#       [-- nmt train option...]
+#   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS|SOURCE_FOLDER TARGET_FOLDER [--hours H]
+#       [--teacher MODEL] [--more TEXT] [-- nmt train option...]
 #
-# CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. The teacher and the student
-# train for H hours each (default 1), and the backward model for H/4. VALID and TEST are a validation and a test set, given
+# CORPUS is the PREFIX of the files CORPUS.en and so on, or a corpus file such as memory.tmx. Two folders of documents and
+# their translations may stand in its place. nmt align then makes the corpus of those that it can align; pairs with a score
+# below 0.5 are not used, and the page aligned.html shows all. The teacher and the student train for H hours each (default 1), and the backward model for H/4. VALID and TEST are a validation and a test set, given
 # likewise; without them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. With --teacher, a
 # given model takes the teacher's place, and that of the backward model if it has several languages; the student then has a
 # vocabulary of its own and begins at random. TEXT is more text in the source language for the teacher to translate.
@@ -18,10 +19,15 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [--teacher MODEL] [--more TEXT] "
-usage+="[-- nmt train option...]"
+usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS|SOURCE_FOLDER TARGET_FOLDER [--hours H] "
+usage+="[--teacher MODEL] [--more TEXT] [-- nmt train option...]"
 [ $# -ge 3 ] || fail "give two languages and the prefix of a corpus; $usage"
-source=$1 target=$2 corpus=$(path_or "$3" '') given='' more=''
+source=$1 target=$2 corpus=$(path_or "$3" '') given='' more='' documents=() scored=()
+if [ -d "$corpus" ]; then
+    documents=("$corpus" "$(path_or "${4:-}" '')")
+    [ -d "${documents[1]}" ] || fail "$3 is a folder, but '${4:-}' is none; give two folders of documents; $usage"
+    shift
+fi
 shift 3
 arguments=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -55,6 +61,10 @@ stage() {
     shift 2
     unless_there "$file" "$@"
     grep -qs "^$name	" "$run_dir/stages.tsv" || printf '%s\t%s\n' "$name" $((SECONDS - started)) >> "$run_dir/stages.tsv"
+}
+# align_documents SOURCE TARGET: writes the pairs of all documents that can be aligned.
+align_documents() {
+    run nmt align "$@" "${languages[@]}" --output "$corpus" --page "$run_dir/aligned.html" || [ -e "$corpus" ]
 }
 # split_off [SETTING...]: writes train, and valid and test if they are not given, from the cleaned corpus. The settings
 # are for the record of unless_there.
@@ -130,8 +140,12 @@ excluded=()
 [ -z "${VALID:-}" ] || excluded+=(--exclude "$valid")
 [ -z "${TEST:-}" ] || excluded+=(--exclude "$test")
 
+if [ ${#documents[@]} -gt 0 ]; then
+    corpus=$run_dir/aligned.tsv scored=(--least-score 0.5)
+    stage align "$corpus" align_documents "${documents[@]}"
+fi
 stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
-    --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
+    --page "$run_dir/clean.html" ${scored[@]+"${scored[@]}"} ${excluded[@]+"${excluded[@]}"}
 stage split "$run_dir/train.$source" split_off HELD_OUT="$held_out" VALID="$valid" TEST="$test"
 trainings=()
 if [ -n "$given" ]; then

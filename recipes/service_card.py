@@ -14,6 +14,7 @@ from nmt.console import clock
 
 MODELS = {"teacher": "teacher, beam 4", "student": "student, greedy", "int8": "student, greedy, int8 in CTranslate2"}
 PAGES = {
+    "aligned.html": "the pairs of the documents",
     "clean.html": "the cleaned corpus",
     "filtered.html": "the filtered translations of the teacher",
     "training.html": "the trainings",
@@ -79,7 +80,8 @@ def main() -> None:
         card.append(f"## {name}\n\n" + "\n".join(lines))
         cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in (head, *rows))
         page.append(f"<h2>{escape(name)}</h2><table>{cells}</table>")
-    links = "".join(f'<li><a href="{file}">{escape(words)}</a></li>' for file, words in PAGES.items())
+    pages = {file: words for file, words in PAGES.items() if (run / file).exists()}
+    links = "".join(f'<li><a href="{file}">{escape(words)}</a></li>' for file, words in pages.items())
     page.append(f"<h2>Pages</h2><ul>{links}</ul>")
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'

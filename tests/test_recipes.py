@@ -318,6 +318,27 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     assert "pairs; lower HELD_OUT, which is 60" in few.stderr
 
 
+def test_two_folders_of_documents_become_a_corpus(recipe: Recipe, tmp_path: Path) -> None:
+    """A document that cannot be aligned is left out. The recipe ends before it trains, because nothing is left."""
+    english, backwards = corpus(120, 1)
+    for lang, text in (("en", english), ("de", backwards)):
+        lines = text.decode().splitlines()
+        (tmp_path / lang).mkdir()
+        for i in range(3):
+            (tmp_path / lang / f"{i}.txt").write_text("\n".join(lines[40 * i : 40 * (i + 1)]))
+    (tmp_path / "de" / "2.txt").write_text("")
+    options = {"RUN": tmp_path / "run", "HELD_OUT": 60}
+    done = recipe("corpus_to_service.sh", "en", "de", str(tmp_path / "en"), str(tmp_path / "de"), **options, code=1)
+    assert "de/2.txt has no sentences" in done.stderr
+    assert "pairs; lower HELD_OUT, which is 60" in done.stderr
+    assert (tmp_path / "run" / "aligned.html").exists()
+    pairs = list(zip(english.decode().splitlines(), backwards.decode().splitlines(), strict=True))
+    clean = [(tmp_path / "run" / f"clean.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    assert 60 < len(clean[0]) <= 80 and set(zip(*clean, strict=True)) <= set(pairs)
+    alone = recipe("corpus_to_service.sh", "en", "de", str(tmp_path / "en"), **options, code=1)
+    assert "/en is a folder, but '' is none; give two folders of documents; usage" in alone.stderr
+
+
 @pytest.mark.nightly
 def test_a_given_model_of_several_languages_teaches_a_student(recipe: Recipe, trained: Path, tmp_path: Path) -> None:
     files = f"--train={trained}/train", f"--valid={trained}/valid", f"--dest={tmp_path}/data", "--vocab-size=340"

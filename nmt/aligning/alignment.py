@@ -8,9 +8,10 @@ from nmt.aligning.costs import Comparison, Lexicon, Text, outline
 from nmt.aligning.path import MOST, Bead, best_path, ends_of
 from nmt.errors import importing
 
-_ROUNDS = 2
-# In the first search and in later ones, how far the search goes from where the path probably is, in sentences.
-_FAR, _NEAR = 40, 15
+# In each round, how far the search goes from where the path probably is, in sentences.
+_HALVES = 40, 15
+_UNPAIRED = -5.0  # the score of a sentence without a partner
+_LEAST_OF_CROSSING = 0.75  # the score of sentences that cross others
 
 
 class Embedder:
@@ -32,20 +33,41 @@ class Embedder:
         return (vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-9)).astype(np.float32)
 
 
-def align(sources: Sequence[str], targets: Sequence[str], embed: Embedder | None = None) -> list[Bead]:
+def align(
+    sources: Sequence[str], targets: Sequence[str], embed: Embedder | None = None
+) -> tuple[list[Bead], list[tuple[int, int]]]:
     """Returns the beads of the sentences of two texts, in order, with scores between 0 and 1.
 
     Args:
         embed: given if vectors of the sentences are compared, too.
+
+    Returns:
+        The beads, and the numbers of sentences without a partner that probably translate each other, but stand in
+        another order.
     """
     source, target = Text(sources), Text(targets)
     vectors = [embed(sources), embed(targets)] if embed else []
     centre, beads = outline(source, target), list[Bead]()
-    for _ in range(_ROUNDS):
-        comparison = Comparison(source, target, Lexicon(source, target, beads), vectors)
-        beads = best_path(comparison.scores, comparison.unpaired, centre, _NEAR if beads else _FAR)
+    for half in _HALVES:
+        lexicon = Lexicon(source, target, [bead for bead in beads if bead.is_pair])
+        scores = Comparison(source, target, lexicon, vectors).scores
+        beads = best_path(scores, _UNPAIRED, len(target), centre, half)
         centre = np.interp(np.arange(len(source) + 1), *ends_of(beads)).astype(int)
-    return [bead._replace(score=_probability(bead, source, target)) for bead in beads]
+    crossings = _crossings(source, target, lexicon, [bead for bead in beads if not bead.is_pair])
+    return [bead._replace(score=_probability(bead, source, target)) for bead in beads], crossings
+
+
+def _crossings(source: Text, target: Text, lexicon: Lexicon, alone: Sequence[Bead]) -> list[tuple[int, int]]:
+    """Returns the pairs of an alignment of nothing but the sentences without a partner."""
+    sources = [i for bead in alone for i in range(bead.source_start, bead.source_stop)]
+    targets = [j for bead in alone for j in range(bead.target_start, bead.target_stop)]
+    if not (sources and targets):
+        return []
+    source, target = source.part(sources), target.part(targets)
+    centre = np.linspace(0, len(targets), len(sources) + 1).astype(int)
+    beads = best_path(Comparison(source, target, lexicon).scores, _UNPAIRED, len(targets), centre, _HALVES[0])
+    likely = [bead for bead in beads if _probability(bead, source, target) >= _LEAST_OF_CROSSING]
+    return [(sources[bead.source_start], targets[bead.target_start]) for bead in likely]
 
 
 def _probability(bead: Bead, source: Text, target: Text) -> float:
@@ -53,7 +75,7 @@ def _probability(bead: Bead, source: Text, target: Text) -> float:
 
     A sentence without a partner has 0.
     """
-    if not (bead.source and bead.target):
-        return 0.0
-    words = [t.starts[span.stop] - t.starts[span.start] for t, span in zip((source, target), bead[:2], strict=True)]
-    return float(1 / (1 + np.exp(-bead.score / np.sqrt(max(sum(words) / 2, 1)))))
+    words = np.diff(source.starts[[bead.source_start, bead.source_stop]])
+    words += np.diff(target.starts[[bead.target_start, bead.target_stop]])
+    evidence = bead.score / np.sqrt(max(words.item() / 2, 1))
+    return round(float(1 / (1 + np.exp(-evidence))), 4) if bead.is_pair else 0.0

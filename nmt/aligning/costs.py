@@ -8,23 +8,23 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
 from nmt.aligning.path import MOST, Bead
 
-# Chosen on the German-French development set of Bleualign and the beginning of a novel (recipes/measure/alignment.py).
+# Chosen on the development set of Bleualign and the beginning of a novel (recipes/measure/alignment_gold.py).
 _LETTERS, _FEWEST_LETTERS = 5, 4  # of words that count as one, and as similar
 _SIMILAR = 0.5  # how much similar words count
 _KNOWN_AT_FIRST, _KNOWN = 0.15, 0.4  # the share of words with a counterpart in the lexicon
 _ROUNDS, _DISCOUNT, _SMOOTHING = 5, 0.3, 0.5  # in learning words
 _MOST_BEADS = 8_000  # from which words are learnt
-_ALONE = -5.0  # the score of a sentence without a partner
 _SPREAD, _SPREAD_OF_SHORT, _BONUS = 0.06, 3.0, 1.0  # variance of the logarithm of the ratio of lengths
-_RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}
-_WEIGHT_OF_MEANING, _USUAL_COSINE = 12.0, 0.4
+_RARITY = {(1, 1): 0.0, (1, 2): -2.5, (1, 3): -4.5, (2, 2): -4.0}  # of beads; of the others, -1 and -1 a sentence
 # How many anchors a detour of one sentence costs, and how many of them a chain may leave out in a row.
 _DETOUR, _MOST_ANCHORS = 0.02, 1000
+_WEIGHT_OF_MEANING, _USUAL_COSINE = 12.0, 0.4
 # A character of a script without spaces is a word.
 _WORD = re.compile(r"\d+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -42,16 +42,25 @@ class Text:
     """
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        numbers: dict[str, int] = {}
-        rows = [[numbers.setdefault(word, len(numbers)) for word in _words(sentence)] for sentence in sentences]
-        self.types = list(numbers)
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(word, len(ids)) for word in _words(sentence)] for sentence in sentences]
+        self.types = list(ids)
         self.words = np.array([word for row in rows for word in row], np.int64)
         self.starts = np.cumsum([0, *map(len, rows)])
         self.ends = np.cumsum([0.0, *(max(1, len("".join(sentence.split()))) for sentence in sentences)])
-        self.counts = np.bincount(self.words, minlength=len(numbers))
+        self.counts = np.bincount(self.words, minlength=len(ids))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def part(self, sentences: Sequence[int]) -> "Text":
+        """Returns a text of some of the sentences, with the same types and counts."""
+        part = copy(self)
+        words = [self.words[self.starts[i] : self.starts[i + 1]] for i in sentences]
+        part.words = np.concatenate([np.empty(0, np.int64), *words])
+        part.starts = np.cumsum([0, *map(len, words)])
+        part.ends = np.cumsum([0.0, *np.diff(self.ends)[list(sentences)]])
+        return part
 
 
 def _words(sentence: str) -> list[str]:
@@ -66,39 +75,34 @@ def outline(source: Text, target: Text) -> np.ndarray:
     """
     sides = []
     for text in (source, target):
-        types, first = np.unique(text.words, return_index=True)
-        sentences = np.searchsorted(text.starts, first, "right").tolist()
-        sides.append({text.types[i]: n for i, n in zip(types, sentences, strict=True) if text.counts[i] == 1})
+        first = np.unique(text.words, return_index=True)[1]
+        places = text.ends[np.searchsorted(text.starts, first, "right")].tolist()
+        sides.append({word: places[i] for i, word in enumerate(text.types) if text.counts[i] == 1})
     common = sorted((sides[0][word], sides[1][word]) for word in sides[0].keys() & sides[1].keys())
-    anchors = np.array([(0, 0), *common, (len(source), len(target))])
+    anchors = np.array([(0, 0), *common, (source.ends[-1], target.ends[-1])])
     best, previous = np.zeros(len(anchors)), np.zeros(len(anchors), int)
     for n in range(1, len(anchors)):
         begin = max(0, n - _MOST_ANCHORS)
-        steps = anchors[n] - anchors[begin:n]
-        detours = np.abs(steps[:, 0] * len(target) / len(source) - steps[:, 1])
-        gains = np.where((steps > 0).all(1), best[begin:n] + 1 - _DETOUR * detours, -np.inf)
+        steps = (anchors[n] - anchors[begin:n]) / anchors[-1]
+        gains = best[begin:n] + 1 - _DETOUR * len(target) * np.abs(steps[:, 0] - steps[:, 1])
+        gains[(steps <= 0).any(1)] = -np.inf
         previous[n], best[n] = begin + gains.argmax(), gains.max()
     chain = [len(anchors) - 1]
     while chain[-1]:
         chain.append(int(previous[chain[-1]]))
-    rows, columns = anchors[chain[::-1]].T
-    position = np.interp(source.ends, source.ends[rows], target.ends[columns])
-    return np.searchsorted(target.ends, position)
+    return np.searchsorted(target.ends, np.interp(source.ends, *anchors[chain[::-1]].T))
 
 
 class Lexicon:
     """How much more often than by chance a source word and a target word belong together.
 
     Attributes:
-        starts: where the entries of each source type begin, and the number of entries.
-        types, lifts: the target type of each entry, and that factor.
         known: the share of words that have a counterpart.
     """
 
-    def __init__(self, source: Text, target: Text, beads: Sequence[Bead]) -> None:
-        """Takes equal and similar words, and learns from beads, if there are any, which words go together."""
+    def __init__(self, source: Text, target: Text, pairs: Sequence[Bead]) -> None:
+        """Takes equal and similar words, and learns from the pairs, if there are any, which words go together."""
         keys, counts = _equal_words(source, target)
-        pairs = [bead for bead in beads if bead.source and bead.target]
         if pairs:
             learnt_keys, learnt_counts = _learnt_words(source, target, pairs)
             keys, counts = np.r_[keys, learnt_keys], np.r_[counts, learnt_counts]
@@ -107,9 +111,17 @@ class Lexicon:
         chance = (source.counts[rows] + _SMOOTHING) * (target.counts[types] + _SMOOTHING)
         lifts = np.bincount(entry, counts, len(keys)) * min(len(source.words), len(target.words)) / chance
         kept = lifts > 1
-        self.types, self.lifts = types[kept], lifts[kept].astype(np.float32)
-        self.starts = np.searchsorted(rows[kept], np.arange(len(source.types) + 1))
+        self._types, self._lifts, self._target = types[kept], lifts[kept].astype(np.float32), len(target.types)
+        self._starts = np.searchsorted(rows[kept], np.arange(len(source.types) + 1))
         self.known = _KNOWN if pairs else _KNOWN_AT_FIRST
+
+    def lifts(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Returns that factor for each source word and each target word; float32, [sources, targets]."""
+        lifts = np.zeros((len(sources), self._target), np.float32)
+        for row, word in zip(lifts, sources.tolist(), strict=True):
+            entries = slice(*self._starts[word : word + 2])
+            row[self._types[entries]] = self._lifts[entries]
+        return lifts[:, targets]
 
 
 def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
@@ -128,14 +140,14 @@ def _equal_words(source: Text, target: Text) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _learnt_words(source: Text, target: Text, pairs: Sequence[Bead]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pairs of types, as above, with how often they are probably translations of each other in the beads.
+    """Returns pairs of types, as above, with how often they are probably translations of each other.
 
     IBM model 1 in both directions, whose posteriors are multiplied (Liang et al. 2006).
     """
     at_source, at_target = list[np.ndarray](), list[np.ndarray]()
-    for bead in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
-        here = np.arange(source.starts[bead.source.start], source.starts[bead.source.stop], dtype=np.int32)
-        there = np.arange(target.starts[bead.target.start], target.starts[bead.target.stop], dtype=np.int32)
+    for source_start, source_stop, target_start, target_stop, _ in pairs[:: 1 + len(pairs) // _MOST_BEADS]:
+        here = np.arange(source.starts[source_start], source.starts[source_stop], dtype=np.int32)
+        there = np.arange(target.starts[target_start], target.starts[target_stop], dtype=np.int32)
         at_source.append(np.repeat(here, len(there)))
         at_target.append(np.tile(there, len(here)))
     here, there = np.concatenate(at_source), np.concatenate(at_target)
@@ -156,19 +168,10 @@ class Comparison:
 
     Args:
         vectors: of the one to four sentences of each side that end with each; see `Embedder`.
-
-    Attributes:
-        unpaired: the score of each source and target sentence without a partner.
     """
 
     def __init__(self, source: Text, target: Text, lexicon: Lexicon, vectors: Sequence[np.ndarray] = ()) -> None:
         self._source, self._target, self._lexicon, self._vectors = source, target, lexicon, vectors
-        self.unpaired = np.full(len(source), _ALONE), np.full(len(target), _ALONE)
-        self._ratio = np.log(target.ends[-1] / source.ends[-1])
-        numbers = range(1, MOST + 1)
-        # Of beads with a and b sentences.
-        self._sentences = np.add.outer(numbers, numbers)[:, :, None] / 2
-        self._rarity = np.array([[_RARITY.get((min(a, b), max(a, b)), -1.0 - a - b) for b in numbers] for a in numbers])
         # Of the last source sentences: their lifts towards each target word; and for one to four target sentences
         # that end with each sentence, the logarithm of the likelihood of the source words.
         self._lifts = np.zeros((MOST, len(target.words)))
@@ -180,22 +183,16 @@ class Comparison:
         Returns:
             float64, [MOST, MOST, k - j + 1]: for one to four sentences of each side before there.
         """
-        source, target, lexicon = self._source, self._target, self._lexicon
+        source, target = self._source, self._target
         first, last = max(0, j - MOST), min(len(target), k + MOST)
-        words = slice(target.starts[first], target.starts[last])
-        own = source.words[source.starts[i - 1] : source.starts[i]]
-        dense = np.zeros((len(own), len(target.types)), np.float32)
-        for row, word in zip(dense, own.tolist(), strict=True):
-            entries = slice(*lexicon.starts[word : word + 2])
-            row[lexicon.types[entries]] = lexicon.lifts[entries]
-        lifts = dense[:, target.words[words]]
+        begin, words = target.starts[first], slice(target.starts[first], target.starts[last])
+        lifts = self._lexicon.lifts(source.words[source.starts[i - 1] : source.starts[i]], target.words[words])
         self._lifts[i % MOST, words] = lifts.sum(0)
-        sums = np.zeros((len(own), lifts.shape[1] + 1))
-        np.cumsum(lifts, 1, out=sums[:, 1:])
+        sums = np.cumsum(np.pad(lifts, ((0, 0), (1, 0))), 1, dtype=float)
         ends = np.arange(first, last + 1)
         for b in range(1, MOST + 1):
             start, stop = target.starts[np.maximum(ends - b, first)], target.starts[ends]
-            mean = (sums[:, stop - words.start] - sums[:, start - words.start]) / np.maximum(stop - start, 1)
+            mean = (sums[:, stop - begin] - sums[:, start - begin]) / np.maximum(stop - start, 1)
             self._backward[i % MOST, b - 1, first : last + 1] = self._likelihood(mean).sum(0)
         scores = np.full((MOST, MOST, k - j + 1), -np.inf)
         ends = np.arange(j, k + 1)
@@ -206,16 +203,17 @@ class Comparison:
             length = source.ends[i] - source.ends[i - a]
             for b in range(1, MOST + 1):
                 starts = np.maximum(ends - b, first)
-                likelihood = forward[target.starts[ends] - words.start] - forward[target.starts[starts] - words.start]
+                likelihood = forward[target.starts[ends] - begin] - forward[target.starts[starts] - begin]
                 likelihood += self._backward[before, b - 1, j : k + 1].sum(0)
                 lengths = np.maximum(target.ends[ends] - target.ends[starts], 1)
-                difference = np.log(lengths / length) - self._ratio
+                difference = np.log(lengths / length * source.ends[-1] / target.ends[-1])
                 variance = _SPREAD + _SPREAD_OF_SHORT / np.minimum(lengths, length)
                 fit = _BONUS - np.log(variance) / 2 - difference**2 / variance / 2
-                scores[a - 1, b - 1] = likelihood / 2 + fit + self._rarity[a - 1, b - 1]
-        if self._vectors:
-            cosines = self._vectors[1][:, ends - 1] @ self._vectors[0][:, i - 1].T
-            scores += _WEIGHT_OF_MEANING * self._sentences * (cosines.transpose(2, 0, 1) - _USUAL_COSINE)
+                rarity = _RARITY.get((min(a, b), max(a, b)), -1.0 - a - b)
+                scores[a - 1, b - 1] = likelihood / 2 + fit + rarity
+                if self._vectors:
+                    cosines = self._vectors[1][b - 1, ends - 1] @ self._vectors[0][a - 1, i - 1]
+                    scores[a - 1, b - 1] += _WEIGHT_OF_MEANING * (a + b) / 2 * (cosines - _USUAL_COSINE)
         return scores
 
     def _likelihood(self, lift: np.ndarray) -> np.ndarray:

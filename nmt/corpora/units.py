@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from nmt.config import CorpusConfig
+from nmt.errors import NmtError
 from nmt.text.languages import base_language, likeliest
 
 Direction = tuple[str, str]  # source and target language
@@ -22,6 +23,22 @@ class CorpusFile(NamedTuple):
     config: CorpusConfig
     languages: Sequence[str]  # those that are asked for
     left_out: Counter[str]  # how often something is left out, by reason
+
+    def keeps(self, score: Any, unit: str, advice: str) -> bool:
+        """Returns whether a score is not below --least-score, or counts it.
+
+        Raises:
+            NmtError: the score is no number. The message names the unit and ends with the advice.
+        """
+        least = self.config.least_score
+        if least is None:
+            return True
+        try:
+            is_kept = float(score) >= least
+        except (TypeError, ValueError) as error:
+            raise NmtError(f"{unit} has the score {score!r:.40}, which is not a number; {advice}") from error
+        self.left_out.update([f"with a score below {least}"] * (not is_kept))
+        return is_kept
 
 
 def choose(directions: Sequence[Direction], codes: tuple[str, ...]) -> tuple[dict[Direction, tuple[int, int]], int]:

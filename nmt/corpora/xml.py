@@ -9,6 +9,7 @@ from typing import IO, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from nmt.corpora.tmx import SCORE
 from nmt.corpora.units import FORBIDDEN, CorpusFile, Unit
 from nmt.errors import NmtError
 from nmt.text.corpus import utf_16_of
@@ -132,6 +133,9 @@ def _content(element: Element | None, inline: str) -> str:
 
 
 def _tmx(unit: Element, _: Mapping[str, str], corpus: CorpusFile) -> list[Unit]:
+    score = unit.findtext(f"prop[@type='{SCORE}']")
+    if not corpus.keeps(score, f"{corpus.name}: a unit", f"--least-score needs the property {SCORE} of all units"):
+        return []
     variants = unit.findall("tuv")
     codes = tuple([variant.get("xml:lang") or variant.get("lang") or "und" for variant in variants])
     return [(codes, [_content(variant.find("seg"), corpus.config.inline) for variant in variants])]

@@ -85,6 +85,13 @@ def format_of(name: str) -> str:
     return suffix_of(name)
 
 
+def documents_in(folder: str, form: str | None) -> list[Path]:
+    """Returns the files in a folder, without hidden ones: those of known formats, or all if the format is given."""
+    names = [path.relative_to(folder) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    visible = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    return [name for name in visible if form or suffix_of(name.name) in FORMATS]
+
+
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:
     """Returns the document in a file of a format in `FORMATS`. Raises NmtError if the file is damaged."""
     reader = import_module(f"nmt.documents.{_READERS[form]}")  # only now, because some need other packages

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DocumentFiles
-from nmt.documents.document import FORMATS, Document, ReadOptions, format_of, suffix_of
+from nmt.documents.document import Document, ReadOptions, documents_in, format_of, suffix_of
 from nmt.documents.sentences import Sentences, sentence_unit
 from nmt.errors import NmtError, importing
 from nmt.files import STDIO, identity, output_file, refuse_inputs, writing
@@ -74,11 +74,8 @@ def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterato
         if not os.path.isdir(path):
             yield path, os.path.join(output, os.path.basename(path))
             continue
-        for file in sorted(Path(path).rglob("*")):
-            name = file.relative_to(path)
-            is_hidden = any(part.startswith(".") for part in name.parts)
-            if file.is_file() and not is_hidden and (form or suffix_of(file.name) in FORMATS):
-                yield os.path.join(path, name), os.path.join(output, name)
+        for name in documents_in(path, form):
+            yield os.path.join(path, name), os.path.join(output, name)
 
 
 def _content(path: str) -> bytes:

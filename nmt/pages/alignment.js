@@ -1,6 +1,5 @@
 const DOUBTFUL = 0.5, DECIDED = 1, ROWS = 200;
 const documents = data.alignments.map(([source, target, beads, failure]) => ({ source, target, beads, failure }));
-const history = [];
 let shown = ROWS;
 
 const chosen = () => documents[$("document").value];
@@ -8,9 +7,7 @@ const isPaired = ([s, sStop, t, tStop]) => sStop > s && tStop > t;
 
 // Replaces beads of the document that is shown.
 function change(first, count, ...beads) {
-  const page = chosen();
-  history.push({ page, beads: [...page.beads] });
-  page.beads.splice(first, count, ...beads);
+  chosen().beads.splice(first, count, ...beads);
   draw();
 }
 
@@ -77,7 +74,6 @@ function draw() {
     `${beads.length - paired.length} places have no partner.`;
   $("pairs").replaceChildren(...order.slice(0, shown).map(row));
   $("more").hidden = shown >= order.length;
-  $("undo").disabled = !history.length;
 }
 
 documents.forEach(({ source, target }, i) =>
@@ -85,11 +81,6 @@ documents.forEach(({ source, target }, i) =>
 $("documents").hidden = documents.length < 2;
 for (const name of ["order", "document"]) $(name).addEventListener("change", () => { shown = ROWS; draw(); });
 $("more").addEventListener("click", () => { shown += ROWS; draw(); });
-$("undo").addEventListener("click", () => {
-  const { page, beads } = history.pop();
-  page.beads = beads;
-  draw();
-});
 $("save").addEventListener("click", () => {
   const decided = documents.filter(({ failure }) => !failure);
   const decisions = decided.map(({ source, target, beads }) => [source[0], target[0], beads]);

@@ -21,7 +21,7 @@ from nmt.model.architectures import parameter_count
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
 from nmt.serving.answers import FAILURES, answered, constant, failed
-from nmt.serving.corrections import Corrections, tmx
+from nmt.serving.corrections import Corrections, memory_of
 from nmt.serving.deepl import deepl_routes, glossary_routes
 from nmt.serving.documents import DOWNLOAD, DocumentStore
 from nmt.serving.errors import OverloadedError, UnknownNameError
@@ -160,7 +160,7 @@ def _correction_routes(service: Service, corrections: Corrections) -> APIRouter:
     def download() -> Response:
         """Returns all corrections as a translation memory, TMX 1.4."""
         headers = {"Content-Disposition": "attachment; filename=corrections.tmx"}
-        return Response(tmx(corrections.all()), media_type=_TMX, headers=headers)
+        return Response(memory_of(corrections.all()), media_type=_TMX, headers=headers)
 
     return router
 

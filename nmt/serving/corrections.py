@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from uuid import uuid4
-from xml.etree.ElementTree import Element, SubElement, tostring
 
-from nmt import __version__, console
+from nmt import console
+from nmt.corpora.tmx import TmxUnit, tmx
 from nmt.errors import NmtError, importing
 from nmt.files import Output, writing
 from nmt.locks import locked
@@ -23,7 +23,6 @@ from nmt.memories.matching import Match, exact_match, near_matches, normalised, 
 from nmt.memories.memory import ALIKE, LEAST, MOST
 from nmt.serving.schema import Correction, CorrectionBody
 from nmt.text.corpus import reading
-from nmt.text.markup_reading import text_only
 from nmt.text.protected import PROTECTED, Protected
 
 _ADVICE = "free some space, or give --corrections a file that can be written"
@@ -187,18 +186,12 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def tmx(corrections: Sequence[Correction]) -> bytes:
+def memory_of(corrections: Sequence[Correction]) -> str:
     """Returns corrections as a translation memory, TMX 1.4."""
-    languages = {correction.source_lang for correction in corrections}
-    root = Element("tmx", version="1.4")
-    header = {"creationtool": "nmt", "creationtoolversion": __version__, "segtype": "sentence", "o-tmf": "nmt"}
-    header |= {"adminlang": "en", "srclang": languages.pop() if len(languages) == 1 else "*all*"}
-    SubElement(root, "header", header, datatype="plaintext")
-    body = SubElement(root, "body")
+    sources = {correction.source_lang for correction in corrections}
+    units = list[TmxUnit]()
     for each in corrections:
         time = f"{each.time.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-        unit = SubElement(body, "tu", tuid=each.id, srclang=each.source_lang, creationdate=time)
-        for language, text in ((each.source_lang, each.source), (each.target_lang, each.target)):
-            SubElement(SubElement(unit, "tuv", {"xml:lang": language}), "seg").text = text_only(text)
-        unit.tail = "\n"
-    return bytes(tostring(root, "utf-8", xml_declaration=True))
+        attributes = {"tuid": each.id, "srclang": each.source_lang, "creationdate": time}
+        units.append(TmxUnit((each.source_lang, each.target_lang), (each.source, each.target), attributes))
+    return "".join(tmx(units, sources.pop() if len(sources) == 1 else "*all*"))

@@ -25,6 +25,7 @@ import polib
 from nmt.aligning.alignment import Embedder, align
 from nmt.text.corpus import opened
 
+FEWEST = 20  # messages of a PO file that becomes two documents
 Groups = set[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
@@ -32,6 +33,11 @@ def lines_of(path: str, encoding: str = "utf-8") -> list[str]:
     """Returns the lines of a file, which may lack the end .gz of its name."""
     with opened(path if Path(path).exists() else f"{path}.gz") as file:
         return file.read().decode(encoding).removesuffix("\n").split("\n")
+
+
+def messages_of(file: Path) -> list[tuple[str, str]]:
+    """Returns the translated messages of a PO file and their translations, without plural forms."""
+    return [(entry.msgid, entry.msgstr) for entry in polib.pofile(str(file)) if entry.translated() and entry.msgstr]
 
 
 def damaged(messages: list[tuple[str, str]], draw: random.Random) -> tuple[list[str], list[str], Groups]:
@@ -62,11 +68,16 @@ def strict_f1(texts: Iterable[tuple[list[str], list[str], Groups]], embed: Embed
     """Returns precision, recall and F1 of the pairs of all texts together."""
     right = proposed = expected = 0
     for source, target, gold in texts:
-        pairs = {(tuple(s), tuple(t)) for s, t, _ in align(source, target, embed) if s and t}
+        beads = [bead for bead in align(source, target, embed)[0] if bead.is_pair]
+        pairs = {(tuple(range(s, s_stop)), tuple(range(t, t_stop))) for s, s_stop, t, t_stop, _ in beads}
         right, proposed, expected = right + len(pairs & gold), proposed + len(pairs), expected + len(gold)
-    return (
-        f"precision {right / proposed:.3f}, recall {right / expected:.3f}, F1 {2 * right / (proposed + expected):.3f}"
-    )
+    return as_text(right, proposed, expected)
+
+
+def as_text(right: int, proposed: int, expected: int) -> str:
+    """Returns precision, recall and F1 of so many pairs."""
+    precision, recall, f1 = right / proposed, right / expected, 2 * right / (proposed + expected)
+    return f"precision {precision:.3f}, recall {recall:.3f}, F1 {f1:.3f}"
 
 
 def main() -> None:
@@ -87,17 +98,16 @@ def main() -> None:
             [re.sub("&[a-z]+;", " ", line) for line in lines_of(path, *arguments[3:])] for path in arguments[:2]
         )
         rungs = {tuple(map(int, line.split())) for line in lines_of(arguments[2]) if line}
-        pairs = [bead for bead in align(source, target, embed) if bead.source and bead.target]
-        breaks = {(t.start, s.start) for s, t, _ in pairs} | {(t.stop, s.stop) for s, t, _ in pairs}
+        pairs = [bead for bead in align(source, target, embed)[0] if bead.is_pair]
+        breaks = {(t, s) for s, _, t, _, _ in pairs} | {(t, s) for _, s, _, t, _ in pairs}
         right = len(breaks & rungs)
         print(f"F1 of the rungs {2 * right / (len(breaks) + len(rungs)):.4f}")
     else:
         part, parts = map(int, arguments[1].split("/"))
         files = sorted(Path(arguments[0]).rglob("*.po"))[part - 1 :: parts]
-        entries = [[entry for entry in polib.pofile(str(file)) if entry.translated()] for file in files]
-        messages = [[(entry.msgid, entry.msgstr) for entry in each if entry.msgstr] for each in entries]
         draw = random.Random(1)
-        print(strict_f1([damaged(each, draw) for each in messages if len(each) >= 20], embed))
+        documents = [damaged(each, draw) for each in map(messages_of, files) if len(each) >= FEWEST]
+        print(strict_f1(documents, embed))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"{time.process_time():.0f} s of a processor, {memory} MiB")
 

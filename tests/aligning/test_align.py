@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def test_clean_reads_what_align_writes_and_its_score(here: Path) -> None:
         run(*clean)
     assert len({(here / f"clean-{name}.fon").read_bytes() for name in ("out", "out.tsv", "out.tmx")}) == 1
     scores = sorted(float(row[2]) for row in table(here / "out.tsv")[1:])
-    run(*clean[:-2], "--train=out.tsv", f"--least-score={scores[10]}", "--dest=best")
-    assert len((here / "best.mos").read_text().splitlines()) == len(scores) - 10
+    for name in ("out.tsv", "out.tmx"):
+        run(*clean[:-2], f"--train={name}", f"--least-score={scores[10]}", "--dest=best")
+        assert len((here / "best.mos").read_text().splitlines()) == len(scores) - 10
     assert "has no column score for --least-score" in failed(
         "clean", *LANGS, "--train=x.fon.txt", "--least-score=1", "--dest=y"
     )
@@ -142,19 +144,58 @@ def test_other_formats_have_passages_and_sentences(here: Path) -> None:
     assert [pair.target_place for pair in pairs_of] == [f"{i + 1}.{j + 1}" for i in range(20) for j in range(3)]
 
 
-def test_a_model_translates_what_is_then_compared(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No word occurs twice, so only the translations can say what belongs together."""
+def unlike(here: Path) -> tuple[list[str], list[str], list[list[str]]]:
+    """Writes two documents no word of which occurs twice, so that only translations can say what belongs together.
+
+    Returns the lines of both languages, and the expected places.
+    """
     rng = random.Random(1)
-    lines = [[" ".join(words(8, rng)) for _ in range(30)] for _ in range(2)]
-    (here / "x.en.txt").write_text("\n".join(lines[0]))
+    sources, targets = ([" ".join(words(8, rng)) for _ in range(30)] for _ in range(2))
     kept = [i for i in range(30) if i not in (5, 6, 17)]
-    (here / "x.de.txt").write_text("\n".join(lines[1][i] for i in kept))
-    translations = dict(zip(*lines, strict=True))
-    monkeypatch.setattr(nmt.Translator, "translate", lambda _, lines, *_a, **_o: [translations[line] for line in lines])
+    (here / "x.en.txt").write_text("\n".join(sources))
+    (here / "x.de.txt").write_text("\n".join(targets[i] for i in kept))
+    return sources, targets, [[str(i + 1), str(n)] for n, i in enumerate(kept, 1)]
+
+
+EN_DE = ["align", "x.en.txt", "x.de.txt", "--source-lang=en", "--target-lang=de", "--output=out.tsv"]
+
+
+def test_a_model_translates_what_is_then_compared(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model translates, but into nothing that makes sense, so that the right translations take their place."""
+    *sides, places = unlike(here)
+    translations, real = dict(zip(*sides, strict=True)), nmt.Translator.translate
+
+    def translate(translator: nmt.Translator, lines: list[str], *others: Any, **options: Any) -> list[str]:
+        assert len(real(translator, lines, *others, **options)) == len(lines)
+        return [translations[line] for line in lines]
+
+    monkeypatch.setattr(nmt.Translator, "translate", translate)
     model = saved(eloquent_checkpoint(1), here / "model.safetensors")
-    langs = ["--source-lang=en", "--target-lang=de"]
-    run("align", "x.en.txt", "x.de.txt", *langs, f"--model={model}", "--device=cpu", "--output=out.tsv")
-    assert [row[3:] for row in table(here / "out.tsv")[1:]] == [[str(i + 1), str(n)] for n, i in enumerate(kept, 1)]
+    done = run(*EN_DE, f"--model={model}", "--device=cpu")
+    assert [row[3:] for row in table(here / "out.tsv")[1:]] == places
+    assert re.search(r"\d s of translation", done.stderr)
+
+
+def test_a_memory_translates_what_is_then_compared(here: Path) -> None:
+    """Similar sources count, too. What the memory lacks is compared as it is."""
+    sources, targets, places = unlike(here)
+    rows = [f"{source} end\t{target}" for source, target in zip(sources, targets, strict=True)]
+    (here / "memory.tsv").write_text("\n".join(["en\tde", *rows[:10], *rows[11:]]))
+    done = run(*EN_DE, "--memory=memory.tsv")
+    assert [row[3:] for row in table(here / "out.tsv")[1:]] == places
+    assert re.search(r"\d s of translation", done.stderr)
+
+
+def test_paragraphs_in_another_order_are_reported(here: Path) -> None:
+    pairs = texts(120)
+    moved = [*pairs[:40], *pairs[43:80], *pairs[40:43], *pairs[80:]]
+    (here / "x.fon.txt").write_text("\n".join(source for source, _ in pairs))
+    (here / "x.mos.txt").write_text("\n".join(target for _, target in moved))
+    done = run("align", "x.fon.txt", "x.mos.txt", *LANGS, "--output=out.tsv")
+    expected = "3 sentences in another order, which no pair has: 41 with 78, 42 with 79, 43 with 80"
+    assert expected in " ".join(done.stderr.split())
+    places = [i + 1 for i in range(120) if i not in (40, 41, 42)]
+    assert [row[3] for row in table(here / "out.tsv")[1:]] == list(map(str, places))
 
 
 def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
@@ -162,7 +203,7 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     command = ["align", "x.fon.txt", "x.mos.txt", *LANGS]
     run(*command, "--output=out.tsv", "--page=page.html")
     content = (here / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
-    (source, target, beads, _), = json.loads(content)["alignments"]  # fmt: skip
+    (source, target, beads, *_), = json.loads(content)["alignments"]  # fmt: skip
     (a, _, c, _, _), (_, b, _, d, _), *others = beads
     decisions = [[a, b, c, d, 1], *others]
     (here / "decisions.json").write_text(json.dumps([[source[0], target[0], decisions]]))
@@ -182,10 +223,10 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt short.txt", "have 38 sentences and 1 sentence, too different for a translation"),
     ("x.fon.txt other.txt", "do not look like translations of each other; give files that belong together"),
     ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
-    ("x.fon.txt pdf.txt", "pdf.txt is a PDF, which has places of characters, but no sentences; convert it to text"),
+    ("x.fon.txt long.txt", "have 38 sentences and 100,000 sentences, too different for a translation"),
     ("x.fon.txt image.png", "image.png has no known format"),
     ("x.fon.txt none.txt", "none.txt cannot be read (No such file or directory); check the path"),
-    ("x.fon.txt folder", "folder is a folder, but x.fon.txt is a file; give two files or two folders"),
+    ("x.fon.txt folder", "x.fon.txt and folder, one is a folder, and the other is not; give two files or two folders"),
     ("folder folder", "no document in folder has the name of one in folder; call those that pair"),
     ("x.fon.txt x.mos.txt --output=x.mos.txt", "--output x.mos.txt is the same file as the input x.mos.txt"),
     ("x.fon.txt x.mos.txt --format=text", "--format must be one of txt, md"),
@@ -198,7 +239,7 @@ def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, mess
     (here / "short.txt").write_text("A line.\n")
     (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
     (here / "binary.txt").write_bytes(bytes(200))
-    (here / "pdf.txt").write_bytes(b"%PDF-1.7\n")
+    (here / "long.txt").write_text("A line.\n" * 100_000)
     (here / "image.png").write_bytes(b"\x89PNG")
     (here / "folder").mkdir()
     (here / "english.txt").write_text("The weather is nice today, and we go for a walk in the park.\n" * 30)

@@ -408,6 +408,17 @@ def test_pairs_with_low_scores_are_left_out(tmp_path: Path, name: str, data: str
     assert read(write(tmp_path / name, data.encode()), columns=columns, least_score=0.8) == ([("c", "d")], left_out)
 
 
+def test_units_of_tmx_with_low_scores_are_left_out(tmp_path: Path) -> None:
+    unit = '<tu>{}<tuv xml:lang="en"><seg>A</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>'
+    scores = [f'<prop type="x-note">1</prop><prop type="x-score">{score}</prop>' for score in (0.7, 0.8)]
+    whole = "<tmx><body>" + "".join(map(unit.format, scores)) + "</body></tmx>"
+    left_out = {"with a score below 0.75": 1}
+    assert read(write(tmp_path / "a.tmx", whole.encode()), least_score=0.75) == ([("A", "b")], left_out)
+    without = whole.replace(scores[1], "")
+    with pytest.raises(NmtError, match=r"has the score None.*--least-score needs the property x-score of all units"):
+        read(write(tmp_path / "b.tmx", without.encode()), least_score=0.75)
+
+
 @pytest.mark.parametrize("name, data, columns, message", [
     ("t.tsv", "1\tA\tb\n", None, "line 1 has the columns 1, A, b, .* call them en and de, or give --columns"),
     ("t.csv", "en,de\nA,b\n", "en,fr", "line 1 has no column 'fr', but en, de; check --columns"),

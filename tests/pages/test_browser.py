@@ -685,5 +685,12 @@ def test_decisions_about_pairs_are_saved(tmp_path: Path, browser: Any, monkeypat
         assert decisions() == single
         page.locator("button", has_text="Drop").first.click()
         assert decisions() == [[0, 1, 0, 0], [1, 1, 0, 1], *single[1:]]
-        page.click("#undo")
+        page.locator("button", has_text="Join").first.click()
         assert decisions() == single
+        page.locator("button", has_text="Drop").nth(1).click()
+        with page.expect_download() as download:
+            page.click("#save")
+        download.value.save_as(tmp_path / "decisions.json")
+    run("align", "x.fon.txt", "x.mos.txt", *langs, "--output=decided.tsv", "--decisions=decisions.json")
+    rows = [line.split("\t") for line in (tmp_path / "decided.tsv").read_text().splitlines()[1:]]
+    assert [row[3:] for row in rows] == [["1", "1"], ["3", "3"]]
