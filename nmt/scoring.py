@@ -68,7 +68,7 @@ class Confidence:
 class MetricScore:
     """A score and the signature of its settings, without which it cannot be compared.
 
-    `str()` gives a line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`.
+    `str()` gives the score, perhaps with its interval, the details and the signature on a line each.
 
     Attributes:
         name: the name of the metric, such as BLEU.
@@ -89,12 +89,12 @@ class MetricScore:
     def __str__(self) -> str:
         line = f"{self.name} {self.score:.2f}"
         if c := self.confidence:
-            line += f" [mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]"
+            line += f", with 95 % confidence between {c.low:.2f} and {c.high:.2f}"
         details = []
         for name, value in self.details.items():
             written = "/".join(f"{v:.1f}" for v in value) if isinstance(value, list) else value
             details.append(f"{name.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else written}")
-        return f"{line} ({', '.join(details)}) {self.signature}" if details else f"{line} {self.signature}"
+        return "\n".join([line, *([", ".join(details)] if details else []), f"signature {self.signature}"])
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ import errno
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from functools import partial
 from itertools import takewhile
 from reprlib import repr as shortened
 from textwrap import shorten
@@ -33,49 +31,71 @@ from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.serve import serve
+from nmt.cli.split import EXAMPLES as SPLIT_EXAMPLES
+from nmt.cli.split import PATH_EXAMPLE, split
 from nmt.cli.train import EXAMPLES as TRAIN_EXAMPLES
-from nmt.cli.train import train
+from nmt.cli.train import WAYS, train
 from nmt.cli.translate_file import translate_file
 from nmt.cli.trees import trees
 from nmt.cli.vocabulary_map import vocabulary_map
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
+# A list of choices with more characters has a line for each.
+_LONG_CHOICES = 16
+_OPTION_CELLS = 6  # of a row of options, or 7 if any is required
+
 
 class _Command(TyperCommand):
-    """A command whose help page has all names of options in full; Typer cuts long ones on a terminal of 80 columns."""
+    """A command whose help page has all names in full; Typer breaks long ones on a terminal of 80 columns."""
 
     def format_help(self, *arguments: Any) -> None:
+        from rich.table import Table
+        from rich.text import Text
         from typer import rich_utils
 
-        rich_utils.highlighter = partial(_folded, rich_utils.OptionHighlighter())  # type: ignore[assignment]
-        rich_utils.negative_highlighter = partial(_folded, rich_utils.NegativeOptionHighlighter())  # type: ignore[assignment]
+        class Options(Table):
+            """Has the names of an option below each other, and a line for each of many choices."""
+
+            def add_row(self, *cells: Any, **style: Any) -> None:
+                if len(cells) < _OPTION_CELLS:  # a row of a list of commands
+                    super().add_row(*cells, **style)
+                    return
+                *required, name, short, off, _, kind, text = cells
+                names = Text(" ").join(filter(None, (name, short))) + (Text("\n") + off if off else "")
+                choices = Text("|\n").join(kind.split("|")) if len(kind) > _LONG_CHOICES else kind
+                super().add_row(*required, names, choices, text, **style)
+                for column in self.columns[:-1]:
+                    column.no_wrap = True
+
+        rich_utils.Table = Options  # type: ignore[misc]
         super().format_help(*arguments)
-
-
-def _folded(highlight: Callable[[Any], Any], text: Any) -> Any:
-    """Returns highlighted text. Names of options go on in the next line if their column is too narrow."""
-    from rich.text import Text
-
-    return highlight(Text(text, overflow="fold") if isinstance(text, str) else text)
 
 
 app = typer.Typer(
     name="nmt",
-    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.\n\nThe usual order is "
-    "nmt clean (for a corpus from the web), preprocess, train, generate and score. README.md and the tutorials in "
-    "docs/ show it with examples.",
+    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.",
+    epilog=f"Example, for corpus.en and corpus.de:\n\n{PATH_EXAMPLE}",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_MAIN_COMMANDS = align, clean, preprocess, train, average_checkpoints, generate, translate_file, rescore, score, serve
-for command in (*_MAIN_COMMANDS, calibrate, extend, vocabulary_map, report, attention, info, architectures):
-    epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
-    app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
+_EPILOGS = {split: SPLIT_EXAMPLES, preprocess: PREPROCESS_EXAMPLES, train: TRAIN_EXAMPLES}
+_PANELS = {
+    "Corpus": (align, clean, split, preprocess, trees),
+    "Training": (train, report, average_checkpoints, architectures),
+    "Translating": (generate, translate_file, serve),
+    "Models": (info, import_, export, extend, calibrate, vocabulary_map),
+    "Measuring": (score, rescore, attention),
+}
 _GROUPS = export, import_, trees
-for group in _GROUPS:
-    app.add_typer(group)
+for panel, commands in _PANELS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+            continue
+        epilog = _EPILOGS.get(command)
+        app.command(no_args_is_help=command is not architectures, epilog=epilog, rich_help_panel=panel)(command)
 for group in (app, *_GROUPS):
     for registered in group.registered_commands:
         registered.cls = _Command
@@ -148,6 +168,8 @@ def usage_line(error: Any) -> str | None:
         return f"{param.opts[0]} must be {accepted}, but is {shortened(value)}"
     text = error.format_message()
     context = getattr(error, "ctx", None)  # absent where the parser found the error
+    if context and text.startswith("Missing option"):
+        text = f"Missing {_missing_options(context.command, sys.argv[1:])}"
     flag = getattr(error, "option_name", "")
     name, unit = _OTHER_NAMES.get(flag, ("", ""))
     if context and name in {name for param in context.command.params for name in param.opts}:
@@ -155,6 +177,16 @@ def usage_line(error: Any) -> str | None:
     help_page = f"{context.command_path if context else _command_in(sys.argv[1:])} --help"
     # A shell pattern that matches thousands of files must not fill the screen.
     return f"{shorten(text, 500, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
+
+
+def _missing_options(command: Any, words: list[str]) -> str:
+    """Returns all options that a command needs and a command line lacks: `option '--dest'`."""
+    given = {word.partition("=")[0] for word in words}
+    names = [param.opts[0] for param in command.params if param.required and given.isdisjoint(param.opts)]
+    missing = [f"'{name}'" for name in names if name.startswith("--")]
+    if command.name == "train" and given.isdisjoint({*WAYS, "--config"}):
+        missing.append(f"one of {', '.join(WAYS)}")
+    return f"option{'s' * (len(missing) > 1)} {', '.join(missing)}"
 
 
 def _command_in(words: list[str]) -> str:

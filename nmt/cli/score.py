@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from typer import Option
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import ScoreConfig
+from nmt.config import CorpusConfig, ScoreConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
@@ -20,27 +20,39 @@ if TYPE_CHECKING:
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
+# The resamples for the intervals of texts of up to so many lines, which take a few seconds.
+_RESAMPLES, _MOST_RESAMPLED = 1000, 5000
 
 
 @flags()
 def score(
     config: ScoreConfig,
+    files: CorpusConfig,
     reference: Annotated[
         list[str],
-        Option(help="Reference translations, also compressed. Repeat the option for several references per line."),
+        Option(
+            help="Reference translations, also compressed, or a file like .csv or .tmx whose target texts they are. "
+            "Repeat the option for several references per line."
+        ),
     ],
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
+    source_lang: Annotated[
+        str | None, Option(help="Language of the source texts in a --reference like .csv or .tmx.")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
+
+    Up to 5,000 lines, each score has its 95 % confidence interval, from 1,000 bootstrap resamples.
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
 
     --metric evalb scores trees or sequences of brackets against a treebank file, as the program EVALB does with
     its usual parameters for English, the file COLLINS.prm.
     """
+    from nmt.corpora.reading import target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
     from nmt.text.corpus import name_of
 
@@ -57,6 +69,7 @@ def score(
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
     if config.sentence_level and len(hypothesis) > 1:
         raise NmtError(f"--sentence-level scores one --hypothesis, but there are {len(hypothesis)}; give one of them")
+    reference = [target_text(path, source_lang, config.target_lang, files) for path in reference]
     texts = {name_of(path): _read(path) for path in (*hypothesis, *reference)}
     names, reference_names = list(map(name_of, hypothesis)), list(map(name_of, reference))
     for name, other in product(names, reference_names):
@@ -71,6 +84,8 @@ def score(
         _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
         return
     if config.paired == "none":
+        if config.bootstrap is None and not as_json and len(references[0]) <= _MOST_RESAMPLED:
+            config = replace(config, bootstrap=_RESAMPLES)
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
         _warn_if_similar(names, systems)

@@ -25,6 +25,10 @@ nmt train news --init-from run/best.safetensors --save-dir tuned --lr-schedule i
 nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
 
+# Options of which a training needs one, unless a file of --config has it.
+WAYS = "--hours", "--minutes", "--arch", "--init-from"
+
+
 def use_config(context: typer.Context, paths: list[str] | None) -> None:
     """Makes the options in a file the defaults of the command.
 
@@ -77,7 +81,7 @@ def train(
         train_in_time(data, config, model_overrides, given, time.seconds, estimate=dry_run)
         return
     if config.arch is None and config.init_from is None:
-        raise typer.TyperException("Missing option '--arch', or arch in the file of --config; or give --hours")
+        raise typer.TyperException(f"Missing one of {', '.join(WAYS)}")
     from nmt.training.ranks import is_rank, launch
     from nmt.training.run_folder import architecture
 

@@ -12,6 +12,7 @@ from nmt.config.data import (
     DataConfig,
     Normalization,
     SelectionConfig,
+    SplitConfig,
     SubwordKind,
     Tokenizer,
 )

@@ -167,6 +167,20 @@ class CleanConfig(Config, panel="Rules"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SplitConfig(Config, panel="Corpus"):
+    """What `nmt split` holds out from a corpus."""
+
+    source_lang: str = option(help="Source language: the suffix of its files, for example en.")
+    target_lang: str = option(help="Target language: the suffix of its files, for example de.")
+    lines: Count = option(1000, "Pairs to hold out for validation, and as many for the test.")
+    dest: str = option(help="Folder to write, for example parts: train, dev and test, each with a file per language.")
+    seed: Natural = option(1, "Seed of the choice of the pairs.")
+
+    def _check(self) -> None:
+        check_languages(self.source_lang, self.target_lang)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 
@@ -260,10 +274,11 @@ class DataConfig(Config, panel="Corpus"):
         needs="languages",
     )
     subword: SubwordKind = subwords_option("bpe", "Kind of subword model to train. char: each character is a piece.")
-    vocab_size: int = subwords_option(
-        37000,
+    vocab_size: int | None = subwords_option(
+        None,
         "Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols and --subword char, there may "
-        "be fewer.",
+        "be fewer. By default, a size that suits the corpus, such as 10,000 for 30,000 pairs, but at most the paper's "
+        "37,000.",
         at_least=8,
         at_most=1_000_000,
     )

@@ -182,6 +182,15 @@ def plain_prefix(prefix: str, directions: Sequence[Direction], config: CorpusCon
     return corpus_prefix(prefix, directions, config) if is_file else prefix
 
 
+def target_text(path: str, source_lang: str | None, target_lang: str | None, config: CorpusConfig) -> str:
+    """Returns the file of the target text of a corpus file such as a table; other paths as they are."""
+    if kind_of(path) not in {".zip", *_READERS} - {".txt"}:
+        return path
+    if source_lang is None or target_lang is None:
+        raise NmtError(f"{path} has two languages; give --source-lang and --target-lang, or a file of text")
+    return f"{corpus_prefix(path, [(source_lang, target_lang)], config)}.{target_lang}"
+
+
 def corpus_prefix(path: str, directions: Sequence[Direction], config: CorpusConfig) -> str:
     """Returns the PREFIX of the text of a corpus file, which is written to the user's cache the first time.
 

@@ -24,12 +24,13 @@ from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
 from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
-from nmt.text.languages import MULTIPLE, base_language, listed, look_swapped
+from nmt.text.languages import CHINESE, MULTIPLE, base_language, listed, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 CHUNK_PAIRS = 2000
+_MOST_PIECES = 37_000  # as in the paper
 
 
 class Corpus(NamedTuple):
@@ -295,15 +296,31 @@ def _train_model(
         named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
         rows = chain.from_iterable(read_rows(*corpus.paths) for corpus in train)
         chunks = raw_pairs(sample(rows, plan.rows, sampled, config.seed))
-    pieces = "" if config.subword == "char" else f" of {config.vocab_size:,} pieces"
+    size = config.vocab_size or usual_vocab_size(config, plan.rows)
+    pieces = "" if config.subword == "char" else f" of {size:,} pieces"
     console.info(f"Training a {config.subword} model{pieces} on {sampled:,} lines of {named}")
+    if config.vocab_size is None and pieces:
+        console.info(f"--vocab-size {size} suits {console.counted(plan.rows, 'pair')}; the option changes it")
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
         tags = text.tags if "source" in sides else ()
-        return Subword.train(lines, config.subword, config.vocab_size, symbols, tags, text.language_pieces)
+        may_be_smaller = config.vocab_size is None or bool(symbols)
+        return Subword.train(lines, config.subword, size, symbols, tags, text.language_pieces, may_be_smaller)
+
+
+def usual_vocab_size(config: DataConfig, pairs: int) -> int:
+    """Returns the pieces that suit a corpus: 2,000 for 3,000 pairs, 10,000 for 30,000, 37,000 (the paper's) for 4.5M.
+
+    Languages with thousands of characters get at least 4,000.
+    """
+    languages = {base_language(lang) for pair in config.pairs for lang in pair}
+    least = 4000 if languages & {*CHINESE, "ja", "ko"} else 1000
+    share = pairs / 30_000
+    size = round(10_000 * min(share**0.7, share**0.26), -3)
+    return _MOST_PIECES if config.subword == "char" else int(min(max(size, least), _MOST_PIECES))
 
 
 def _sample_of_files(

@@ -121,16 +121,21 @@ class HeldOut:
         line_P, pair_P, is_same_P, is_short_P = np.array(columns, np.int64).reshape(-1, 4).T
         return Leaks(line_P, pair_P, is_same_P.astype(bool), is_short_P.astype(bool))
 
-    def leaked_pairs(self, source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices of held-out pairs of which training pairs have a side: as it is, and nearly.
+    def leaks_of_pairs(self, source: Sequence[str], target: Sequence[str]) -> Leaks:
+        """Returns the training pairs, by the index of their lines, of which a side equals or resembles a held-out one.
 
         A short line, which may be there by chance, counts only if the other side of the pair is there, too.
         """
         sides = list(map(self.leaks, (source, target)))
         both = np.intersect1d(*(leaks.pair_P * len(source) + leaks.line_P for leaks in sides))
-        line_P, pair_P, is_same_P, is_short_P = map(np.concatenate, zip(*sides, strict=True))
-        counts_P = ~is_short_P | np.isin(pair_P * len(source) + line_P, both)
-        return np.unique(pair_P[counts_P & is_same_P]), np.unique(pair_P[counts_P & ~is_same_P])
+        leaks = Leaks(*map(np.concatenate, zip(*sides, strict=True)))
+        counts_P = ~leaks.is_short_P | np.isin(leaks.pair_P * len(source) + leaks.line_P, both)
+        return Leaks(*(column_P[counts_P] for column_P in leaks))
+
+    def leaked_pairs(self, source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the indices of held-out pairs of which training pairs have a side: as it is, and nearly."""
+        _, pair_P, is_same_P, _ = self.leaks_of_pairs(source, target)
+        return np.unique(pair_P[is_same_P]), np.unique(pair_P[~is_same_P])
 
     def _candidates(self, letters: _Letters) -> list[tuple[int, int]]:
         """Returns lines, and the held-out lines with which they share many shingles of the index."""

@@ -89,14 +89,16 @@ class Subword(Vocabulary):
         symbols: Sequence[str] = (),
         tags: Sequence[str] = (),
         languages: Sequence[str] = (),
+        may_be_smaller: bool = False,
     ) -> Self:
         """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
-            symbols: words that each become one piece. With symbols or characters, the model may have fewer pieces
-                than `vocab_size`.
+            symbols: words that each become one piece.
             tags: more pieces, which need not occur in the text.
             languages: pieces that no text has, even if it spells them.
+            may_be_smaller: whether a text that has too few different words may give fewer pieces than `vocab_size`.
+                Characters may always be fewer.
         """
         model = io.BytesIO()
         errors: list[BaseException] = []
@@ -123,7 +125,7 @@ class Subword(Vocabulary):
                 normalization_rule_name="identity",
                 control_symbols=list(languages),
                 user_defined_symbols=[*(SPACE + symbol for symbol in symbols), *tags],
-                hard_vocab_limit=not symbols and kind != "char",
+                hard_vocab_limit=not may_be_smaller and kind != "char",
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # the model depends on this number, so it must not depend on the machine
                 minloglevel=2,
