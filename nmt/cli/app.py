@@ -31,18 +31,14 @@ from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.serve import serve
-from nmt.cli.split import EXAMPLES as SPLIT_EXAMPLES
-from nmt.cli.split import PATH_EXAMPLE, split
+from nmt.cli.split import EXAMPLE as SPLIT_EXAMPLE
+from nmt.cli.split import split
 from nmt.cli.train import EXAMPLES as TRAIN_EXAMPLES
 from nmt.cli.train import WAYS, train
 from nmt.cli.translate_file import translate_file
 from nmt.cli.trees import trees
 from nmt.cli.vocabulary_map import vocabulary_map
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
-
-# A list of choices with more characters has a line for each.
-_LONG_CHOICES = 16
-_OPTION_CELLS = 6  # of a row of options, or 7 if any is required
 
 
 class _Command(TyperCommand):
@@ -57,13 +53,11 @@ class _Command(TyperCommand):
             """Has the names of an option below each other, and a line for each of many choices."""
 
             def add_row(self, *cells: Any, **style: Any) -> None:
-                if len(cells) < _OPTION_CELLS:  # a row of a list of commands
-                    super().add_row(*cells, **style)
-                    return
-                *required, name, short, off, _, kind, text = cells
-                names = Text(" ").join(filter(None, (name, short))) + (Text("\n") + off if off else "")
-                choices = Text("|\n").join(kind.split("|")) if len(kind) > _LONG_CHOICES else kind
-                super().add_row(*required, names, choices, text, **style)
+                if len(cells) > 5:  # of an option, and not of a command
+                    *required, name, short, off, _, kind, text = cells
+                    names = Text(" ").join(filter(None, (name, short))) + (Text("\n") + off if off else "")
+                    cells = *required, names, Text("|\n").join(kind.split("|")) if len(kind) > 16 else kind, text
+                super().add_row(*cells, **style)
                 for column in self.columns[:-1]:
                     column.no_wrap = True
 
@@ -73,29 +67,28 @@ class _Command(TyperCommand):
 
 app = typer.Typer(
     name="nmt",
-    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.",
-    epilog=f"Example, for corpus.en and corpus.de:\n\n{PATH_EXAMPLE}",
+    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.\n\nThe usual order is "
+    "nmt split, preprocess, train, generate, score and serve. README.md and the tutorials in docs/ show it.",
+    epilog="Example: echo 'Good morning.' | nmt generate Helsinki-NLP/opus-mt-en-de",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_EPILOGS = {split: SPLIT_EXAMPLES, preprocess: PREPROCESS_EXAMPLES, train: TRAIN_EXAMPLES}
 _PANELS = {
-    "Corpus": (align, clean, split, preprocess, trees),
+    "Corpus": (align, clean, split, preprocess),
     "Training": (train, report, average_checkpoints, architectures),
     "Translating": (generate, translate_file, serve),
-    "Models": (info, import_, export, extend, calibrate, vocabulary_map),
+    "Models": (info, extend, calibrate, vocabulary_map),
     "Measuring": (score, rescore, attention),
 }
-_GROUPS = export, import_, trees
 for panel, commands in _PANELS.items():
     for command in commands:
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, rich_help_panel=panel)
-            continue
-        epilog = _EPILOGS.get(command)
+        epilog = {split: SPLIT_EXAMPLE, train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
         app.command(no_args_is_help=command is not architectures, epilog=epilog, rich_help_panel=panel)(command)
+_GROUPS = {export: "Models", import_: "Models", trees: "Corpus"}
+for group, panel in _GROUPS.items():
+    app.add_typer(group, rich_help_panel=panel)
 for group in (app, *_GROUPS):
     for registered in group.registered_commands:
         registered.cls = _Command

@@ -30,17 +30,12 @@ def score(
     files: CorpusConfig,
     reference: Annotated[
         list[str],
-        Option(
-            help="Reference translations, also compressed, or a file like .csv or .tmx whose target texts they are. "
-            "Repeat the option for several references per line."
-        ),
+        Option(help="Reference translations, also compressed, or in a file like .csv. Repeat it for several per line."),
     ],
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
-    source_lang: Annotated[
-        str | None, Option(help="Language of the source texts in a --reference like .csv or .tmx.")
-    ] = None,
+    source_lang: Annotated[str | None, Option(help="Language of the source texts in a file like .csv.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.

@@ -2,41 +2,33 @@
 
 from typing import Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from nmt.cli.flags import flags
-from nmt.config import CorpusConfig, SplitConfig
+from nmt.config import CorpusConfig
 
-# The way from a corpus to a page, as README.md has it.
-PATH_EXAMPLE = """nmt split corpus --source-lang en --target-lang de --dest parts
+EXAMPLE = """Example, for corpus.en and corpus.de:
 
-nmt preprocess --source-lang en --target-lang de --train parts/train --valid parts/dev --test parts/test --dest data
-
-nmt train data --save-dir run --hours 0.1
-
-nmt generate run/average.safetensors --input parts/test.en --output test.out.de
-
-nmt score --reference parts/test.de --hypothesis test.out.de --target-lang de
-
-nmt serve run/average.safetensors"""
-EXAMPLES = f"""Example, for corpus.en and corpus.de; a table such as corpus.csv does as well:
-
-{PATH_EXAMPLE.partition(chr(10))[0]}"""
+nmt split corpus --source-lang en --target-lang de --dest parts"""
 
 
 @flags()
 def split(
-    corpus: Annotated[
-        str, Argument(metavar="CORPUS", help="PREFIX of the files PREFIX.en and PREFIX.de, or a file like .csv.")
-    ],
+    corpus: Annotated[str, Argument(metavar="CORPUS", help="PREFIX of corpus.en and corpus.de, or a file like .csv.")],
     files: CorpusConfig,
-    config: SplitConfig,
+    source_lang: Annotated[str, Option(help="Source language: the suffix of its files, for example en.")],
+    target_lang: Annotated[str, Option(help="Target language: the suffix of its files, for example de.")],
+    dest: Annotated[str, Option(help="Folder to write, with the corpora train, dev and test.")],
+    lines: Annotated[int, Option(min=1, max=10**6, help="Pairs to hold out for dev, and as many for test.")] = 1000,
 ) -> None:
-    """Hold out pairs of a corpus for validation and the test, and write the rest as training text.
+    """Hold out pairs of a corpus for validation (dev) and the test, and write the rest as training text.
 
-    Training pairs that are copies of a held-out one, or nearly, are left out. Scores would be too high with them.
+    Training pairs that are copies of held-out ones, or nearly, are left out, because scores would be too high.
     """
+    from nmt.config.data import check_languages
     from nmt.corpora.reading import plain_prefix
     from nmt.data.splitting import split as run
 
-    run(plain_prefix(corpus, [(config.source_lang, config.target_lang)], files), config)
+    check_languages(source_lang, target_lang)
+    langs = source_lang, target_lang
+    run(plain_prefix(corpus, [langs], files), langs, lines, dest)

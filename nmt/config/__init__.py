@@ -12,7 +12,6 @@ from nmt.config.data import (
     DataConfig,
     Normalization,
     SelectionConfig,
-    SplitConfig,
     SubwordKind,
     Tokenizer,
 )

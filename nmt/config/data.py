@@ -167,20 +167,6 @@ class CleanConfig(Config, panel="Rules"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitConfig(Config, panel="Corpus"):
-    """What `nmt split` holds out from a corpus."""
-
-    source_lang: str = option(help="Source language: the suffix of its files, for example en.")
-    target_lang: str = option(help="Target language: the suffix of its files, for example de.")
-    lines: Count = option(1000, "Pairs to hold out for validation, and as many for the test.")
-    dest: str = option(help="Folder to write, for example parts: train, dev and test, each with a file per language.")
-    seed: Natural = option(1, "Seed of the choice of the pairs.")
-
-    def _check(self) -> None:
-        check_languages(self.source_lang, self.target_lang)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataConfig(Config, panel="Corpus"):
     """How `nmt preprocess` makes a data folder from text."""
 

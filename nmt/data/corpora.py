@@ -30,7 +30,6 @@ from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 CHUNK_PAIRS = 2000
-_MOST_PIECES = 37_000  # as in the paper
 
 
 class Corpus(NamedTuple):
@@ -298,9 +297,8 @@ def _train_model(
         chunks = raw_pairs(sample(rows, plan.rows, sampled, config.seed))
     size = config.vocab_size or usual_vocab_size(config, plan.rows)
     pieces = "" if config.subword == "char" else f" of {size:,} pieces"
-    console.info(f"Training a {config.subword} model{pieces} on {sampled:,} lines of {named}")
-    if config.vocab_size is None and pieces:
-        console.info(f"--vocab-size {size} suits {console.counted(plan.rows, 'pair')}; the option changes it")
+    suited = "" if config.vocab_size or not pieces else ", which suit the size of the corpus (--vocab-size),"
+    console.info(f"Training a {config.subword} model{pieces}{suited} on {sampled:,} lines of {named}")
     if config.augment:
         chunks = map(partial(augmented_pairs, seed=config.seed, text=text), chunks)
     workers = useful_workers(config.processes, sampled) if text.has_moses else 1
@@ -312,15 +310,11 @@ def _train_model(
 
 
 def usual_vocab_size(config: DataConfig, pairs: int) -> int:
-    """Returns the pieces that suit a corpus: 2,000 for 3,000 pairs, 10,000 for 30,000, 37,000 (the paper's) for 4.5M.
-
-    Languages with thousands of characters get at least 4,000.
-    """
-    languages = {base_language(lang) for pair in config.pairs for lang in pair}
-    least = 4000 if languages & {*CHINESE, "ja", "ko"} else 1000
-    share = pairs / 30_000
+    """Returns the pieces that suit a corpus: 2,000 for 3,000 pairs, 10,000 for 30,000, the paper's 37,000 for 4.5M."""
+    has_many_characters = any(base_language(lang) in {*CHINESE, "ja", "ko"} for pair in config.pairs for lang in pair)
+    share, most = pairs / 30_000, 37_000
     size = round(10_000 * min(share**0.7, share**0.26), -3)
-    return _MOST_PIECES if config.subword == "char" else int(min(max(size, least), _MOST_PIECES))
+    return most if config.subword == "char" else int(min(max(size, 4000 if has_many_characters else 1000), most))
 
 
 def _sample_of_files(

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from nmt import console
-from nmt.config import SplitConfig
 from nmt.data.corpora import in_chunks
 from nmt.data.leaks import HeldOut
 from nmt.errors import NmtError
@@ -15,41 +14,36 @@ from nmt.files import new_folder, writing
 from nmt.text.corpus import parallel_paths, read_rows
 from nmt.text.words import is_blank
 
-_HELD_OUT = ("dev", "test")
 
+def split(prefix: str, langs: tuple[str, str], lines: int, dest: str) -> None:
+    """Writes the pairs of a corpus to the corpora train, dev and test in a new folder, in their order.
 
-def split(prefix: str, config: SplitConfig) -> None:
-    """Writes the pairs of a corpus to train, dev and test in the folder `config.dest`, in their order.
-
-    The pairs of dev and test are drawn at random. A training pair is left out if a side of it is held out, or nearly.
+    The pairs of dev and test are a random choice, `lines` for each. A training pair is left out if one of its sides
+    is held out, or nearly.
 
     Raises:
         NmtError: the corpus cannot be read or is too small, or the folder exists or cannot be written.
     """
-    langs = config.source_lang, config.target_lang
     paths = parallel_paths(prefix, *langs)
     usable = np.flatnonzero([not any(map(is_blank, row)) for row in read_rows(*paths)])
-    size = len(_HELD_OUT) * config.lines
-    if len(usable) < 2 * size:
-        problem = f"{prefix} has {console.counted(len(usable), 'pair')}, and --lines {config.lines} holds out {size:,}"
-        raise NmtError(f"{problem}, which is more than half; give fewer --lines, or a larger corpus")
-    drawn = np.random.default_rng(config.seed).choice(usable, size, replace=False).tolist()
-    parts = {row: _HELD_OUT[i % len(_HELD_OUT)] for i, row in enumerate(drawn)}
-    held_out = HeldOut((i, line) for i, row in enumerate(read_rows(*paths)) if i in parts for line in row)
+    if len(usable) < 4 * lines:
+        problem = f"--lines {lines} holds out {2 * lines:,} of the {console.counted(len(usable), 'pair')} of {prefix}"
+        raise NmtError(f"{problem}; give fewer --lines, so that it is at most half")
+    drawn = np.random.default_rng(1).choice(usable, 2 * lines, replace=False).tolist()
+    part_of = dict.fromkeys(drawn[:lines], "dev") | dict.fromkeys(drawn[lines:], "test")
+    held_out = HeldOut((i, line) for i, row in enumerate(read_rows(*paths)) if i in part_of for line in row)
     counts, first = Counter[str](), 0
     open_text = partial(open, mode="w", encoding="utf-8", errors="replace", newline="\n")
-    names = [(part, lang) for part in ("train", *_HELD_OUT) for lang in langs]
-    with new_folder(config.dest, "--dest") as folder, writing(config.dest, "free some space"), ExitStack() as stack:
+    with new_folder(dest, "--dest") as folder, writing(dest, "free some space"), ExitStack() as stack:
+        names = [(part, lang) for part in ("train", "dev", "test") for lang in langs]
         files = {name: stack.enter_context(open_text(folder / ".".join(name))) for name in names}
         for rows in in_chunks(read_rows(*paths)):
-            copies = set(held_out.leaks_of_pairs(*map(list, zip(*rows, strict=True))).line_P.tolist())
+            copies = set(held_out.leaks_of_pairs(*zip(*rows, strict=True)).line_P.tolist())
             for i, row in enumerate(rows):
-                part = parts.get(first + i, "copies" if i in copies else "train")
+                part = part_of.get(first + i, "copies" if i in copies else "train")
                 counts[part] += 1
-                for lang, line in zip(langs, row, strict=True):
-                    if part != "copies":
-                        files[part, lang].write(f"{line}\n")
+                for lang, line in zip(langs, row if part != "copies" else (), strict=False):
+                    files[part, lang].write(f"{line}\n")
             first += len(rows)
-    for part in ("train", *_HELD_OUT):
-        console.info(f"wrote {config.dest}/{part}: {console.counted(counts[part], 'pair')}")
-    console.info(f"left out {counts['copies']:,} training pairs that have a side of dev or test, or nearly")
+    pairs = ", ".join(f"{part} {counts[part]:,}" for part in ("train", "dev", "test"))
+    console.info(f"wrote {dest}: pairs in {pairs}; left out {counts['copies']:,} copies of pairs in dev and test")

@@ -72,11 +72,10 @@ def choose_by_updates(
     choices: dict[str, Choice] = {}
     choose = partial(pick, choices, given)
     if "init_from" in given:
-        choose("warmup_updates", min(100, updates), "is short, because training begins with a trained model")
+        choose("warmup_updates", min(100, updates), "short, because the model is trained already")
     else:
         warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
-        limits = f"from {_LEAST_WARMUP} to {_MOST_WARMUP:,}, and never more than all of them"
-        choose("warmup_updates", warmup, f"a sixth of the updates, but {limits}")
+        choose("warmup_updates", warmup, f"a sixth of the updates, but from {_LEAST_WARMUP} to {_MOST_WARMUP:,}")
 
     def interval(count: int, seconds: float) -> int:
         """Returns the updates between `count` events of so many seconds, or more so that they take 1/30 of the time.
@@ -159,7 +158,7 @@ class Clock:
         advice = "give more time" if is_smallest else "give more time or a smaller --arch"
         if updates < 100:
             count = console.counted(updates, "update")
-            console.warn(f"the time suffices for only {count}; for a good model, {advice}, or a smaller --batch-tokens")
+            console.warn(f"only {count} fit into the time; for a good model, {advice}, or a smaller --batch-tokens")
         elif updates < per_epoch:
             epochs = f"{updates / per_epoch:.2g} epochs"
-            console.warn(f"the time suffices for only {epochs}, so the model does not see the whole corpus; {advice}")
+            console.warn(f"only {epochs} fit into the time, so the model does not see the whole corpus; {advice}")

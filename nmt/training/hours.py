@@ -20,6 +20,7 @@ from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.training.clock import MOST_EPOCHS, SMALLEST, Choice, Clock, Corpus, choose_by_updates, pick
 from nmt.training.fine_tuning import check_sizes
+from nmt.training.learning_rate import ENDLESS
 from nmt.training.ranks import is_launched, is_rank, join_ranks, launch
 from nmt.training.run_folder import CONFIG, RunFolder, architecture, command_line, flag_words, numbered
 from nmt.training.train import check_save_dir, dry_run, prepare, seconds_per_update, train, train_in_folder
@@ -60,8 +61,9 @@ def train_in_time(
         else:
             config, overrides = with_choices(data, config, overrides, given, seconds)
             is_given = "max_updates" in given
-            if is_given or config.lr_schedule == "linear":
-                reason = "--max-updates is given" if is_given else "--lr-schedule linear needs a fixed number"
+            if is_given or config.lr_schedule not in ENDLESS:
+                needed = f"--lr-schedule {config.lr_schedule} needs a fixed number"
+                reason = "--max-updates is given" if is_given else needed
                 console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
             else:
                 clock = Clock(ends_at, Corpus.of(data), config, given)
@@ -161,7 +163,7 @@ def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callabl
     choice = partial(pick, choices, given)
     pairs = console.counted(corpus.pairs, "pair")
     allowed = console.clock(seconds)
-    suited = f"the largest that {pairs} and {allowed} suffice for"
+    suited = f"the largest for {pairs} and {allowed}"
     arch = given.get("arch") or choice("arch", _architecture(corpus, seconds, speed), suited)
     tokens = speed(arch) * seconds
     epochs = min(tokens / corpus.tokens, MOST_EPOCHS)
@@ -169,7 +171,7 @@ def choose(corpus: Corpus, seconds: float, given: dict[str, Any], speed: Callabl
     suitable = min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500), corpus.tokens)
     batch_tokens = choice("batch_tokens", round(suitable), f"suits {allowed} and {pairs}")
     choice("batch_groups", 4 if batch_tokens < 10_000 else 8, "keeps the padding small")
-    time = f"{allowed} at {speed(arch):,.0f} tokens/s of each side"
+    time = f"about {allowed} at {speed(arch):,.0f} tokens/s; the clock decides"
     reason = time if epochs < MOST_EPOCHS else f"{MOST_EPOCHS} epochs; more do not help"
     per_epoch = corpus.updates_per_epoch(batch_tokens)
     updates = choice("max_updates", max(1, int(epochs * per_epoch)), reason)

@@ -2,6 +2,9 @@
 
 from nmt.config import TrainConfig
 
+# The schedules that do not depend on --max-updates, so that a clock may end the training.
+ENDLESS = ("paper", "inverse-sqrt", "constant")
+
 
 def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
     """Returns the learning rate of update 1, 2, … by --lr-schedule.

@@ -1,6 +1,7 @@
 """What a training prints and records: its plan, intervals, validations and end."""
 
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import chain
@@ -14,13 +15,15 @@ from nmt.files import writing
 from nmt.text.languages import listed
 from nmt.training.learning_rate import learning_rate
 from nmt.training.records import TRANSLATION_SCORES, Scores, Validation, stalled_in_words
-from nmt.training.run_folder import AVERAGE, BEST, RunFolder, architecture, command_line, numbered
+from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
 from nmt.training.state import Training
 from nmt.training.update import Interval
 
 _WITHOUT_EVENTS = "make room for it, or leave out --tensorboard"
-# The longest part of a sample sentence that is printed, in characters.
-_SAMPLE_LENGTH = 160
+# The longest part of a sample sentence that is printed, in characters: the rest of 80 columns.
+_SAMPLE_LENGTH = 65
+# The header is repeated after so many lines, which fill a screen.
+_SCREEN = 22
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
 _AVERAGED = 5
 
@@ -28,18 +31,19 @@ _AVERAGED = 5
 class TrainingLog:
     """Prints the course of a training on the main rank, and records it in metrics.jsonl and event files of TensorBoard.
 
-    Each interval is a row of a table, whose header is repeated after other results.
+    Each interval is a row of a table, whose header is repeated on each screen.
     """
 
     def __init__(self, training: Training, folder: RunFolder) -> None:
         self.training, self.folder = training, folder
-        self._needs_header = True
+        self._lines = _SCREEN  # since the header
         self._events: Any = None  # a SummaryWriter
 
     def begin(self, provenance: Mapping[str, Any]) -> None:
         """Records the start of the training. Begins an event file, which replaces later events of earlier files."""
         training, codec = self.training, self.training.data.codec
         self._record("start", {
+            "typed": shlex.join(["nmt", *sys.argv[1:]]) if console.prints() else None,
             "command": command_line(str(training.data.path), training.model_config, training.config),
             "train_seconds": training.counters.seconds,
             "model": training.model_config.to_dict(),
@@ -84,11 +88,12 @@ class TrainingLog:
             "train_seconds": counters.seconds,
             "max_updates": training.config.max_updates,  # which the clock may change
         })  # fmt: skip
-        if self._needs_header:
+        if self._lines >= _SCREEN:
             console.info("   update epoch    loss       ppl        lr   norm    tok/s   elapsed      left")
-            self._needs_header = False
-        elapsed, left = console.clock(counters.seconds), console.clock(seconds_left)
-        skipped = f"  {sums['skipped_updates']} skipped" if sums["skipped_updates"] else ""
+            self._lines = 0
+        self._lines += 1
+        elapsed, left = console.clock(counters.seconds), console.about(seconds_left)
+        skipped = f"\n{'':9}  {sums['skipped_updates']} updates were skipped" if sums["skipped_updates"] else ""
         console.info(
             f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
             f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"
@@ -97,7 +102,8 @@ class TrainingLog:
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""
         scores, best = validation.scores, ", the best so far" if is_best else ""
-        console.info(f"validation at update {scores.update:,}: {_in_words(scores)}{best} ({console.clock(seconds)})")
+        result = f"{_in_words(scores)}{best} ({console.clock(seconds)})"
+        console.info(console.filled(f"validation at update {scores.update:,}: {result}", 2))
         width = max(map(len, validation.directions), default=0)
         for direction, direction_scores in validation.directions.items():
             console.info(f"  {direction:<{width}}  {_in_words(direction_scores)}")
@@ -105,7 +111,7 @@ class TrainingLog:
             for name, text in zip(("source", "reference", "translation"), sample.values(), strict=False):
                 shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
                 console.info(f"  {name:<13}{shown}")
-        self._needs_header = True
+        self._lines += 1 + len(validation.directions) + 3 * bool(validation.samples)
         others = {"ppl": scores.ppl, "bleu_signature": validation.bleu_signature, "samples": validation.samples}
         by_direction = {name: asdict(each) | {"ppl": each.ppl} for name, each in validation.directions.items()}
         directions = {"directions": by_direction} if by_direction else {}
@@ -141,7 +147,9 @@ class TrainingLog:
         for best in self.training.best_first[:1]:
             console.info(f"{'best':>10}  {folder.path / BEST}, of update {best.update:,}: {_in_words(best)}")
         for i, command in enumerate(next_commands(self.training, folder)):
-            console.info(f"{'' if i else 'next':>10}  {command}")
+            words = (shlex.quote(word).replace(" ", "\0") for word in shlex.split(command))  # lines end between words
+            lines = console.filled(" ".join(words), 14, f"{'' if i else 'next':>10}  ", 78)
+            console.info(lines.replace("\n", " \\\n").replace("\0", " "))
 
 
 def _in_words(scores: Scores) -> str:
@@ -169,14 +177,9 @@ def show_plan(training: Training, plan: UpdatePlan) -> None:
     if not training.packs:
         padding = f"{plan.padding_share(training.device_tokens, _SAMPLED_UPDATES):.1%} padding"
     pairs, epochs = len(plan.lengths[0]), config.max_updates / len(plan)
-    changed = {name for name, _, _ in model.changed_from(architecture(config).to_dict())}
-    follow = " and ".join(
-        n for n in ("d_k", "d_v") if n in changed and getattr(model, n) * model.heads == model.d_model
-    )
     show_lines({
         "model": (f"{config.arch}: " if config.arch else "")
         + model.in_words()
-        + (f" ({follow} = d_model / h)" if follow else "")
         + f", {training.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + (f", {training.learned:,} of them learn with --lora {config.lora}" if config.lora else ""),
@@ -212,7 +215,7 @@ def _languages(data: DataFolder) -> str:
 def show_lines(lines: Mapping[str, str]) -> None:
     """Logs names and values below each other."""
     for name, value in lines.items():
-        console.info(f"{name:>10}  {value}")
+        console.info(console.filled(value, 12, f"{name:>10}  "))
 
 
 def next_commands(training: Training, folder: RunFolder) -> list[str]:
@@ -230,11 +233,11 @@ def next_commands(training: Training, folder: RunFolder) -> list[str]:
     output = folder.path / f"{split}.out.{direction.target}"
     named = ["--source-lang", direction.source, "--target-lang", direction.target] if text.languages else []
     commands.append(_joined("nmt generate", checkpoint, *named, "--input", source, "--output", output))
-    if training.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
+    if not data.meta.options.get("symbols"):  # such outputs may be trees, for which BLEU is the wrong metric
         words: list[Path | str] = [reference, "--hypothesis", output, "--target-lang", direction.target]
         words += ["--lowercase"] * text.lowercase
         commands.append(_joined("nmt score --reference", *words))
-    return [*commands, _joined("nmt report", folder.path)]
+    return [*commands, _joined("nmt serve", checkpoint), _joined("nmt report", folder.path)]
 
 
 def _joined(command: str, *words: Path | str | int) -> str:

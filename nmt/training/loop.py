@@ -18,16 +18,7 @@ from nmt.model.device import is_out_of_memory
 from nmt.training.averaging import average_checkpoints
 from nmt.training.clock import Clock
 from nmt.training.log import TrainingLog
-from nmt.training.run_folder import (
-    AVERAGE,
-    BEST,
-    STATES_KEPT,
-    RunFolder,
-    flag_words,
-    numbered,
-    options_of,
-    write_config,
-)
+from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbered, options_of, write_config
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
@@ -145,9 +136,8 @@ class TrainingLoop:
         training, update = self.training, self.training.counters.update
         options: dict[str, Any] = training.world.broadcast(lambda: clock.options(update, training.config))
         if len(options) > 1:
-            changed = {name: value for name, value in options.items() if value != getattr(training.config, name)}
-            flags = " ".join(" ".join(flag_words(name, value)) for name, value in changed.items())
-            console.info(f"the time suffices for {options['max_updates']:,} updates, so training goes on with {flags}")
+            then, now = (float(f"{n:.2g}") for n in (training.config.max_updates, options["max_updates"]))
+            console.info(f"about {now:,.0f} updates fit into the time, not {then:,.0f}")
         training.config = replace(training.config, **options)
         clock.next_look = update + max(1, (training.config.max_updates - update) // 20)
         self._write_config()
@@ -185,7 +175,8 @@ class TrainingLoop:
 
         def write(checkpoint: Checkpoint) -> None:
             keep = max(config.keep_checkpoints, config.average_last or 0)
-            console.info(f"saved {folder.save(checkpoint, 'snapshot', update, keep)}")
+            folder.save(checkpoint, "snapshot", update, keep)
+            console.info_once(f"checkpoints are saved in {folder.path}")
 
         if snapshot:
             counters.snapshot_seconds = counters.seconds

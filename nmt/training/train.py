@@ -262,9 +262,8 @@ def seconds_per_update(training: Training, plan: UpdatePlan, limit: float) -> fl
 
     If whole updates take longer, only some of their micro-batches are measured.
     """
-    console.info("measuring the time of an update …")
     stream = endless_updates(training, plan)
-    with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
+    with console.Progress("measuring", None, "micro-batch", lines=False) as progress, closing(stream) as updates:
 
         def timed(measured: list[Update]) -> float:
             _, seconds = timed_updates(training, iter(measured), len(measured))
