@@ -85,7 +85,6 @@ def warn(message: str) -> None:
 
 def _say(level: int, text: str, prefix: str = "", style: str | None = None) -> None:
     if _rank == 0 and _is_command:
-        # On a terminal, a warning breaks between words.
         stderr.print(f"{prefix}{text}", style=style, markup=False, soft_wrap=not (style and stderr.is_terminal))
     elif _rank == 0:
         _logger.log(level, "%s", text)
@@ -111,12 +110,6 @@ def clock(seconds: float) -> str:
     """Returns a duration in hours, minutes and seconds: `3723.4` becomes `1:02:03`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-def about(seconds: float) -> str:
-    """Returns a duration as `clock` does, rounded to 10 seconds above a minute and to minutes above an hour."""
-    step = 60 if seconds > 3600 else 10 if seconds > 60 else 1
-    return clock(step * round(seconds / step))
 
 
 def filled(text: str, indent: int, first: str = "", width: int = 80) -> str:

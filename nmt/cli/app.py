@@ -31,7 +31,6 @@ from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.serve import serve
-from nmt.cli.split import EXAMPLE as SPLIT_EXAMPLE
 from nmt.cli.split import split
 from nmt.cli.train import EXAMPLES as TRAIN_EXAMPLES
 from nmt.cli.train import WAYS, train
@@ -84,7 +83,7 @@ _PANELS = {
 }
 for panel, commands in _PANELS.items():
     for command in commands:
-        epilog = {split: SPLIT_EXAMPLE, train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
+        epilog = {train: TRAIN_EXAMPLES, preprocess: PREPROCESS_EXAMPLES}.get(command)
         app.command(no_args_is_help=command is not architectures, epilog=epilog, rich_help_panel=panel)(command)
 _GROUPS = {export: "Models", import_: "Models", trees: "Corpus"}
 for group, panel in _GROUPS.items():

@@ -3,9 +3,9 @@
 from nmt.cli.flags import flags
 from nmt.config import CorpusConfig, DataConfig, JobConfig
 
-EXAMPLES = """Examples, for files such as corpus.en and corpus.de:
+EXAMPLES = """Examples. The first one reads what nmt split has written:
 
-nmt preprocess --source-lang en --target-lang de --train corpus --valid dev --dest data --vocab-size 16000
+nmt preprocess --source-lang en --target-lang de --train parts/train --valid parts/dev --test parts/test --dest data
 
 nmt preprocess --languages en,de,fr --both-ways --train corpus --valid dev --dest data
 

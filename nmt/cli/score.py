@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
-# The resamples for the intervals of texts of up to so many lines, which take a few seconds.
-_RESAMPLES, _MOST_RESAMPLED = 1000, 5000
 
 
 @flags()
@@ -79,8 +77,8 @@ def score(
         _print_sentences({name: sentence_scores(systems[0], references, name, config) for name in metrics}, as_json)
         return
     if config.paired == "none":
-        if config.bootstrap is None and not as_json and len(references[0]) <= _MOST_RESAMPLED:
-            config = replace(config, bootstrap=_RESAMPLES)
+        if config.bootstrap is None and not as_json and len(references[0]) <= 5000:
+            config = replace(config, bootstrap=1000)
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
         _warn_if_similar(names, systems)

@@ -7,10 +7,6 @@ from typer import Argument, Option
 from nmt.cli.flags import flags
 from nmt.config import CorpusConfig
 
-EXAMPLE = """Example, for corpus.en and corpus.de:
-
-nmt split corpus --source-lang en --target-lang de --dest parts"""
-
 
 @flags()
 def split(

@@ -1,6 +1,7 @@
 // The page around the charts: the runs and their results, differences, sample translations, cost, and options.
 const logarithmic = Object.fromEntries(CHARTS.map(spec => [spec.id, Boolean(spec.log)]));
 const hidden = new Set();
+const SAMPLES = 3; // that are shown at once
 
 function drawCharts() {
   const had = document.activeElement?.dataset?.chart;
@@ -8,9 +9,13 @@ function drawCharts() {
   charts = [];
   const specs = CHARTS.filter(spec => linesOf(spec, false).length);
   const figures = specs.map(spec => drawFrame(spec));
+  // A phone shows the first charts, and the others on request.
+  const shown = matchMedia("(max-width: 640px)").matches ? 2 : figures.length;
   $("charts").replaceChildren(
-    ...(figures.length ? figures : [element("p", { class: "muted" }, "No values were recorded yet.")]),
+    ...(figures.length ? figures.slice(0, shown) : [element("p", { class: "muted" }, "No values were recorded yet.")]),
   );
+  $("more-charts").hidden = figures.length <= shown;
+  $("more-charts").replaceChildren($("more-charts").firstElementChild, ...figures.slice(shown));
   specs.forEach((spec, i) => drawChart(spec, figures[i]));
   const [from, to] = xRange();
   $("from").value = Math.round(from);
@@ -34,9 +39,18 @@ function drawFrame(spec) {
     "div",
     { class: "tools" },
     element("span", {}, spec.unit ?? ""),
-    ...(spec.isScore ? [] : [element("label", { class: "no-print" }, log, " logarithmic")]),
-    button("CSV", () => save(`${spec.id}.csv`, "text/csv", asCsv(spec))),
-    button("SVG", () => saveSvg(`${spec.id}.svg`, asSvg(charts.find(chart => chart.spec === spec)))),
+    element(
+      "details",
+      { class: "no-print" },
+      element("summary", { "aria-label": `Menu of ${spec.title}` }, "menu"),
+      element(
+        "div",
+        {},
+        ...(spec.isScore ? [] : [element("label", {}, log, " logarithmic")]),
+        button("save as CSV", () => save(`${spec.id}.csv`, "text/csv", asCsv(spec))),
+        button("save as SVG", () => saveSvg(`${spec.id}.svg`, asSvg(charts.find(chart => chart.spec === spec)))),
+      ),
+    ),
   );
   return element(
     "figure",
@@ -70,27 +84,28 @@ function drawRuns() {
           element("span", { class: `state ${run.status}` }, run.status),
           run.message ? `: ${run.message}` : "",
         ),
+        element("p", {}, run.outlook),
         element("dl", {}, ...facts),
       );
       for (const direction of directionsOf(run)) card.append(colourKey(direction), `${direction.code} `);
-      if (run.command) card.append(commandOf(run));
+      card.append(...run.commands.map(([name, line]) => commandOf(name, line)));
       return card;
     }),
   );
 }
 
-function commandOf(run) {
+function commandOf(name, line) {
   const button = element("button", { class: "no-print" }, "copy"),
-    code = element("code", {}, run.command);
+    code = element("code", {}, line);
   button.addEventListener("click", async () => {
     getSelection().selectAllChildren(code); // for browsers that refuse access to the clipboard
-    await navigator.clipboard.writeText(run.command);
+    await navigator.clipboard.writeText(line);
     button.textContent = "copied";
     setTimeout(() => {
       button.textContent = "copy";
     }, 2000);
   });
-  return element("div", { class: "command" }, code, button);
+  return element("div", { class: "command" }, element("span", { class: "muted" }, name), code, button);
 }
 
 function drawShown() {
@@ -160,11 +175,10 @@ function drawSamples() {
       element("span", { dir: "auto" }, text),
     );
   const made = [...blocks.values()].map(rows => element("div", { class: "sample" }, ...rows.map(row)));
-  $("samples").replaceChildren(
-    ...(made.length
-      ? made
-      : [element("p", { class: "muted" }, "There are no translations, because no validation has translated.")]),
-  );
+  const none = element("p", { class: "muted" }, "There are no translations yet; the last validation makes some.");
+  $("samples").replaceChildren(...(made.length ? made.slice(0, SAMPLES) : [none]));
+  $("more-samples").hidden = made.length <= SAMPLES;
+  $("more-samples").lastElementChild.replaceChildren(...made.slice(SAMPLES));
 }
 
 function drawAll() {
@@ -215,12 +229,13 @@ $("history").addEventListener("change", drawSamples);
 document.addEventListener("pointerdown", event => {
   if (!event.target.closest(".plot")) pointAt(null);
 });
-new ResizeObserver(() => {
+const resized = new ResizeObserver(() => {
   for (const chart of charts) {
     const width = chart.plot.root.parentElement.clientWidth;
-    if (width !== chart.plot.width) chart.plot.setSize({ width, height: HEIGHT });
+    if (width && width !== chart.plot.width) chart.plot.setSize({ width, height: HEIGHT });
   }
-}).observe($("charts"));
+});
+for (const id of ["charts", "more-charts"]) resized.observe($(id));
 onColourChange(drawAll);
 drawAll();
 if (data.version) setInterval(refresh, 3000);

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
 from nmt.pages.page import data_as_text, page
-from nmt.training.records import METRICS, TRANSLATION_SCORES, MetricsFile, Scores, ranked, stalled_in_words
+from nmt.training.records import CONFIG, METRICS, TRANSLATION_SCORES, MetricsFile, Scores, ranked, stalled_in_words
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def _shown(run: Run) -> dict[str, Any]:
         "status": run.status,
         "message": run.message,
         "facts": _facts(run),
-        "command": run.starts[-1].get("command"),
+        "outlook": _outlook(run),
+        "commands": _commands(run),
         "train": _columns(run.train, ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")),
         "valid": _columns(run.valid, scores),
         "directions": {name: _columns(of_direction(name), scores) for name in directions},
@@ -201,6 +203,34 @@ def _shown(run: Run) -> dict[str, Any]:
         "samples": list(samples.values()),
         "config": _config(run),
     }
+
+
+def _commands(run: Run) -> list[list[str]]:
+    """Returns the command that was typed, and the one that repeats what was done: names and command lines."""
+    typed = run.starts[-1].get("typed") or run.starts[-1].get("command")
+    folder = run.file.parent
+    again = shlex.join(["nmt", "train", "--config", str(folder / CONFIG), "--save-dir", f"{folder}-again"])
+    named = {"typed": typed, f"repeats these {run.update:,} updates": again if run.status == "finished" else None}
+    return [[name, command] for name, command in named.items() if command]
+
+
+def _outlook(run: Run) -> str:
+    """Returns the last scores in words, whether they still improve, and what more time would probably bring."""
+    valid = [record for record in run.valid if record["ppl"] is not None]
+    if not valid:
+        return "No validation has been made yet, so it is not known how good the model is."
+    last, seen = valid[-1], counted(run.last.get("epoch", 0) + 1, "time")
+    reached = [f"{name} {last[field]:.2f}" for field, name in TRANSLATION_SCORES.items() if last.get(field) is not None]
+    scores = ", ".join([*reached, f"perplexity {last['ppl']:.2f} (1 would be perfect)"])
+    words = f"The last validation has {scores}. The model has seen each sentence about {seen}."
+    earlier = [record["ppl"] for record in valid if record["update"] <= last["update"] / 2][-1:]
+    if not earlier:
+        return f"{words} There are too few validations to say whether more time would help."
+    fall = 1 - last["ppl"] / earlier[0]
+    if fall < 0.02:
+        return f"{words} Perplexity has hardly fallen since half of the updates: more text would help more than time."
+    fallen = f"{words} Perplexity has fallen by {fall:.0%} since half of the updates"
+    return f"{fallen}: the same time again would probably help, but by less than that."
 
 
 def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, list[float | None]]:
@@ -221,10 +251,6 @@ def _facts(run: Run) -> list[list[str]]:
         if scored := [record for record in run.valid if record.get(field) is not None]:
             top = max(scored, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
             facts.append([f"best {name}", f"{top[field]:.2f}", f"at update {top['update']:,}"])
-    latest = run.valid[-1] if run.valid else None
-    for name, record in (("perplexity of the best checkpoint", run.best), ("last perplexity", latest)):
-        if record and record["ppl"] is not None:
-            facts.append([name, f"{record['ppl']:.2f}", f"at update {record['update']:,}"])
     left = ""
     if run.status == "running" and last["update"]:
         seconds = last["train_seconds"] / last["update"] * (run.most_updates - last["update"])

@@ -271,6 +271,7 @@ pt:português|pt-br:Portuguese (Brazil)|ro:română|ru:русский|si:සි�
 sv:svenska|sw:Kiswahili|ta:தமிழ்|te:తెలుగు|th:ไทย|tl:Filipino|tr:Türkçe|uk:українська|ur:اردو|uz:o‘zbek|vi:Tiếng Việt
 zh:中文|zh:汉语|zh:漢語|zh:Mandarin|zh-hans:Chinese (Simplified)|zh-hans:简体中文|zh-hans:中文（简体）|zh-hant:繁體中文
 zh-hant:中文（繁體）
+de:allemand|de:alemán|de:tedesco|es:espagnol|es:spanisch|fr:francés|fr:französisch|it:italien|it:italienisch
 en:anglais|en:englisch|en:inglés|en:inglês|en:inglese|en:ingilizce|en:английский|en:англійська|en:英語|en:英语|en:英文|en:영어
 en:الإنجليزية|en:अंग्रेज़ी|en:ภาษาอังกฤษ|en:tiếng Anh|nb:norsk bokmål|nn:norsk nynorsk|ru:русский язык|th:ภาษาไทย
 """

@@ -62,8 +62,7 @@ def train_in_time(
             config, overrides = with_choices(data, config, overrides, given, seconds)
             is_given = "max_updates" in given
             if is_given or config.lr_schedule not in ENDLESS:
-                needed = f"--lr-schedule {config.lr_schedule} needs a fixed number"
-                reason = "--max-updates is given" if is_given else needed
+                reason = "--max-updates is given" if is_given else f"--lr-schedule {config.lr_schedule} needs it"
                 console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
             else:
                 clock = Clock(ends_at, Corpus.of(data), config, given)

@@ -13,7 +13,7 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.files import replaced_file, writing
 
-METRICS = "metrics.jsonl"
+METRICS, CONFIG = "metrics.jsonl", "config.toml"
 
 # The numbers that a report reads from each kind of record that a run has many of.
 _NUMBERS = {

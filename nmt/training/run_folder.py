@@ -18,9 +18,7 @@ from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import model_config
-from nmt.training.records import METRICS, MetricsFile
-
-CONFIG = "config.toml"
+from nmt.training.records import CONFIG, METRICS, MetricsFile
 
 
 def architecture(config: TrainConfig, overrides: Mapping[str, Any] | None = None) -> ModelConfig:

@@ -40,7 +40,9 @@ def validate(training: Training) -> Validation:
         StoppedError: on all ranks, if any of them was asked to stop.
     """
     training.loss.eval()
-    lines, share = _lines(training) if training.config.translates else [], None
+    # Without a metric of translations, the last validation translates a few lines, which the report shows.
+    is_last = training.counters.update >= training.config.max_updates and not training.model_config.learned_positions
+    lines, share = _lines(training) if training.config.translates or is_last else [], None
     with training.average.in_use(), suppress(StoppedError):
         share = _losses(training), _translations(training, lines) if lines else []
     training.loss.train()
@@ -107,6 +109,7 @@ def _lines(training: Training) -> list[Line]:
     for direction in data.directions("valid"):
         source, reference = data.raw_lines("valid", direction)
         most = training.config.valid_lines or (_LINES if data.codec.config.languages else len(source))
+        most = most if training.config.translates else max(1, _SAMPLES // len(data.directions("valid")))
         count = min(most, len(source))
         numbers = [n * len(source) // count for n in range(count)]
         lines += [Line(direction, source[number], reference[number]) for number in numbers]

@@ -80,8 +80,13 @@ def refused(*arguments: str) -> str:
     (["import", "fairseq", "m", "--codes"], "Option '--codes' requires an argument; see nmt import fairseq --help"),
     (
         ["train", "nowhere", "--save-dir=run"],
-        "Missing option '--arch', or arch in the file of --config; or give --hours; see nmt train --help",
+        "Missing one of --hours, --minutes, --arch, --init-from; see nmt train --help",
     ),
+    (
+        ["train", "nowhere"],
+        "Missing options '--save-dir', one of --hours, --minutes, --arch, --init-from; see nmt train --help",
+    ),
+    (["preprocess", "--train=t"], "Missing options '--valid', '--dest'; see nmt preprocess --help"),
     (PREPROCESS, "Missing option '--train'; see nmt preprocess --help"),
     (["train", "--arch=a", "--save-dir=b"], "Missing argument 'DATA'; see nmt train --help"),
     (["trian"], "No such command 'trian'. Did you mean 'train'?; see nmt --help"),
@@ -102,11 +107,23 @@ def test_help_wraps_its_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"the best one that needs no repair is used." in run("trees", "restore", "--help").stdout
 
 
-def test_help_has_whole_names_of_options_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_breaks_no_name_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("train", "--help").stdout.decode().splitlines()
-    names = "".join(line.split()[1] for line in lines if line.startswith("│ ") and len(line.split()) > 2)
-    assert "--attention-dropout" in names and "--learned-positions" in names
+    words = {
+        word.rstrip("|>").lstrip("<") for line in lines if line.startswith("│ ") for word in line[1:-1].split()[:3]
+    }
+    names = {flag_name(field.name) for config in (ModelConfig, TrainConfig) for field in fields(config)}
+    assert names | {"--no-attention-biases", "scaled-dot-product", "inverse-sqrt", "decoder", "exact"} <= words
+    assert max(map(len, lines)) == 80
+
+
+def test_help_has_the_commands_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("--help").stdout.decode()
+    places = [said.index(name) for name in ("─ Corpus", "│ split", "─ Training", "│ train ", "─ Translating", "│ serve",
+                                            "─ Models", "│ import", "─ Measuring", "│ score", "Example: ")]  # fmt: skip
+    assert places == sorted(places)
 
 
 def test_a_command_without_arguments_shows_its_help() -> None:

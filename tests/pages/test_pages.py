@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -218,10 +219,28 @@ def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -
     facts = {name: (value, note) for name, value, note in found["facts"]}
     assert facts["updates"] == ("40", "of 40")
     assert facts["best BLEU"][0] == f"{best['bleu']:.2f}"
-    assert facts["last perplexity"] == (f"{valid[-1]['ppl']:.2f}", "at update 40")
     assert found["valid"]["update"][found["best"]] == best["update"]
-    assert re.match("nmt train .*/data'? --device cpu ", found["command"])
+    assert f"BLEU {valid[-1]['bleu']:.2f}, perplexity {valid[-1]['ppl']:.2f} (1 would be perfect)" in found["outlook"]
+    (typed, command), (repeats, again) = found["commands"]
+    assert (typed, repeats) == ("typed", "repeats these 40 updates")
+    assert re.match("nmt train .*/data'? --save-dir", command)
+    assert again == f"nmt train --config {trained}/run/config.toml --save-dir {trained}/run-again"
     assert [update for update, _ in found["samples"][0]["outputs"]] == [20, 40]
+
+
+@pytest.mark.parametrize(("ppls", "said"), [
+    ([], "No validation has been made yet"),
+    ([9.0], "There are too few validations to say whether more time would help."),
+    ([9.0, 8.0, 6.0, 5.0], "Perplexity has fallen by 38% since half of the updates: the same time again would"),
+    ([9.0, 5.0, 5.0, 4.99], "Perplexity has hardly fallen since half of the updates: more text would help more than"),
+    ([9.0, 5.0, 5.0, 6.0], "Perplexity has hardly fallen"),
+])  # fmt: skip
+def test_the_report_says_what_more_time_would_bring(tmp_path: Path, ppls: list[float], said: str) -> None:
+    valid = [valid_record(10 * i, math.log(ppl), 20.0) for i, ppl in enumerate(ppls, start=1)]
+    trained = [train_record(10 * i, 2.0) | {"epoch": i} for i in range(1, 5)]
+    (found,) = reported(tmp_path, write_run(tmp_path / "run", [start_record(), *trained, *valid]))["runs"]
+    assert said in found["outlook"]
+    assert not ppls or "has seen each sentence about 5 times" in found["outlook"]
 
 
 def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -201,24 +202,47 @@ def test_the_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 # -------------------------------------------------------------------------------------------------------- the command
 
 
-def test_each_metric_prints_one_line(tmp_path: Path) -> None:
+def test_each_metric_has_its_interval_and_its_signature(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref.en", REFERENCES)
     command = [sys.executable, "-m", "nmt", "score", f"--reference={reference}"]
     command += ["--metric=bleu", "--metric=chrf", "--metric=ter"]
     pipe = "".join(line + "\n" for line in HYPOTHESES).encode()
     done = subprocess.run(command, input=pipe, capture_output=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, b"")
-    bleu, chrf, ter = done.stdout.decode("ascii").splitlines()
+    bleu, precisions_line, bleu_signature, chrf, chrf_signature, ter, edits_line, _ = done.stdout.decode().splitlines()
     expected = BLEU().corpus_score(HYPOTHESES, [REFERENCES])
     precisions = "/".join(f"{p:.1f}" for p in expected.precisions)
-    assert bleu.startswith(
-        f"BLEU {expected.score:.2f} (precisions {precisions}, brevity penalty {expected.bp:.3f}, "
-        f"length ratio {expected.ratio:.3f}, hypothesis length {expected.sys_len}, "
-        f"reference length {expected.ref_len}) nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    interval = re.fullmatch(r"BLEU ([\d.]+), with 95 % confidence between ([\d.]+) and ([\d.]+)", bleu)
+    assert interval and interval[1] == f"{expected.score:.2f}"
+    sampled = BLEU().corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+    assert float(interval[3]) - float(interval[2]) == pytest.approx(2 * sampled._ci, abs=0.011)
+    assert precisions_line == (
+        f"precisions {precisions}, brevity penalty {expected.bp:.3f}, length ratio {expected.ratio:.3f}, "
+        f"hypothesis length {expected.sys_len}, reference length {expected.ref_len}"
     )
-    assert chrf.startswith(f"chrF2 {CHRF().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} nrefs:1|")
+    assert bleu_signature.startswith("signature nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|")
+    assert chrf.startswith(f"chrF2 {CHRF().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f}, with 95 % confidence")
+    assert chrf_signature.startswith("signature nrefs:1|bs:1000|")
     edits = TER().corpus_score(HYPOTHESES, [REFERENCES])
-    assert ter.startswith(f"TER {edits.score:.2f} (edits {edits.num_edits}, reference length 30) nrefs:1|")
+    assert ter.startswith(f"TER {edits.score:.2f}, ") and edits_line == f"edits {edits.num_edits}, reference length 30"
+
+
+def test_long_texts_have_no_interval_unless_it_is_asked_for(tmp_path: Path) -> None:
+    long, short = (write(tmp_path / str(size), ["A cat sleeps here."] * size) for size in (5001, 5000))
+    for path, interval in ((long, ""), (short, ", with 95 % confidence between 100.00 and 100.00")):
+        done = run("score", f"--reference={path}", f"--hypothesis={path}")
+        assert done.stdout.decode().splitlines()[0] == f"BLEU 100.00{interval}"
+
+
+def test_the_references_of_a_table_are_scored(tmp_path: Path) -> None:
+    table = tmp_path / "test.csv"
+    table.write_text("Nr;Deutsch;Französisch\n" + "".join(f"{i};b {i};a {line}\n" for i, line in enumerate(REFERENCES)))
+    text = write(tmp_path / "text", [f"a {line}" for line in REFERENCES])
+    langs = "--source-lang=de", "--target-lang=fr"
+    done = run("score", f"--reference={table}", f"--hypothesis={text}", *langs)
+    assert done.stdout.startswith(b"BLEU 100.00")
+    message = failed("score", f"--reference={table}", f"--hypothesis={text}", langs[1])
+    assert f"{table} has two languages; give --source-lang and --target-lang" in message
 
 
 def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> None:
@@ -290,7 +314,7 @@ def test_references_that_are_nearly_empty_have_an_interval_of_ter() -> None:
 def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
     done = run("score", "--reference", reference, "--hypothesis", reference, "--bootstrap", "10", "--lowercase")
-    assert done.stdout.decode().startswith("BLEU 100.00 [mean 100.00, 95% confidence 100.00 to 100.00] (precisions ")
+    assert done.stdout.decode().startswith("BLEU 100.00, with 95 % confidence between 100.00 and 100.00\n")
 
 
 def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
@@ -399,7 +423,7 @@ def test_paper_bleu_is_always_printed_with_sacrebleus_bleu(tmp_path: Path) -> No
     reference = write(tmp_path / "ref", REFERENCES)
     options = ["--reference", reference, "--metric", "paper-bleu", "--target-lang", "en"]
     done = run("score", *options, stdin="\n".join([*REFERENCES, ""]).encode())
-    first, second = done.stdout.decode().splitlines()
+    first, _, _, second, *_ = done.stdout.decode().splitlines()
     assert first.startswith("BLEU 100.00")
     assert second.startswith("paper-BLEU 100.00")
     assert "cite sacreBLEU's BLEU" in done.stderr

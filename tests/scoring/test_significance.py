@@ -120,8 +120,10 @@ def test_several_systems_are_scored_without_a_test(files: list[str]) -> None:
     done = run("score", "--reference", reference, "--hypothesis", first, "--hypothesis", second)
     single = [run("score", "--reference", reference, "--hypothesis", path).stdout.decode() for path in (first, second)]
     head, *rows, signature = done.stdout.decode().splitlines()
-    assert head.split() == ["hypothesis", "BLEU"]
-    assert [row.split() for row in rows] == [[p, s.split()[1]] for p, s in zip((first, second), single, strict=True)]
+    assert re.split("  +", head) == ["hypothesis", "BLEU", "95% confidence"]
+    for row, path, alone in zip(rows, (first, second), single, strict=True):
+        score, low, high = re.findall(r"\d+\.\d+", alone.splitlines()[0])
+        assert row.split() == [path, score, low, "to", high]
     assert signature.split()[1] in single[0]
 
 

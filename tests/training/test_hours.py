@@ -242,7 +242,7 @@ def test_the_plan_follows_the_speed_of_the_machine(
     else:  # one validation and one save at the end, after those that the measured speed promised to be cheap
         assert len(virtual.validated) <= 2 and len(virtual.saved) <= 2
     assert ("for a good model, give more time" in said.splitlines()[-1]) == (updates < 100)
-    assert ("updates, so training goes on with --max-updates" in said) == (measured != update)
+    assert ("updates fit into the time, not 1" in said) == (measured != update)
 
 
 @pytest.mark.parametrize(("save_updates", "pauses", "writes", "updates"), [
@@ -288,7 +288,9 @@ def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) ->
     assert f"measuring the speed of {trained}/run/best.safetensors …" in said
     assert "--optimizer muon" in said and "--lr-scale 0.3" in said
     assert "--arch" not in said and "--dropout" not in said
-    assert re.search(r"suffices for only \d+ updates?; for a good model, give more time, or a smaller --batch", said)
+    assert re.search(
+        r"only \d+ updates? fit into the time; for a good model, give more time, or a smaller --batch", said
+    )
     assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
     then, now = (nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run"))
     assert now.model_config == then.model_config

@@ -32,8 +32,10 @@ def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(traine
     headers = [line for line in log if line.split()[:1] == ["update"]]
     rows = [line for line in log if re.match(r" +\d+ +\d+ ", line)]
     assert headers[0].split() == ["update", "epoch", "loss", "ppl", "lr", "norm", "tok/s", "elapsed", "left"]
-    assert (len(headers), len(rows)) == (2, 4)
+    assert (len(headers), len(rows)) == (1, 4)  # the header is repeated once a screen
     assert {len(line) for line in headers + rows} == {len(headers[0])}
+    folder = next(line.split(" in ")[1] for line in log if line.startswith("checkpoints are saved in "))
+    assert all(len(line) <= 80 or folder in line for line in log)
     written = records(trained / "run", "train")
     assert [[float(cell) for cell in row.split()[:3]] for row in rows] == [
         [r["update"], r["epoch"] + 1, pytest.approx(r["loss"], abs=6e-4)] for r in written
@@ -53,18 +55,22 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
     assert "finished 2 updates after " in log
     (best,) = records(folder, "valid")
     assert f"best  {folder}/best.safetensors, of update 2: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
-    commands = [line[12:] for line in log.splitlines() if line[12:].startswith("nmt ")]
-    assert [shlex.split(command)[1] for command in commands] == ["average-checkpoints", "generate", "score", "report"]
-    for command in commands[:-1]:
+    commands = [line[12:] for line in log.replace(" \\\n", " ").splitlines() if line[12:].startswith("nmt ")]
+    names = ["average-checkpoints", "generate", "score", "serve", "report"]
+    assert [shlex.split(command)[1] for command in commands] == names
+    assert f" --reference {trained}/data/test.de.txt " in " ".join(commands[2].split())
+    for command in commands[:3]:
         run(*shlex.split(command)[1:])
     lowercase = f"--lowercase --vocab-size=330 --dest={tmp_path}/data --workers=1".split()
     run("preprocess", *LANGS, f"--train={trained}/train", f"--valid={trained}/valid", *lowercase)
     frozen = train(tmp_path / "data", tmp_path / "frozen", "--max-updates=1", "--freeze=encoder")
-    assert re.search("nmt score .* --lowercase\n", frozen)
+    assert re.search("nmt score [^!]* --lowercase\n", frozen)
     assert "warning: --freeze without --init-from keeps the random weights of the encoder" in frozen
     single = train(trained / "data", tmp_path / "single", "--max-updates=1", "--valid-metric=nll")
-    assert "average" not in single and "nmt score" not in single
+    assert "average" not in single and "nmt score --reference" in single
     assert f"nmt generate {tmp_path}/single/best.safetensors " in single
+    (valid,) = records(tmp_path / "single", "valid")
+    assert len(valid["samples"]) == 8 and valid["bleu"] is None  # for the report
 
 
 def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tmp_path: Path) -> None:
