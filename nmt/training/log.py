@@ -104,8 +104,8 @@ class TrainingLog:
 
     def validation(self, validation: Validation, seconds: float, *, is_best: bool) -> None:
         """Logs the result of a validation that took `seconds`, and one translation."""
-        scores, best = validation.scores, ", the best so far" if is_best else ""
-        result = f"{_in_words(scores)}{best} ({console.clock(seconds)})"
+        scores, best = validation.scores, ", best so far" if is_best else ""
+        result = f"{_in_words(scores)}{best} ({seconds:,.0f} s)"
         console.info(console.filled(f"validation at update {scores.update:,}: {result}", 2))
         width = max(map(len, validation.directions), default=0)
         for direction, direction_scores in validation.directions.items():

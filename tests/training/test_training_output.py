@@ -42,7 +42,7 @@ def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(traine
     ]
     place = next(number for number, line in enumerate(log) if line.startswith("validation at update 20: nll "))
     first, second = records(trained / "run", "valid")
-    assert f"ppl {first['ppl']:.2f}, BLEU {first['bleu']:.2f}, the best so far (" in log[place]
+    assert f"ppl {first['ppl']:.2f}, BLEU {first['bleu']:.2f}, best so far (" in log[place]
     sample = first["samples"][0]
     for line, name in zip(log[place + 1 : place + 4], ("source", "reference", "output"), strict=True):
         assert sample[name].startswith(line[15:].removesuffix("…"))
@@ -67,8 +67,8 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
     assert re.search("nmt score [^!]* --lowercase\n", frozen)
     assert "warning: --freeze without --init-from keeps the random weights of the encoder" in frozen
     single = train(trained / "data", tmp_path / "single", "--max-updates=1", "--valid-metric=nll")
-    assert "average" not in single and "nmt score --reference" in single
-    assert f"nmt generate {tmp_path}/single/best.safetensors " in single
+    assert "average" not in single and "nmt score " in single
+    assert f"nmt generate {tmp_path}/single/best.safetensors " in " ".join(single.replace("\\\n", "").split())
     (valid,) = records(tmp_path / "single", "valid")
     assert len(valid["samples"]) == 8 and valid["bleu"] is None  # for the report
 
