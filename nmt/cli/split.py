@@ -26,5 +26,4 @@ def split(
     from nmt.data.splitting import split as run
 
     check_languages(source_lang, target_lang)
-    langs = source_lang, target_lang
-    run(plain_prefix(corpus, [langs], files), langs, lines, dest)
+    run(plain_prefix(corpus, [(source_lang, target_lang)], files), (source_lang, target_lang), lines, dest)

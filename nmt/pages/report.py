@@ -207,11 +207,10 @@ def _shown(run: Run) -> dict[str, Any]:
 
 def _commands(run: Run) -> list[list[str]]:
     """Returns the command that was typed, and the one that repeats what was done: names and command lines."""
-    typed = run.starts[-1].get("typed") or run.starts[-1].get("command")
-    folder = run.file.parent
-    again = shlex.join(["nmt", "train", "--config", str(folder / CONFIG), "--save-dir", f"{folder}-again"])
-    named = {"typed": typed, f"repeats these {run.update:,} updates": again if run.status == "finished" else None}
-    return [[name, command] for name, command in named.items() if command]
+    start, folder = run.starts[-1], run.file.parent
+    again = shlex.join(["nmt", "train", "--config", f"{folder}/{CONFIG}", "--save-dir", f"{folder}-again"])
+    commands = [["typed", start.get("typed") or start.get("command", "")]]
+    return commands + [[f"repeats these {run.update:,} updates", again]] * (run.status == "finished")
 
 
 def _outlook(run: Run) -> str:

@@ -2,8 +2,7 @@
 
 from nmt.config import TrainConfig
 
-# The schedules that do not depend on --max-updates, so that a clock may end the training.
-ENDLESS = ("paper", "inverse-sqrt", "constant")
+ENDLESS = ("paper", "inverse-sqrt", "constant")  # do not depend on --max-updates, so a clock may end the training
 
 
 def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:

@@ -92,10 +92,8 @@ class TrainingLog:
             console.info("   update epoch    loss       ppl        lr   norm    tok/s   elapsed      left")
             self._lines = 0
         self._lines += 1
-        elapsed, left = (
-            console.clock(counters.seconds),
-            console.clock(round(seconds_left, -1 if seconds_left > 60 else 0)),
-        )
+        elapsed = console.clock(counters.seconds)
+        left = console.clock(round(seconds_left, -1) if seconds_left > 60 else seconds_left)
         skipped = f"\n{'':9}  {sums['skipped_updates']} updates were skipped" if sums["skipped_updates"] else ""
         console.info(
             f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
