@@ -7,7 +7,8 @@
 # G2P is the folder `data` of the task (the repository sigmorphon/2021-task1), with low/LANGUAGE_train.tsv,
 # medium/LANGUAGE_dev.tsv and so on, plain or .gz. Without a LANGUAGE, such as low/ice, all that are there are done.
 #
-# 1. Letters and phonemes are pieces. MODELS=4 models learn all languages of a part, low or medium, together.
+# 1. Letters and phonemes are pieces. MODELS=4 models learn all languages of a part, low or medium, together. One attention
+#    head learns which letter each phoneme belongs to, as g2p.py aligns them.
 # 2. Each of them is tuned to each language, and the ensemble of the tuned models is scored.
 #
 # Each language has MINUTES=5 on two cores, which train two models at a time. Step 1 has JOINT=0.6 of the time. EVALUATE=dev
@@ -43,14 +44,14 @@ model_minutes=$(awk "BEGIN { print $minutes * 0.9 / int(($models + 1) / 2) }")
 
 # preprocess DATA PREFIX OPTION...: makes a data folder from PREFIX/train and PREFIX/dev.
 preprocess() {
-    unless_there "$1" nmt preprocess --source-lang word --target-lang ipa --train "$2/train" --valid "$2/dev" \
-        --dest "$1" "${@:3}"
+    unless_there "$1" nmt preprocess --source-lang word --target-lang ipa --train "$2/train" --alignments "$2/train.links" \
+        --valid "$2/dev" --dest "$1" "${@:3}"
 }
 
 # train_model DATA FOLDER SEED MINUTES OPTION...: trains one of the models on one core.
 train_model() {
-    OMP_NUM_THREADS=1 nmt train "$1" --save-dir "$2/model$3" --seed "$3" --minutes "$4" --no-tensorboard --dropout 0.2 \
-        "${@:5}" ${options[@]+"${options[@]}"} > "$2/model$3.log" 2>&1 ||
+    OMP_NUM_THREADS=1 nmt train "$1" --save-dir "$2/model$3" --seed "$3" --minutes "$4" --no-tensorboard --dropout 0.3 \
+        --guided-alignment 1 --alignment-weight 0.1 "${@:5}" ${options[@]+"${options[@]}"} > "$2/model$3.log" 2>&1 ||
         fail "a training failed; $2/model$3.log says why"
 }
 

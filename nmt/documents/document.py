@@ -81,7 +81,7 @@ def suffix_of(name: str) -> str:
 def format_of(name: str) -> str:
     """Returns the format of a file. Raises NmtError if no format has this name."""
     if suffix_of(name) == "pdf":
-        raise NmtError(f"{name} is a PDF, whose text has no order; save the document it is from, or convert it to .docx")
+        raise NmtError(f"{name} is a PDF, whose text has no order; take the document it is from, or convert it")
     if suffix_of(name) not in FORMATS:
         raise NmtError(f"{name} has no known format; name the file *.{', *.'.join(FORMATS)}, or give --format")
     return suffix_of(name)

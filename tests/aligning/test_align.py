@@ -225,6 +225,7 @@ def test_decisions_of_the_page_replace_the_alignment(here: Path) -> None:
     ("x.fon.txt binary.txt", "binary.txt has a NUL byte"),
     ("x.fon.txt long.txt", "have 38 sentences and 100,000 sentences, too different for a translation"),
     ("x.fon.txt image.png", "image.png has no known format"),
+    ("x.fon.txt paper.pdf", "paper.pdf is a PDF, whose text has no order; take the document it is from"),
     ("x.fon.txt none.txt", "none.txt cannot be read (No such file or directory); check the path"),
     ("x.fon.txt folder", "x.fon.txt and folder, one is a folder, and the other is not; give two files or two folders"),
     ("folder folder", "no document in folder has the name of one in folder; call those that pair"),
@@ -238,6 +239,7 @@ def test_what_cannot_be_aligned_gets_a_sentence(here: Path, arguments: str, mess
     (here / "empty.txt").write_text("\n\n")
     (here / "short.txt").write_text("A line.\n")
     (here / "other.txt").write_text("\n".join(" ".join(words(i % 9 + 3, random.Random(i))) for i in range(38)))
+    (here / "paper.pdf").write_bytes(b"%PDF-1.7")
     (here / "binary.txt").write_bytes(bytes(200))
     (here / "long.txt").write_text("A line.\n" * 100_000)
     (here / "image.png").write_bytes(b"\x89PNG")
