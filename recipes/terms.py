@@ -13,49 +13,15 @@ first. A comment says how many lines have the term, and how many of these have t
 import argparse
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from nmt.errors import NmtError
 from nmt.text.corpus import read_rows
 from nmt.text.languages import UNSPACED_SCRIPT
+from nmt.text.terms import EDGES, frequent_words, terms_in, translation_of
 
-LONGEST = 4  # words
 LEAST_LINES = 3
 LEAST_SHARE = 0.8
-FREQUENT_WORDS = 100
-EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、，؟¿¡"
-
-
-def frequent_words(lines: Iterable[str]) -> set[str]:
-    """Returns the most frequent words, in lower case."""
-    counts = Counter(word for line in lines for word in line.lower().split())
-    return {word for word, _ in counts.most_common(FREQUENT_WORDS)}
-
-
-def terms_in(raw: Sequence[str], frequent: set[str]) -> Iterator[tuple[int, int]]:
-    """Yields the first and the last word of each phrase of a line that may be a term."""
-    words = [word.strip(EDGES) for word in raw]
-    is_edge = [len(word) > 1 and any(map(str.isalpha, word)) and word.lower() not in frequent for word in words]
-    ends = [written[-1] in EDGES or following[0] in EDGES for written, following in pairwise([*raw, "."])]
-    for first in range(len(raw)):
-        for last in range(first, min(first + LONGEST, len(raw))):
-            if is_edge[first] and is_edge[last]:
-                yield first, last
-            if ends[last]:  # no term goes across punctuation
-                break
-
-
-def translation_of(
-    target: Sequence[str], links: Sequence[tuple[int, int]], first: int, last: int, frequent: set[str]
-) -> str:
-    """Returns the target phrase that is linked to these source words and to no others. Empty if there is none."""
-    linked = [j for i, j in links if first <= i <= last]
-    start, stop = min(linked, default=0), max(linked, default=0) + 1
-    is_consistent = linked and all(first <= i <= last for i, j in links if start <= j < stop)
-    phrase = " ".join(target[start:stop]).strip(EDGES) if is_consistent and stop - start <= LONGEST else ""
-    edges = {phrase.lower().split(" ")[0], phrase.lower().split(" ")[-1]}
-    return "" if edges & frequent else phrase
 
 
 def terms(sources: Sequence[str], targets: Sequence[str], links: Sequence[str]) -> list[tuple[str, str, int, int]]:

@@ -16,11 +16,11 @@ from nmt.config import (
     TranslationFiles,
     flag_name,
 )
-from nmt.errors import importing
+from nmt.errors import NmtError, importing
 from nmt.files import refuse_inputs
 
 # Options that say what lines are, and so change the output.
-_FORMS = "input_format", "output_format", "html", "split_sentences"
+_FORMS = "input_format", "output_format", "html", "split_sentences", "context"
 
 
 @flags()
@@ -64,14 +64,20 @@ def generate(
 
             setup = replace(setup, memories=open_memories(files.memory, setup.text, setup.direction, setup.protected))
         maker = setup.maker("sentence" if files.split_sentences else "unit", offers=files.output_format == "jsonl")
+        context = maker.text.context if files.context else 0
+        if files.context and not context:
+            raise NmtError(f"{checkpoints[0]} has not learnt to read --context; train it with nmt preprocess --context")
+        if options.shard_lines and options.shard_lines < context:
+            raise NmtError(f"--shard-lines must be at least {context} with --context, but is {options.shard_lines}")
         if files.html:
             units = html_units(maker)
         elif files.input_format == "jsonl":
             units = json_units(maker)
         else:
-            units = text_units(maker, prefixes=bool(files.prefixes), constraints=bool(files.constraints))
+            prefixes, constraints = bool(files.prefixes), bool(files.constraints)
+            units = text_units(maker, prefixes=prefixes, constraints=constraints, context=context)
         columns = [[path, *files.by_flag.values()] for path in files.input]
-        source = Files(columns, ("--input", *files.by_flag), units)
+        source = Files(columns, ("--input", *files.by_flag), units, context)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
         settings = setup.settings | {flag_name(name): getattr(files, name) for name in _FORMS}
 

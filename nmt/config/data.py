@@ -314,6 +314,21 @@ class DataConfig(Config, panel="Corpus"):
         "punctuation, and 0.0005 for lines of random characters, which are to be copied.",
         panel="Augmentation",
     )
+    terms: Share = option(
+        0.0,
+        "Share of the training pairs, such as 0.1, in which the translation of some words stands behind them, so that "
+        "the model learns to use the terms of a glossary. It is taken from --alignments.",
+        panel="Terms and context",
+        needs="alignments",
+    )
+    context: int = option(
+        0,
+        "Most earlier source lines that the model reads before a line, so that it knows what a pronoun means. Blank "
+        "lines are between documents. A share of the lines is learnt without context.",
+        panel="Terms and context",
+        at_least=0,
+        at_most=20,
+    )
     max_length: Count = filter_option(256, "Drop training pairs with more pieces than this on either side.")
     max_length_ratio: float = filter_option(
         9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1

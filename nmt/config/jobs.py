@@ -17,9 +17,8 @@ workers_option = partial(
 )
 glossary_option = partial(
     option,
-    help="File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
+    help="File of terms that translations get, one a line: source term, tab, target term. Other forms of the "
     "target term, any of which will do, follow after tabs.",
-    excludes="engine sample beam_groups",
 )
 memory_option = partial(
     option,
@@ -83,7 +82,7 @@ class TranslationFiles(Config, panel="Input and output"):
     input: tuple[str, ...] = option(("-",), "Raw text to translate; - is standard input. May be given several times.")
     output: str = option("-", "File to write; - is standard output.")
     input_format: Literal["text", "jsonl"] = option(
-        "text", "text, or jsonl: objects with source, and perhaps prefix and constraints."
+        "text", "text, or jsonl: objects with source, and perhaps prefix, constraints and context, a list of lines."
     )
     output_format: Literal["text", "jsonl"] = option(
         "text",
@@ -109,6 +108,12 @@ class TranslationFiles(Config, panel="Input and output"):
         False,
         "Split lines into sentences, and translate these one by one; for lines that are paragraphs.",
         excludes="prefixes constraints input_format n_best samples",
+    )
+    context: bool = option(
+        False,
+        "Translate each line in the context of the lines before it, with a model that was trained with preprocess "
+        "--context. Blank lines are between documents.",
+        excludes="html input_format prefixes constraints",
     )
     glossary: str | None = glossary_option(None)
     memory: tuple[str, ...] = memory_option(())

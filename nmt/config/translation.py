@@ -53,6 +53,12 @@ class SearchConfig(Config, panel="Search"):
     )
     scorer: str | None = option(None, "Name of a scorer in --user-module, which changes the log P of each next piece.")
     alignments: bool = option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    glossary_mode: Literal["auto", "learnt", "strict", "both"] = option(
+        "auto",
+        "How terms of a glossary are translated. learnt: the model reads their translations in the source, and can "
+        "inflect them. strict: the search forces them into the translation as they are. auto: learnt for models that "
+        "were trained with preprocess --terms, and strict for others.",
+    )
     mbr: Literal["none", "chrf"] = option(
         "none",
         "Minimum Bayes risk: of the translations by --samples or --n-best, give the one that is most like all of them. "

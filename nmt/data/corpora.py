@@ -22,10 +22,12 @@ from nmt.files import digest_of, loading
 from nmt.jobs.pool import in_order
 from nmt.jobs.source import File, Plan, make_plan
 from nmt.jobs.stream import Batch, Result, Row
-from nmt.text.codec import Direction, Preparer, Side, TextCodec, TextConfig
+from nmt.text.codec import CONTEXT_PIECE, TERM_PIECES, Direction, Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import has_side, parallel_paths, read_lines, read_rows
+from nmt.text.forms import endings_of
 from nmt.text.languages import CHINESE, MULTIPLE, base_language, listed, look_swapped
 from nmt.text.subword import UNK, Subword
+from nmt.text.terms import EDGES
 from nmt.text.words import RAW_WORD, parse_pharaoh
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
@@ -96,6 +98,7 @@ class RawPairs(NamedTuple):
         first: the number of the first pair in the text, from 0.
         direction: the languages, for a model of several.
         tag: of the source lines; empty if they have none.
+        earlier: the source lines before the first pair, for --context.
     """
 
     source: list[str]
@@ -104,6 +107,7 @@ class RawPairs(NamedTuple):
     first: int = 0
     direction: Direction | None = None
     tag: str = ""
+    earlier: Sequence[str] = ()
 
 
 def check(config: DataConfig, plan: Plan, train: Sequence[Corpus], splits: Sequence[Sequence[Corpus]]) -> None:
@@ -182,14 +186,16 @@ def joined(done: Iterable[tuple[Batch, Result]]) -> tuple[list[Batch], list[Any]
 
 
 def raw_pairs(
-    rows: Iterable[Row], first: int = 0, direction: Direction | None = None, tag: str = ""
+    rows: Iterable[Row], first: int = 0, direction: Direction | None = None, tag: str = "", context: int = 0
 ) -> Iterator[RawPairs]:
     """Yields pairs, perhaps with alignments, in chunks. The first pair has the number `first`."""
+    earlier: list[str] = []
     for chunk in in_chunks(rows):
         source, target, *others = map(list, zip(*chunk, strict=True))
         alignments = others[0] if others else [""] * len(chunk)
-        yield RawPairs(source, target, alignments, first, direction, tag)
+        yield RawPairs(source, target, alignments, first, direction, tag, earlier)
         first += len(chunk)
+        earlier = [*earlier, *source][-context:] if context else []
 
 
 def augmented_pairs(pairs: RawPairs, seed: int, text: TextConfig) -> RawPairs:
@@ -240,6 +246,8 @@ def text_config(config: DataConfig) -> TextConfig:
         tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
         language_pieces=tuple(f"<2{lang}>" for lang in languages),
         placement=config.language_tokens,
+        term_pieces=TERM_PIECES if config.terms else (),
+        context_piece=CONTEXT_PIECE if config.context else None,
     )
 
 
@@ -264,6 +272,15 @@ def make_codec(config: DataConfig, text: TextConfig, plan: Plan, train: Sequence
         # Each file of a model of several languages is sampled once, as a source.
         model = _train_model(config, text, plan, train, ("source",) if text.languages else both)
     return TextCodec(text, model, model)
+
+
+def source_endings(config: DataConfig, plan: Plan, train: Sequence[Corpus]) -> tuple[str, ...]:
+    """Returns the pairs of endings that the words of a sample of the source lines exchange."""
+    rows = sample(
+        chain.from_iterable(read_rows(*corpus.paths) for corpus in train), plan.rows, config.subword_sample, 1
+    )
+    words = {word.strip(EDGES) for source, _ in rows for word in source.split()}
+    return tuple("/".join(pair) for pair in sorted(endings_of(words)))
 
 
 def _load_model(path: str, kind: str, text: TextConfig) -> Subword:
@@ -306,7 +323,9 @@ def _train_model(
         lines, symbols = chain.from_iterable(prepared), _read_symbols(config.symbols) if config.symbols else []
         tags = text.tags if "source" in sides else ()
         may_be_smaller = config.vocab_size is None or bool(symbols)
-        return Subword.train(lines, config.subword, size, symbols, tags, text.language_pieces, may_be_smaller)
+        hints = [*text.term_pieces, *([text.context_piece] if text.context_piece else [])]
+        marks = [*text.language_pieces, *(hints if "source" in sides else ())]
+        return Subword.train(lines, config.subword, size, symbols, tags, marks, may_be_smaller)
 
 
 def usual_vocab_size(config: DataConfig, pairs: int) -> int:

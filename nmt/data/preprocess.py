@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from nmt.text.codec import Side, TextCodec, TextConfig
 from nmt.text.corpus import is_regular, read_rows
 from nmt.text.languages import listed
 from nmt.text.subword import UNK
+from nmt.text.terms import Term, TermSampler
 from nmt.text.words import parse_pharaoh
 
 _SHARD_PAIRS = 50_000
@@ -63,7 +65,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
     if text.languages:
         text = _with_directions(text, config, train)
         train += corpora.copies_of(train) if config.copies else []
-        like = like and TextCodec(text, like.source, like.target)
+    like = like and TextCodec(text, like.source, like.target)
     splits = _other_splits(config, text, train)
     check_new(config.dest, "--dest")
     for path in config.alignments:
@@ -104,6 +106,9 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         done = {TRAIN: merged}
         for name, of_split in splits.items():
             done[name] = _encode_split(folder.data, name, of_split, codec)
+        if config.terms:
+            endings = corpora.source_endings(config, folder.plan, train)
+            codec.config = replace(codec.config, endings=endings)
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(os.path.realpath(config.dest))
@@ -149,7 +154,14 @@ def _text_config_of(like: TextCodec, config: DataConfig) -> TextConfig:
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
         known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
         raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
-    return like.config
+    # Control characters, which no text has. Without pieces for bytes, the last pieces are usually the rarest.
+    marks = [f"<0x0{n}>" for n in range(1, 5)] if "<0x01>" in like.source else like.source.vocabulary[-4:]
+    text = like.config
+    if config.terms and not text.term_pieces:
+        text = replace(text, term_pieces=tuple(marks[:3]))
+    if config.context:
+        text = replace(text, context=config.context, context_piece=text.context_piece or marks[3])
+    return text
 
 
 def _with_directions(text: TextConfig, config: DataConfig, train: Sequence[Corpus]) -> TextConfig:
@@ -338,15 +350,22 @@ class Encoder(Processor):
             kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
         begins = len(before) + len(tag), len(given)
-        alignments = [_aligned_pieces(codec, pairs, i, source[i], target[i], begins) for i in kept]
+        plain = target
         if config:
             source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
-            if is_copy:
-                count = len(source) // max(1, len(kept))
-                seeds = (hash_of(config.seed, pairs.first + kept[i // count], i) for i in range(len(source)))
-                source = list(map(noised, source, seeds))
-            source = [[*tag, *ids] for ids in source]
+        count = len(source) // max(1, len(kept))
+        lines = [i for i in kept for _ in range(count)]  # of the encodings
+        if config and config.terms:
+            terms = self._terms(config, pairs)
+            source = [codec.with_terms(pairs.source[i], ids, terms[i]) for i, ids in zip(lines, source, strict=True)]
+        if config and config.context:
+            source = self._with_context(config, pairs, lines, source)
+        if config and is_copy:
+            seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
+            source = list(map(noised, source, seeds))
+        alignments = [_aligned_pieces(codec, pairs, i, source[n * count], plain[i], begins) for n, i in enumerate(kept)]
+        source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]
             target = [[*given, *ids] for ids in target]
@@ -370,6 +389,37 @@ class Encoder(Processor):
         strength = config.subword_dropout or config.subword_alpha or 0.0
         sampled = self.codec.sample(side, [lines[i] for i in kept], strength, seeds)
         return [ids if len(ids) <= most else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn]
+
+    def _terms(self, config: DataConfig, pairs: RawPairs) -> list[list[Term]]:
+        """Returns the terms of each pair, which a share of them has."""
+        sampler, terms = TermSampler(pairs.source, pairs.target), []
+        for i, links in enumerate(map(parse_pharaoh, pairs.alignments)):
+            draw = Random(hash_of(config.seed, pairs.first + i, 2))
+            has_terms = draw.random() < config.terms
+            terms.append(sampler.terms(pairs.source[i], pairs.target[i], links, draw) if has_terms else [])
+        return terms
+
+    def _with_context(
+        self, config: DataConfig, pairs: RawPairs, lines: Sequence[int], encodings: Sequence[Ids]
+    ) -> list[Ids]:
+        """Returns encodings of source lines with up to --context earlier lines before them, if there is room.
+
+        Any number of lines is as frequent, so that a model also learns to translate a line alone.
+
+        Args:
+            lines: the number of the line of each encoding.
+        """
+        before = len(pairs.earlier)
+        encoded = self.codec.encode_source([*pairs.earlier, *pairs.source])
+        joined = []
+        for n, (i, ids) in enumerate(zip(lines, encodings, strict=True)):
+            most = Random(hash_of(config.seed, pairs.first + i, 3, n)).randint(0, config.context)
+            first = i + before
+            while first > max(0, i + before - most) and encoded[first - 1]:
+                first -= 1
+            with_context = self.codec.with_context(encoded[first : i + before], ids)
+            joined.append(with_context if len(with_context) <= config.max_length else ids)
+        return joined
 
 
 def _aligned_pieces(
@@ -402,7 +452,7 @@ class EncodingJob(Job):
     def batches(self, _: Any, chunk: Chunk) -> Iterator[Batch]:
         rows, (corpus, *_others) = zip(*chunk.units, strict=True)  # a shard is part of one corpus
         tag = self.config.tag[corpus.number] if self.config.tag else ""
-        for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag):
+        for pairs in raw_pairs(rows, chunk.first - 1, corpus.direction, tag, self.config.context):
             yield Batch(range(pairs.first + 1, pairs.first + 1 + len(pairs.source)), pairs)
 
     def compute(self, encoder: Encoder, pairs: RawPairs) -> Result:

@@ -12,13 +12,14 @@ from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 def sentence_unit(sentence: Sentence, maker: UnitMaker) -> Unit:
     """Returns a unit that consists of one sentence, with the matches of the memories of `maker`."""
-    return maker.complete(Unit(sentence.text, place=f"the sentence {sentence.raw:.80}", sentences=[sentence]))
+    place = f"the sentence {sentence.raw:.80}"
+    return maker.complete(Unit(sentence.text, place=place, earlier=sentence.earlier, sentences=[sentence]))
 
 
 class Sentences:
     """The distinct sentences of documents.
 
-    Sentences are distinct if their texts, tags or protected words differ, or if only one of them has elements.
+    Sentences are distinct if their texts, tags, protected words or context differ, or if only one of them has elements.
 
     Args:
         maker: cuts passages into sentences.
@@ -35,14 +36,17 @@ class Sentences:
     def read(self, data: bytes, form: str, name: str) -> Document:
         """Returns the document in a file with the sentences of its passages. Raises NmtError if the file is damaged."""
         document = read_document(data, form, self._options._replace(name=name))
-        units = list(map(self._maker.complete, document.passages))
+        units, texts, most = list[Unit](), list[str](), self._maker.text.context
+        for passage in document.passages:
+            units.append(self._maker.complete(replace(passage, earlier=tuple(texts))))
+            texts = [*texts, *(sentence.text for sentence in units[-1].sentences)][-most:] if most else []
         self.has_markup |= any(unit.content is not None for unit in units)
         self.distinct |= dict.fromkeys(self._key(sentence) for unit in units for sentence in unit.sentences)
         return replace(document, passages=units)
 
     def _key(self, sentence: Sentence) -> Sentence:
         has_elements = sentence.has_elements and self._has_memory
-        return Sentence(sentence.text, tags=sentence.tags, protected=sentence.protected, has_elements=has_elements)
+        return sentence._replace(line=0, start=0, has_elements=has_elements, matches=())
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
         """Keeps the translation of a distinct sentence, and its matches, for `written`."""

@@ -44,6 +44,7 @@ class Shard(NamedTuple):
         start: how many rows of the segment come before it.
         rows: the number of its rows.
         offsets: where it begins in each file of the segment, in bytes of the decompressed text.
+        before: the shard before it in the segment: where it begins in each file, and its rows.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Shard(NamedTuple):
     start: int
     rows: int
     offsets: tuple[int, ...]
+    before: tuple[tuple[int, ...], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Plan:
         for segment, (file, *_) in enumerate(self.segments):
             for start in range(0, file.lines, self.shard_rows):
                 rows, offsets = min(self.shard_rows, file.lines - start), self.offsets[len(shards)].tolist()
-                shards.append(Shard(len(shards), segment, first + start, start, rows, tuple(offsets)))
+                before = (shards[-1].offsets, shards[-1].rows) if start else None
+                shards.append(Shard(len(shards), segment, first + start, start, rows, tuple(offsets), before))
             first += file.lines
         return shards
 
@@ -202,13 +205,18 @@ class Files:
         paths: the files that are read; `-` is standard input.
         columns: what each column of the rows is, for messages.
         unit: makes the units; by default, these are the rows.
+        context: `unit` remembers so many rows, which therefore are read again before a shard.
     """
 
     def __init__(
-        self, segments: Sequence[Sequence[str]], columns: Sequence[str] = (), unit: UnitOfRow = lambda row, _: row
+        self,
+        segments: Sequence[Sequence[str]],
+        columns: Sequence[str] = (),
+        unit: UnitOfRow = lambda row, _: row,
+        context: int = 0,
     ) -> None:
         self.segments, self.paths, self.columns = segments, list(chain.from_iterable(segments)), columns
-        self.unit = unit
+        self.unit, self.context = unit, context
         self._segment, self._files, self._open = -1, list[IO[bytes]](), ExitStack()
 
     def units(self) -> Iterator[Any]:
@@ -237,14 +245,17 @@ class Files:
         if shard.segment != self._segment:
             self._open.close()
             self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
+        offsets, before = shard.before if shard.before and self.context else (shard.offsets, 0)
+        first = shard.start - before + 1
         with reading(" or ".join(paths)):
-            for file, offset in zip(self._files, shard.offsets, strict=True):
+            for file, offset in zip(self._files, offsets, strict=True):
                 file.seek(offset)
-            sides = [decoded_lines(file, path, shard.start + 1) for file, path in zip(self._files, paths, strict=True)]
-            rows = list(islice(zip(*sides, strict=False), shard.rows))
-        if len(rows) < shard.rows:
+            sides = [decoded_lines(file, path, first) for file, path in zip(self._files, paths, strict=True)]
+            rows = list(islice(zip(*sides, strict=False), before + shard.rows))
+        if len(rows) < before + shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
-        return [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, shard.start + 1)]
+        units = [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, first)]
+        return units[before:]
 
 
 class Rows:

@@ -62,6 +62,7 @@ class DeepLBody(DeepLOptions):
     """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
     text: _Texts = Field(min_length=1)
+    context: str = Field("", description="Lines before the texts, which a model of context reads.")
     split_sentences: Literal["0", "1", "nonewlines"] = Field("1", description="`0` takes each line for a sentence.")
     tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
     ignore_tags: _Names = Field([], description="Elements that stay as they are, as a list or with commas.")
@@ -163,7 +164,8 @@ async def _translate(service: Service, fields: Mapping[str, Any]) -> dict[str, A
     if body.split_sentences == "nonewlines" and not body.tag_handling:  # units of markup are sentences already
         source = [re.sub(r"(?<=\S)\s*[\r\n]\s*(?=\S)", " ", text) for text in source]
     split = body.split_sentences != "0"
-    request = TranslateBody(source=source, markup=body.tag_handling, pieces=False, split=split, **options)
+    markup, context = body.tag_handling, list(filter(None, body.context.splitlines()))[-20:]
+    request = TranslateBody(source=source, markup=markup, context=context, pieces=False, split=split, **options)
     language = service.catalog.language(options["source_lang"])
     answers = []
     for given, text in zip(body.text, await service.translated(request, rules), strict=True):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import product
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -62,8 +62,9 @@ def _with_search_options(schema: dict[str, Any]) -> None:
     """Adds the options of search, which `SearchConfig` declares and checks."""
     for declared in SEARCH_FIELDS:
         kind = (get_args(declared.type) or (declared.type,))[0]
+        is_choice = get_origin(declared.type) is Literal
         schema["properties"][declared.name] = {
-            "type": _JSON_TYPES[kind],
+            **({"enum": list(get_args(declared.type))} if is_choice else {"type": _JSON_TYPES[kind]}),
             "default": declared.default,
             "description": declared.metadata["help"].replace("--", ""),
             **{_JSON_LIMITS[name]: limit for name, limit in declared.metadata["limits"].items()},
@@ -89,6 +90,7 @@ class TranslateBody(BaseModel):
     constraints: list[_Phrase] = Field(
         [], max_length=16, description="What the translation must contain. The text must be a single sentence."
     )
+    context: list[str] = Field([], max_length=20, description="Sentences before each text, for a model of context.")
     glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     memory: str | None = Field(None, description="Name of a memory: its sentences come from it, others get matches.")
     markup: Literal["html", "xml"] | None = Field(None, description="The texts are HTML or XML; so are translations.")

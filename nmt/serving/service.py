@@ -123,7 +123,7 @@ class Service:
         """
         sources = [body.source] if isinstance(body.source, str) else body.source
         phrases = chain.from_iterable([each] if isinstance(each, str) else each for each in body.constraints)
-        check_text([*sources, body.prefix, *phrases], self.config)
+        check_text([*sources, body.prefix, *phrases, *body.context], self.config)
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
@@ -146,7 +146,8 @@ class Service:
         is_plain = not (body.markup or body.prefix or body.constraints)
         units = []
         for source in sources:
-            unit, protected = Unit(source, body.prefix, tuple(body.constraints)), self.catalog.protected
+            unit = Unit(source, body.prefix, tuple(body.constraints), earlier=tuple(body.context))
+            protected = self.catalog.protected
             if body.markup:
                 unit = replace(unit, content=parse(source, body.markup, protected, lang, rules))
             elif is_plain and (message := parse_icu(source)):

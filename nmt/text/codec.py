@@ -1,11 +1,11 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, compress, pairwise
 from typing import Any, Literal, NamedTuple, Self
 from unicodedata import category
 
@@ -18,7 +18,17 @@ from nmt.text.languages import MULTIPLE, UNKNOWN, has_spaces, listed, matching
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WHOLE, Moses
 from nmt.text.subword import EOS, UNK, Subword
-from nmt.text.words import NO_WORD, Given, GivenPhrase, groups_of_pieces, is_blank, with_phrases, words_of_pieces
+from nmt.text.terms import Term
+from nmt.text.words import (
+    NO_WORD,
+    RAW_WORD,
+    Given,
+    GivenPhrase,
+    groups_of_pieces,
+    is_blank,
+    with_phrases,
+    words_of_pieces,
+)
 
 Side = Literal["source", "target"]
 SubwordModel = Subword | Mapped
@@ -42,6 +52,12 @@ class Direction(NamedTuple):
 
 # The only direction of a model
 UNNAMED = Direction()
+
+# The pieces before a term, before its translation and behind that (Dinu et al. 2019 use factors instead).
+TERM_PIECES = ("<term>", "<as>", "</term>")
+
+# The piece behind each earlier sentence that stands before a sentence
+CONTEXT_PIECE = "<context>"
 
 # Where the tokens of languages stand: that of each side at its beginning (M2M-100, NLLB-200); that of the source
 # behind its EOS, and that of the target as before (NLLB-200 with `legacy_behaviour`); that of the target alone, on
@@ -68,6 +84,10 @@ class TextConfig(Config):
         language_pieces: the piece of each of them, its token.
         placement: where these tokens stand.
         directions: the pairs of languages that the model was trained on, such as `de en`; empty if that is not known.
+        term_pieces: of a model that reads terms, the pieces in the place of `TERM_PIECES`; no text has them.
+        context: the number of earlier sentences that the model reads, at most.
+        context_piece: of such a model, the piece in the place of `CONTEXT_PIECE`; no text has it.
+        endings: pairs of endings that the words of the source language exchange, such as `/s`.
     """
 
     source_lang: str
@@ -84,6 +104,10 @@ class TextConfig(Config):
     language_pieces: tuple[str, ...] = ()
     placement: Placement = "target_on_source"
     directions: tuple[str, ...] = ()
+    term_pieces: tuple[str, ...] = ()
+    context: int = 0
+    context_piece: str | None = None
+    endings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,6 +291,8 @@ class TextCodec:
         self._tokens = {"source": set(self._languages.values())}
         self._tokens["target"] = self._tokens["source"] if config.joint_vocab else set()
         self._directed: dict[Direction, Self] = {}
+        self._term, self._as, self._end = source.ids(config.term_pieces) or (NO_WORD,) * 3
+        self._context = source.ids([config.context_piece])[0] if config.context_piece else NO_WORD
 
     def towards(self, direction: Direction | None) -> Self:
         """Returns the text processing for one direction of a model; see `TextConfig.resolved`."""
@@ -333,6 +359,45 @@ class TextCodec:
             for tags, line, seeds in zip(tags, text, seeds, strict=True)
         ]
 
+    def with_terms(self, line: str, ids: Sequence[int], terms: Sequence[Term]) -> list[int]:
+        """Returns the ids of a raw source line with the translation behind each term: <term> … <as> … </term>.
+
+        Args:
+            terms: of the line, in order.
+        """
+        if not terms:
+            return list(ids)
+        cuts = [0, *chain.from_iterable((term.start, term.stop) for term in terms), len(line)]
+        parts = [line[a:b] for a, b in pairwise(cuts)]
+        sizes = [len(RAW_WORD.findall(part)) for part in parts]
+        ends = list(accumulate(sizes))
+        words = self.words("source", " ".join(parts), ids)
+        marked, done = list[int](), 0
+        for number, translation in enumerate(self.encode_target([term.translation for term in terms])):
+            first, last = ends[2 * number], ends[2 * number + 1]
+            within = [i for i, word in enumerate(words) if first <= word < last]
+            if within and done <= within[0]:
+                start, stop = within[0], within[-1] + 1
+                marked += [*ids[done:start], self._term, *ids[start:stop], self._as, *translation, self._end]
+                done = stop
+        return [*marked, *ids[done:]]
+
+    def with_context(self, earlier: Iterable[Sequence[int]], ids: Sequence[int]) -> list[int]:
+        """Returns the ids of a source line behind those of earlier ones, with <context> behind each of these."""
+        return [*chain.from_iterable((*line, self._context) for line in earlier), *ids]
+
+    def _is_text(self, ids: Sequence[int]) -> Iterator[bool]:
+        """Yields whether each id of a source line belongs to its text.
+
+        The context before it, the marks of terms and their translations do not.
+        """
+        begin = max((i for i, id_ in enumerate(ids, 1) if id_ == self._context), default=0)
+        is_text = True
+        for i, id_ in enumerate(ids):
+            is_text = is_text and id_ != self._as
+            yield is_text and i >= begin and id_ != self._term
+            is_text = is_text or id_ == self._end
+
     def _cased(self, lines: Sequence[str]) -> list[tuple[list[str], str]]:
         """Returns the tags of raw source lines, and the text behind them as the model gets it."""
         return [(tags, self.config.cased_for(text)) for tags, text in map(self.config.split_tags, lines)]
@@ -396,9 +461,11 @@ class TextCodec:
     def words(self, side: Side, line: str, ids: Iterable[int]) -> list[int]:
         """Returns the number of the word of a raw line that each id belongs to, or NO_WORD."""
         in_order, of_languages = list(ids), {EOS, *self._tokens[side]}
+        of_text = list(self._is_text(in_order)) if side == "source" else [True] * len(in_order)
+        of_text = [is_text and id_ not in of_languages for id_, is_text in zip(in_order, of_text, strict=True)]
         subword = self.source if side == "source" else self.target
-        words = iter(words_of_pieces(subword.pieces(i for i in in_order if i not in of_languages), line))
-        return [NO_WORD if i in of_languages else next(words) for i in in_order]
+        words = iter(words_of_pieces(subword.pieces(compress(in_order, of_text)), line))
+        return [next(words) if is_text else NO_WORD for is_text in of_text]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

@@ -3,17 +3,29 @@
 import csv
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from nmt.errors import NmtError
 from nmt.text.casing import capitalized
+from nmt.text.codec import Direction
 from nmt.text.corpus import name_of, opened, table_lines
-from nmt.text.words import is_blank
+from nmt.text.forms import Endings, are_forms
+from nmt.text.languages import has_spaces
+from nmt.text.words import is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
+
+
+class FoundTerm(NamedTuple):
+    """A term in a source line: its place, counted in a line with single spaces, and the forms of its translation."""
+
+    start: int
+    stop: int
+    forms: tuple[str, ...]
 
 
 class Glossary:
@@ -26,6 +38,9 @@ class Glossary:
     def __init__(self, terms: Mapping[str, tuple[str, ...]]) -> None:
         self.terms = terms
         self._lengths = sorted(set(map(len, terms)))
+        self._by_beginning = defaultdict[str, list[str]](list)
+        for term in terms:
+            self._by_beginning[term[:3].lower()].append(term)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -54,24 +69,41 @@ class Glossary:
             raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
         return cls(terms)
 
-    def found_in(self, line: str, *, spaces: bool, lang: str = "") -> list[tuple[str, ...]]:
-        """Returns the forms of each term that occurs in a source line. Where terms overlap, only the longest counts.
+    def found_in(self, line: str, direction: Direction, endings: Collection[Endings] = ()) -> list[FoundTerm]:
+        """Returns the terms in a source line. Where terms overlap, only the longest counts.
 
         A term in lower case may begin a sentence with a capital letter. Its forms may then have one, too.
 
         Args:
-            spaces: whether spaces separate the words of the language, so that only whole words match.
-            lang: of the forms.
+            endings: that the words of the source language exchange. Words with other endings are found, too.
         """
+        spaces = has_spaces(direction.source)
+        normal = one_line(line)
+        occurrences = [*self._occurrences(normal, spaces), *(self._inflected(normal, endings) if endings else ())]
         longest: list[tuple[int, int, str, bool]] = []
-        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda span: span[0] - span[1]):
+        for new in sorted(occurrences, key=lambda span: span[0] - span[1]):
             if all(new[1] <= other[0] or other[1] <= new[0] for other in longest):
                 longest.append(new)
-        forms_of: dict[str, list[str]] = {}
-        for _, _, term, capital in sorted(longest):
+        terms = []
+        for start, stop, term, has_capital in sorted(longest):
             forms = self.terms[term]
-            forms_of[term] = [*forms_of.get(term, forms), *(capitalized(form, lang) for form in forms if capital)]
-        return [tuple(dict.fromkeys(forms)) for forms in forms_of.values()]
+            capitals = [capitalized(form, direction.target) for form in forms if has_capital]
+            terms.append(FoundTerm(start, stop, tuple(dict.fromkeys([*forms, *capitals]))))
+        return terms
+
+    def _inflected(self, text: str, endings: Collection[Endings]) -> Iterator[tuple[int, int, str, bool]]:
+        """Yields start, end and term of each occurrence with other endings. None differs only in a capital letter."""
+        words = [word.span() for word in re.finditer(r"\w+", text)]
+        for first, (start, _) in enumerate(words):
+            for term in self._by_beginning.get(text[start : start + 3].lower(), ()):
+                parts = re.findall(r"\w+", term)
+                spans = words[first : first + len(parts)]
+                written = [text[a:b] for a, b in spans]
+                if len(written) == len(parts) and all(
+                    are_forms(word, part, endings) and (part.islower() or word.isupper() or word[:3] == part[:3])
+                    for word, part in zip(written, parts, strict=True)
+                ):
+                    yield start, spans[-1][1], term, False
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""

@@ -88,7 +88,7 @@ class Subword(Vocabulary):
         vocab_size: int,
         symbols: Sequence[str] = (),
         tags: Sequence[str] = (),
-        languages: Sequence[str] = (),
+        marks: Sequence[str] = (),
         may_be_smaller: bool = False,
     ) -> Self:
         """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
@@ -96,7 +96,7 @@ class Subword(Vocabulary):
         Args:
             symbols: words that each become one piece.
             tags: more pieces, which need not occur in the text.
-            languages: pieces that no text has, even if it spells them.
+            marks: pieces that no text has, even if it spells them.
             may_be_smaller: whether a text that has too few different words may give fewer pieces than `vocab_size`.
                 Characters may always be fewer.
         """
@@ -123,7 +123,7 @@ class Subword(Vocabulary):
                 byte_fallback=True,
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
-                control_symbols=list(languages),
+                control_symbols=list(marks),
                 user_defined_symbols=[*(SPACE + symbol for symbol in symbols), *tags],
                 hard_vocab_limit=not may_be_smaller and kind != "char",
                 max_sentence_length=_LONGEST_LINE_BYTES,

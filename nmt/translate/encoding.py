@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, starmap
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.casing import lower
 from nmt.text.codec import Direction, TextCodec
-from nmt.text.glossary import Glossary
+from nmt.text.glossary import FoundTerm, Glossary
 from nmt.text.languages import has_spaces
 from nmt.text.protected import lacks, unprotected, with_protected
 from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
-from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank
+from nmt.text.terms import Term
+from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, one_line
 from nmt.translate.confidence import Calibration, with_confidence
 from nmt.translate.units import Sentence, Translation, Unit, joined
 
@@ -87,7 +88,8 @@ def encode(
     and no prefix or constraints.
 
     Args:
-        glossary: its terms are required of each sentence that has them, unless it is translated in parts.
+        glossary: its terms are put into each sentence that has them, or required of its translation, unless it is
+            translated in parts.
         first: the number of the first unit.
 
     Raises:
@@ -103,12 +105,23 @@ def encode(
     all_ids = codec.encode_tagged(
         [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]
     )
-    longest = search.max_source_length
+    longest, mode = search.max_source_length, _glossary_mode(codec, search)
+    endings = {(first, second) for first, _, second in (pair.partition("/") for pair in codec.config.endings)}
     encoded: list[EncodedSentence] = []
     for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
-        required, given = _required(codec, unit, sentence, glossary, lowers=lowers, is_long=len(ids) > longest)
         is_blank_text = len(ids) == codec.tags_before(ids)
+        terms = glossary.found_in(sentence.text, unit.direction, endings) if glossary else []
+        if terms and len(ids) > longest:
+            advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
+            console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
+            terms = []
+        if terms and mode != "strict":
+            ids = _with_terms(codec, sentence, ids, terms, unit.direction.target if lowers else None)
+        if sentence.earlier and not is_blank_text:
+            with_context = codec.with_context(codec.encode_source(sentence.earlier), ids)
+            ids = with_context if len(with_context) <= longest else ids
+        required, given = _required(codec, unit, terms if mode != "learnt" else [], lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
             _check(parts, required, place, search)
@@ -125,25 +138,44 @@ def encode(
     return encoded
 
 
-def _required(
-    codec: TextCodec, unit: Unit, sentence: Sentence, glossary: Glossary | None, *, lowers: bool, is_long: bool
-) -> tuple[Required, Given]:
-    """Returns the prefix and the constraints of a sentence, as ids and as text.
+def _glossary_mode(codec: TextCodec, search: SearchConfig) -> Literal["learnt", "strict", "both"]:
+    reads_terms = bool(codec.config.term_pieces)
+    if search.glossary_mode in ("learnt", "both") and not reads_terms:
+        problem = f"--glossary-mode is {search.glossary_mode}, but the model was trained without preprocess --terms"
+        raise NmtError(f"{problem}; give --glossary-mode strict, or train a model with --terms")
+    if search.glossary_mode == "auto":
+        return "learnt" if reads_terms else "strict"
+    return search.glossary_mode
 
-    They are tokenised and segmented like other target text. Of a sentence in parts, only the user's constraints count.
+
+def _with_terms(
+    codec: TextCodec, sentence: Sentence, ids: Sequence[int], found: Sequence[FoundTerm], lowered: str | None
+) -> list[int]:
+    """Returns the ids of a sentence with the first form of each term behind it.
 
     Args:
-        lowers: whether the model gets the sentence in lower case.
-        is_long: whether it is translated in parts.
+        lowered: the target language of a sentence that the model gets in lower case.
     """
-    constraints, (source_lang, target_lang) = unit.alternatives, unit.direction
-    if glossary is not None:
-        terms = glossary.found_in(sentence.text, spaces=has_spaces(source_lang), lang=target_lang)
-        if terms and is_long:
-            advice = "; raise --max-source-length" if unit.place else ""  # a server has no such flag
-            console.warn(f"the glossary is not used for {unit.place or 'a line'}, which is too long{advice}")
-        else:
-            constraints += terms
+    line, tags = one_line(sentence.text), "".join(f"{tag} " for tag in sentence.tags)
+    forms = [(term, lower(term.forms[0], lowered) if lowered else term.forms[0]) for term in found]
+    return codec.with_terms(
+        tags + line, ids, [Term(len(tags) + t.start, len(tags) + t.stop, form) for t, form in forms]
+    )
+
+
+def _required(codec: TextCodec, unit: Unit, terms: Sequence[FoundTerm], *, lowers: bool) -> tuple[Required, Given]:
+    """Returns the prefix and the constraints of a sentence, as ids and as text.
+
+    They are tokenised and segmented like other target text.
+
+    Args:
+        terms: those of a glossary that the sentence has.
+        lowers: whether the model gets the sentence in lower case.
+    """
+    target_lang, forms = unit.direction.target, defaultdict[str, list[str]](list)
+    for term in terms:  # a term that occurs twice is required once
+        forms[term.forms[0]] += term.forms
+    constraints = [*unit.alternatives, *(list(dict.fromkeys(each)) for each in forms.values())]
     if not unit.prefix and not constraints:
         return Required(), Given(in_capitals=lowers)
 
@@ -255,10 +287,10 @@ def by_sentence(
 
 def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *, aligned: bool) -> Translation:
     """Returns the translation of a sentence that a memory has, or that has nothing to translate."""
-    source, (source_lang, target_lang) = sentence.text, unit.direction
+    source = sentence.text
     if match := unit.known(sentence):
-        terms = glossary.found_in(source, spaces=has_spaces(source_lang), lang=target_lang) if glossary else []
-        unmet = not all(any(form in match.target for form in forms) for forms in terms)
+        terms = glossary.found_in(source, unit.direction) if glossary else []
+        unmet = not all(any(form in match.target for form in term.forms) for term in terms)
         words = _in_proportion(sentence.raw, match.target) if aligned else None
         return Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)
     words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]

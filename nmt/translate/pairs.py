@@ -25,12 +25,14 @@ class Pair(NamedTuple):
     Attributes:
         direction: the languages.
         fields: the JSON object that the pair is from; empty if it is from text.
+        earlier: lines before it, for a model of context.
     """
 
     source: str
     targets: tuple[Target, ...]
     direction: Direction
     fields: Mapping[str, Any] = {}
+    earlier: tuple[str, ...] = ()
 
 
 class Score(NamedTuple):
@@ -105,6 +107,7 @@ def encode_pairs(codec: TextCodec, pairs: Sequence[Pair], first: int = 1) -> lis
     for line, (pair, source) in enumerate(zip(pairs, sources, strict=True), first):
         with naming(f"line {line}"):
             before, behind = codec.around(pair.direction)
+        source = codec.with_context(codec.encode_source(pair.earlier), source)
         given = codec.given(pair.direction)
         texts_of_pair = tuple(target.text for target in pair.targets)
         ids = tuple(np.array([*given, *_ids(codec, target, next(targets), line)]) for target in pair.targets)

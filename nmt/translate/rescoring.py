@@ -15,7 +15,7 @@ from nmt.translate.alignment import PADDED_TOKENS
 from nmt.translate.encoding import longest_first
 from nmt.translate.job import Engine, ModelJob
 from nmt.translate.pairs import EncodedPair, Pair, Score, Target, encode_pairs
-from nmt.translate.sources import direction_of, parsed_object
+from nmt.translate.sources import direction_of, earlier_in, parsed_object
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class PairReader:
             fields = parsed_object(row[0], name)
             with naming(name):
                 direction = self.text.resolved(direction_of(fields, self.direction))
-            return Pair(fields["source"], _targets(fields, name), direction, fields)
+                earlier = earlier_in(fields)[-self.text.context :] if self.text.context else ()
+            return Pair(fields["source"], _targets(fields, name), direction, fields, earlier)
         texts = row if self.form == "files" else row[0].split("\t")
         if len(texts) != 2:
             raise NmtError(f"{name} has {len(texts) - 1} tabs; give source, a tab, target")

@@ -9,21 +9,42 @@ from nmt.errors import NmtError, naming
 from nmt.jobs.source import UnitOfRow
 from nmt.jobs.stream import Place, Row
 from nmt.text.codec import Direction
+from nmt.text.words import is_blank
 from nmt.translate.units import Unit, UnitMaker
 
 
-def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool) -> UnitOfRow:
+class _EarlierLines:
+    """Finds the lines before a line, up to a blank one, in rows that are read in order."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lines, self._last = most, list[str](), Place("", 0)
+
+    def before(self, line: str, place: Place) -> tuple[str, ...]:
+        if place != self._last._replace(line=self._last.line + 1):
+            self._lines = []
+        earlier, self._last = tuple(self._lines), place
+        self._lines = [] if is_blank(line) else [*self._lines, line][-self._most :]
+        return earlier
+
+
+def text_units(maker: UnitMaker, *, prefixes: bool, constraints: bool, context: int = 0) -> UnitOfRow:
     """Returns what makes units of lines of text, behind which rows may have a prefix and constraints.
 
     A line without these may be a message of ICU, whose text alone is translated.
+
+    Args:
+        context: the number of earlier lines that a line gets as its context, at most.
     """
     from nmt.text.icu import parse_icu
+
+    lines = _EarlierLines(context) if context else None
 
     def unit(row: Row, place: Place) -> Unit:
         line, name = row[0], str(place)
         with naming(name):
             phrases = tuple(filter(None, row[-1].split("\t"))) if constraints else ()
-            unit = Unit(line, row[1] if prefixes else "", phrases, place=name)
+            earlier = lines.before(line, place) if lines else ()
+            unit = Unit(line, row[1] if prefixes else "", phrases, place=name, earlier=earlier)
             message = parse_icu(line) if len(row) == 1 else None
             if message:
                 unit = replace(unit, content=message.content(maker.protected), write=message.written)
@@ -59,7 +80,8 @@ def json_units(maker: UnitMaker) -> UnitOfRow:
             raise NmtError(f'{name}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
         with naming(name):
             direction = direction_of(fields, maker.direction)
-            return maker.complete(Unit(fields["source"], prefix, tuple(constraints), direction, name, fields))
+            unit = Unit(fields["source"], prefix, tuple(constraints), direction, name, fields)
+            return maker.complete(replace(unit, earlier=earlier_in(fields)))
 
     return unit
 
@@ -74,6 +96,14 @@ def direction_of(fields: Mapping[str, Any], default: Direction) -> Direction:
     if not all(isinstance(code, str) for code in codes):
         raise NmtError(f'"source_lang" and "target_lang" must be text, but are {codes!r:.80}')
     return Direction(*codes)
+
+
+def earlier_in(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the lines before a line that its fields have. Raises NmtError if they are not text."""
+    earlier = fields.get("context") or []
+    if not isinstance(earlier, list) or not all(isinstance(line, str) for line in earlier):
+        raise NmtError(f'"context" must be a list of earlier lines, but is {earlier!r:.40}')
+    return tuple(earlier)
 
 
 def parsed_object(line: str, place: str) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Sentence(NamedTuple):
         protected: what of its text stays as it is.
         has_elements: whether elements of markup begin or end within it.
         matches: those of memories.
+        earlier: texts of sentences before it, which a model of context reads.
     """
 
     text: str
@@ -92,6 +93,7 @@ class Sentence(NamedTuple):
     protected: tuple[ProtectedSpan, ...] = ()
     has_elements: bool = False
     matches: tuple[Match, ...] = ()
+    earlier: tuple[str, ...] = ()
 
     @property
     def raw(self) -> str:
@@ -113,6 +115,7 @@ class Unit:
         fields: the JSON object of the unit; empty for text.
         content: of marked-up text: the texts that are translated, and the markup between them. None for plain text.
         write: writes the translation of marked-up text.
+        earlier: texts before it, which a model of context reads.
         sentences: what is translated; a `UnitMaker` finds it.
     """
 
@@ -124,6 +127,7 @@ class Unit:
     fields: Mapping[str, Any] = field(default_factory=dict)
     content: Sequence[Token | MarkedText] | None = None
     write: Callable[[Iterable[Token]], str] = written
+    earlier: tuple[str, ...] = ()
     sentences: Sequence[Sentence] = ()
 
     def __post_init__(self) -> None:
@@ -239,6 +243,11 @@ class UnitMaker:
             lines = [unit.source] if unit.content is None and self.cut == "unit" else unit.lines
             numbered = enumerate(lines)
             sentences = [each for number, line in numbered for each in self._sentences(unit, number, line, direction)]
+        if self.text.context:
+            texts = [*unit.earlier, *(sentence.text for sentence in sentences)]
+            ends = range(len(unit.earlier), len(texts))
+            earlier = [tuple(texts[max(0, end - self.text.context) : end]) for end in ends]
+            sentences = [each._replace(earlier=before) for each, before in zip(sentences, earlier, strict=True)]
         return replace(unit, direction=direction, sentences=sentences)
 
     def _sentences(self, unit: Unit, number: int, line: str | MarkedText, direction: Direction) -> list[Sentence]:

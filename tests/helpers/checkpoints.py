@@ -49,7 +49,7 @@ def multilingual_codec(
 ) -> TextCodec:
     """Returns a codec for English, German and French, whose tokens are <2en>, <2de> and <2fr>, or other languages."""
     pieces = tuple(f"<2{lang}>" for lang in languages)
-    subword = Subword.train([WORDS] * 5, "bpe", 297 + len(pieces), languages=pieces)
+    subword = Subword.train([WORDS] * 5, "bpe", 297 + len(pieces), marks=pieces)
     options: dict[str, Any] = {
         "source_lang": "mul",
         "target_lang": "mul",

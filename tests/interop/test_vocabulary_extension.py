@@ -23,7 +23,7 @@ NEW = [f"ţ{line.upper()}ţԘ" for line, _ in invented_pairs(40, seed=2)] + ["Ԟ
 
 
 def codec(kind: Literal["bpe", "unigram"] = "bpe", tags: Sequence[str] = (), *, lowercase: bool = False) -> TextCodec:
-    subword = Subword.train(OLD, kind, 330, tags=tags, languages=TOKENS)
+    subword = Subword.train(OLD, kind, 330, tags=tags, marks=TOKENS)
     text = multilingual_codec("target_on_source", ("en de",), LANGUAGES).config
     text = replace(text, subword=kind, lowercase=lowercase)
     return TextCodec(text, subword, subword)

@@ -8,6 +8,7 @@ from checkpoints import TEXT_CONFIG
 from nmt.data.augmentation import in_title_case
 from nmt.data.corpora import RawPairs, augmented_pairs
 from nmt.text.casing import has_case, is_upper, lower, upper
+from nmt.text.codec import Direction
 from nmt.text.glossary import Glossary
 
 # A text, and in capitals
@@ -101,4 +102,4 @@ def test_terms_at_the_beginning_of_a_sentence(
     langs: tuple[str, str], terms: dict[str, str], line: str, forms: list[str]
 ) -> None:
     glossary = Glossary({term: (form,) for term, form in terms.items()})
-    assert glossary.found_in(line, spaces=True, lang=langs[1]) == [tuple(forms)]
+    assert [term.forms for term in glossary.found_in(line, Direction(*langs))] == [tuple(forms)]

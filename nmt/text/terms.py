@@ -1,0 +1,90 @@
+"""Terms: phrases of a source line with their translations, which a model can read and learn to use."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from random import Random
+from typing import NamedTuple
+
+from nmt.text.forms import base_forms
+from nmt.text.words import RAW_WORD, AlignedWords
+
+LONGEST = 4  # words
+FREQUENT_WORDS = 100
+EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡"
+# Pairs that get terms have up to so many. This share of the terms has the translation of another term, so that a model
+# learns to doubt a translation that does not fit (Dinu et al. 2019 and Bergmanis and Pinnis 2021 have no such terms).
+_MOST_TERMS, _WRONG = 3, 0.05
+
+
+class Term(NamedTuple):
+    """A phrase of a line, from character `start` to `stop`, and how it is translated."""
+
+    start: int
+    stop: int
+    translation: str
+
+
+def frequent_words(lines: Iterable[str]) -> set[str]:
+    """Returns the most frequent words, in lower case."""
+    counts = Counter(word for line in lines for word in line.lower().split())
+    return {word for word, _ in counts.most_common(FREQUENT_WORDS)}
+
+
+def terms_in(raw: Sequence[str], frequent: set[str]) -> Iterator[tuple[int, int]]:
+    """Yields the first and the last word of each phrase of a line that may be a term."""
+    words = [word.strip(EDGES) for word in raw]
+    is_edge = [len(word) > 1 and any(map(str.isalpha, word)) and word.lower() not in frequent for word in words]
+    ends = [written[-1] in EDGES or following[0] in EDGES for written, following in pairwise([*raw, "."])]
+    for first in range(len(raw)):
+        for last in range(first, min(first + LONGEST, len(raw))):
+            if is_edge[first] and is_edge[last]:
+                yield first, last
+            if ends[last]:  # no term goes across punctuation
+                break
+
+
+def translation_of(
+    target: Sequence[str], links: Sequence[AlignedWords], first: int, last: int, frequent: set[str]
+) -> str:
+    """Returns the target phrase that is linked to these source words and to no others. Empty if there is none."""
+    linked = [j for i, j in links if first <= i <= last]
+    start, stop = min(linked, default=0), max(linked, default=0) + 1
+    is_consistent = linked and all(first <= i <= last for i, j in links if start <= j < stop)
+    phrase = " ".join(target[start:stop]).strip(EDGES) if is_consistent and stop - start <= LONGEST else ""
+    edges = {phrase.lower().split(" ")[0], phrase.lower().split(" ")[-1]}
+    return "" if edges & frequent else phrase
+
+
+class TermSampler:
+    """Draws terms for sentence pairs from their word alignments.
+
+    Translations have the base forms of their words: those that are the most frequent in the target lines.
+
+    Args:
+        sources, targets: the lines of the pairs.
+    """
+
+    def __init__(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        self._frequent = frequent_words(sources), frequent_words(targets)
+        self._bases = base_forms(Counter(word.strip(EDGES) for line in targets for word in line.split()))
+        self._words = sorted(self._bases.values())
+
+    def terms(self, source: str, target: str, links: Sequence[AlignedWords], draw: Random) -> list[Term]:
+        """Returns some terms of a pair, which do not overlap."""
+        spans = [word.span() for word in RAW_WORD.finditer(source)]
+        words, target_words = [source[a:b] for a, b in spans], RAW_WORD.findall(target)
+        possible = list(terms_in(words, self._frequent[0]))
+        terms, most = list[Term](), draw.randint(1, _MOST_TERMS)
+        for first, last in draw.sample(possible, len(possible)):
+            start, stop = spans[first][0], spans[last][1]
+            stop = start + len(source[start:stop].rstrip(EDGES))
+            start = stop - len(source[start:stop].lstrip(EDGES))
+            translation = translation_of(target_words, links, first, last, self._frequent[1])
+            if translation and all(stop <= term.start or term.stop <= start for term in terms):
+                words_of_base = (self._bases.get(word.lower(), word) for word in translation.split(" "))
+                wrong = draw.choice(self._words) if draw.random() < _WRONG else ""
+                terms.append(Term(start, stop, wrong or " ".join(words_of_base)))
+            if len(terms) == most:
+                break
+        return sorted(terms)

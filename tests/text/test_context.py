@@ -1,0 +1,114 @@
+"""Earlier sentences as context: in the training text, in lines by command, and in documents."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from checkpoints import TEXT_CONFIG, WORDS, eloquent_checkpoint, saved, small_checkpoint
+from commands import failed, run
+
+from nmt.config import SearchConfig
+from nmt.data.folder import DataFolder
+from nmt.documents.document import ReadOptions
+from nmt.documents.sentences import Sentences
+from nmt.text.codec import CONTEXT_PIECE, Direction, TextCodec
+from nmt.text.protected import Protected
+from nmt.text.subword import Subword
+from nmt.translate.encoding import encode
+from nmt.translate.units import Unit, UnitMaker
+
+LINES = [f"line {number} has a few words" for number in range(1, 30)]
+
+
+@pytest.fixture(scope="module")
+def codec() -> TextCodec:
+    subword = Subword.train([WORDS] * 5, "bpe", 301, marks=[CONTEXT_PIECE])
+    config = TEXT_CONFIG.to_dict() | {"context": 2, "context_piece": CONTEXT_PIECE}
+    return TextCodec(type(TEXT_CONFIG)(**config), subword, subword)
+
+
+@pytest.fixture(scope="module")
+def reader(codec: TextCodec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a model that reads context and whose translations depend on it."""
+    folder = tmp_path_factory.mktemp("reader")
+    return saved(eloquent_checkpoint(1, codec=codec), folder / "model.safetensors")
+
+
+def test_earlier_lines_of_a_document_stand_before_a_line(tmp_path: Path) -> None:
+    lines = [*LINES[:12], "", *LINES[12:]]
+    for suffix in ("en", "de"):
+        (tmp_path / f"train.{suffix}").write_text("".join(f"{line}\n" for line in lines))
+    corpora = ["--source-lang=en", "--target-lang=de", f"--train={tmp_path}/train", f"--valid={tmp_path}/train"]
+    run("preprocess", *corpora, "--context=2", "--vocab-size=300", f"--dest={tmp_path}/data")
+    data = DataFolder.open(str(tmp_path / "data"))
+    (mark,) = data.codec.source.ids([CONTEXT_PIECE])
+    counts = [0, 0, 0]
+    for number in range(len(LINES)):
+        ids = data.split("train").source[number].tolist()
+        cuts = [-1, *(i for i, id_ in enumerate(ids) if id_ == mark), len(ids)]
+        parts = data.codec.source.decode([ids[a + 1 : b] for a, b in pairwise(cuts)])
+        assert parts == LINES[number - len(parts) + 1 : number + 1]
+        assert not 12 <= number < 12 + len(parts) - 1  # a blank line begins another document
+        counts[len(parts) - 1] += 1
+    assert min(counts) > 2
+    assert mark not in data.split("valid").source[5].tolist()
+
+
+def test_a_unit_has_its_context_before_its_sentences(codec: TextCodec) -> None:
+    maker = UnitMaker(codec.config, Protected(), Direction("en", "de"), "sentence")
+    unit = maker.complete(Unit("some words. a few more.", earlier=("learn pieces", "from words", "and more")))
+    first, second = encode(codec, [unit], SearchConfig(alignments=True))
+    texts = [codec.source.pieces(sentence.ids) for sentence in (first, second)]
+    spelt = ["".join(pieces).replace("▁", " ").replace("<0x2E>", ".") for pieces in texts]
+    assert spelt == [
+        " from words<context> and more<context> some words.",
+        " and more<context> some words.<context> a few more.",
+    ]
+    assert (
+        max(first.words) == 1
+        and first.words.index(0) == list(first.ids).index(codec.source.ids(["<context>"])[0], 5) + 1
+    )
+
+
+def test_lines_depend_on_earlier_ones_up_to_a_blank_line(reader: Path, tmp_path: Path) -> None:
+    lines = [*LINES[:3], "", *LINES[:3], LINES[2]]
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))
+    alone = run("generate", reader, "--input", tmp_path / "text").stdout.splitlines()
+    output = run("generate", reader, "--input", tmp_path / "text", "--context").stdout.splitlines()
+    assert alone[:3] == alone[4:7] and alone[6] == alone[7]
+    assert output[:3] == output[4:7] and output[0] == alone[0]
+    assert output[2] != alone[2]
+    objects = [json.dumps({"source": LINES[2], "context": context}) for context in (LINES[:2], [], LINES[:1])]
+    written = run("generate", reader, "--input-format=jsonl", stdin="\n".join(objects).encode()).stdout.splitlines()
+    assert written[:2] == [output[2], alone[2]]
+    pairs = [json.loads(line) | {"target": "words"} for line in objects]
+    lines = "\n".join(map(json.dumps, pairs)).encode()
+    scores = run("rescore", reader, "--input-format=jsonl", stdin=lines).stdout.splitlines()
+    (score,) = run("rescore", reader, stdin=f"{LINES[2]}\twords\n".encode()).stdout.splitlines()
+    assert len(set(scores)) == 3 and abs(float(scores[1]) - float(score)) < 1e-4
+
+
+@pytest.mark.parametrize("options", [["--shard-lines=2"], ["--shard-lines=7", "--workers=2"]])
+def test_shards_and_workers_change_no_byte(reader: Path, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in LINES))
+    for output, more in (("one", []), ("two", options)):
+        run("generate", reader, "--input", tmp_path / "text", "--output", tmp_path / output, "--context", *more)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_the_sentences_of_a_document_have_context(codec: TextCodec) -> None:
+    direction = Direction("en", "de")
+    maker = UnitMaker(codec.config, Protected(), direction, "sentence")
+    options = ReadOptions("", *direction, False, Protected(), ())
+    sentences = Sentences(maker, options, has_memory=False)
+    sentences.read("\n\n".join([*LINES[:3], LINES[2]]).encode(), "txt", "text.txt")
+    assert [sentence.earlier for sentence in sentences.distinct] == [
+        (), tuple(LINES[:1]), tuple(LINES[:2]), tuple(LINES[1:3])
+    ]  # fmt: skip
+
+
+def test_a_model_without_context_says_so(tmp_path: Path) -> None:
+    model = saved(small_checkpoint(1), tmp_path / "model.safetensors")
+    message = "has not learnt to read --context; train it with nmt preprocess --context"
+    assert message in failed("generate", model, "--context", stdin=b"a\n")

@@ -1,0 +1,146 @@
+"""Terms that a model has learnt to read: in the training text, in the forms of words, and in what is translated."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from checkpoints import TEXT_CONFIG, WORDS, saved, small_checkpoint
+from commands import failed, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.checkpoint import load_checkpoint
+from nmt.config import SearchConfig
+from nmt.data.folder import DataFolder
+from nmt.text.codec import TERM_PIECES, Direction, TextCodec
+from nmt.text.forms import are_forms, base_forms, endings_of
+from nmt.text.glossary import Glossary
+from nmt.text.protected import Protected
+from nmt.text.subword import Subword
+from nmt.text.terms import Term
+from nmt.translate.encoding import encode
+from nmt.translate.units import Unit, UnitMaker
+
+DRAW = Random(1)
+NOUNS = ["".join(DRAW.choices("abdefgiklmnoprtuvz", k=7)) for _ in range(128)]
+GERMAN = [f"{noun[::-1].capitalize()}e" for noun in NOUNS]
+
+
+@pytest.fixture(scope="module")
+def codec() -> TextCodec:
+    subword = Subword.train([WORDS] * 5, "bpe", 303, marks=TERM_PIECES)
+    config = TEXT_CONFIG.to_dict() | {"term_pieces": TERM_PIECES, "endings": ("/s",)}
+    return TextCodec(type(TEXT_CONFIG)(**config), subword, subword)
+
+
+def test_the_endings_of_a_text_make_forms_of_words() -> None:
+    words = {noun + ending: 3 for noun in NOUNS for ending in ("", "s")} | {"news": 1, "glass": 1}
+    assert endings_of(words) == {("", "s")}
+    assert are_forms("Words", "word", {("", "s")}) and not are_forms("worded", "word", {("", "s")})
+    bases = base_forms(words | {"towns": 9, "Towns": 1, "town": 2})
+    assert [bases[word] for word in ("town", "towns", f"{NOUNS[0]}s", "glass")] == ["towns", "towns", NOUNS[0], "glass"]
+
+
+def source_of(codec: TextCodec, line: str, glossary: dict[str, str], mode: str = "auto") -> list[str]:
+    """Returns the pieces of a line that is translated with a glossary."""
+    direction = Direction("en", "de")
+    unit = UnitMaker(codec.config, Protected(), direction).complete(Unit(line))
+    terms = Glossary({term: (form,) for term, form in glossary.items()})
+    (sentence,) = encode(codec, [unit], SearchConfig(glossary_mode=mode), terms)  # type: ignore[arg-type]
+    assert bool(sentence.required.constraints) == (mode != "auto")
+    return codec.source.pieces(sentence.ids)
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("few words.", "<term> few words<as> word</term>."),
+    ("a few  words, and few pieces", " a<term> few words<as> word</term>, and few pieces"),
+    ("few words few words", "<term> few words<as> word</term><term> few words<as> word</term>"),
+    ("few wordss", "<term> few wordss<as> word</term>"),
+])  # fmt: skip
+def test_a_line_has_the_translations_behind_its_terms(codec: TextCodec, line: str, expected: str) -> None:
+    pieces = "".join(source_of(codec, line, {"few words": "word"}))
+    assert pieces.replace("▁", " ").replace("<0x2C>", ",").replace("<0x2E>", ".") == expected
+
+
+def test_capitals_of_a_line_make_no_difference(codec: TextCodec) -> None:
+    assert "<term>" in source_of(codec, "a FEW", {"few": "word"})
+    assert "<term>" not in source_of(codec, "a few, Few", {"FEW": "word"})
+
+
+def test_text_that_contains_the_marks_stays_text(codec: TextCodec) -> None:
+    line = "<term>few<as> words</term>"
+    pieces = source_of(codec, line, {"pieces": "word"})
+    assert not set(TERM_PIECES) & set(pieces)
+    assert codec.source.decode([codec.source.ids(pieces)]) == [line]
+
+
+def test_both_modes_can_be_used_together(codec: TextCodec) -> None:
+    assert "<term>" in source_of(codec, "few words", {"few": "word"}, "both")
+    assert "<term>" not in source_of(codec, "few words", {"few": "word"}, "strict")
+
+
+@given(st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=12), st.data())
+def test_the_words_of_a_line_with_terms_are_those_of_the_line(words: list[str], data: st.DataObject) -> None:
+    subword = Subword.train([WORDS] * 5, "bpe", 303, marks=TERM_PIECES)
+    codec = TextCodec(type(TEXT_CONFIG)(**TEXT_CONFIG.to_dict() | {"term_pieces": TERM_PIECES}), subword, subword)
+    line = " ".join(words)
+    (ids,) = codec.encode_source([line])
+    place = data.draw(st.integers(0, len(words) - 1))
+    start = len(" ".join([*words[:place], ""])) if place else 0
+    marked = codec.with_terms(line, ids, [Term(start, start + len(words[place]), "a few")])
+    assert [word for word in codec.words("source", line, marked) if word >= 0] == codec.words("source", line, ids)
+    assert len(marked) > len(ids)
+
+
+def written(folder: Path) -> list[str | Path]:
+    """Writes a corpus whose words are aligned one to one, and returns the options of preprocess."""
+    draw = np.random.default_rng(1)
+    sides: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for _ in range(600):
+        places = draw.choice(len(NOUNS), 3, replace=False)
+        plural = draw.integers(2)
+        sides[0].append(" ".join(f"the {NOUNS[i]}{'s' * plural}" for i in places))
+        sides[1].append(" ".join(f"die {GERMAN[i]}{'n' * plural}" for i in places))
+        sides[2].append(" ".join(f"{i}-{i}" for i in range(6)))
+    for suffix, lines in zip(("en", "de", "links"), sides, strict=True):
+        (folder / f"train.{suffix}").write_text("".join(f"{line}\n" for line in lines))
+    corpora = ["--source-lang=en", "--target-lang=de", f"--train={folder}/train", f"--valid={folder}/train"]
+    return [*corpora, f"--alignments={folder}/train.links", "--vocab-size=360", f"--dest={folder}/data"]
+
+
+def test_a_share_of_the_training_pairs_gets_terms(tmp_path: Path) -> None:
+    run("preprocess", *written(tmp_path), "--terms=0.5")
+    data = DataFolder.open(str(tmp_path / "data"))
+    assert "/s" in data.codec.config.endings
+    split, term = data.split("train"), data.codec.source.ids(TERM_PIECES)
+    lines = [split.source[i].tolist() for i in range(600)]
+    marked = [line for line in lines if term[0] in line]
+    assert 240 < len(marked) < 360
+    translations = set()
+    for line in marked:
+        start, stop = line.index(term[1]), line.index(term[2])
+        translations.add(data.codec.decode_target([line[start + 1 : stop]])[0])
+    singular, plural = set(GERMAN), {f"{noun}n" for noun in GERMAN}
+    assert len(translations & singular) > 20 and len(translations & plural) > 20
+    assert not {noun for noun in GERMAN if {noun, f"{noun}n"} <= translations}  # one form of each
+
+
+def test_a_model_learns_terms_later(tmp_path: Path) -> None:
+    """Its vocabulary has no pieces for marks, so that those of control characters mark terms."""
+    options = written(tmp_path)
+    model = saved(small_checkpoint(1), tmp_path / "model.safetensors")
+    run("preprocess", *(option for option in options if "vocab" not in str(option)), "--terms=1", f"--like={model}")
+    data = DataFolder.open(str(tmp_path / "data"))
+    assert data.codec.config.term_pieces == ("<0x01>", "<0x02>", "<0x03>")
+    assert load_checkpoint(str(model)).codec.config.term_pieces == ()
+
+
+def test_a_model_without_terms_says_so(tmp_path: Path) -> None:
+    model = saved(small_checkpoint(1), tmp_path / "model.safetensors")
+    (tmp_path / "terms").write_text("few\twenige\n")
+    (tmp_path / "text").write_text("few words\n")
+    message = failed(
+        "generate", model, "--input", tmp_path / "text", "--glossary", tmp_path / "terms", "--glossary-mode=learnt"
+    )
+    assert "--glossary-mode is learnt, but the model was trained without preprocess --terms" in message
