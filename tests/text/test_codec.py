@@ -103,7 +103,7 @@ def test_one_alternative_stands_as_given(line: str, alternatives: list[str], exp
 def test_plain_data_restores_the_codec(joint: bool) -> None:
     original = codec(joint_vocab=joint)
     values = original.to_dict()
-    assert all(isinstance(value, (str, bool, bytes, tuple, type(None))) for value in values.values())
+    assert all(isinstance(value, (str, bool, int, bytes, tuple, type(None))) for value in values.values())
     restored = TextCodec.from_dict(values, "here")
     text = [line for pair in PAIRS[:20] for line in pair]
     assert restored.config == original.config
