@@ -1,7 +1,7 @@
 """HTML: the text of a page, and the attributes that users see."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nmt.documents.content import passage, plain
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, marked_encoding
@@ -56,7 +56,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
             return new
 
-        text = written(with_attributes(body, changed))
+        text = written(_with_marks(with_attributes(body, changed)))
         if encoding == "utf-8":
             return encoded(text, data)
         if encoding == "ascii" and not text.isascii() and not text.startswith("<?xml"):
@@ -73,6 +73,19 @@ def read(data: bytes, options: ReadOptions) -> Document:
     passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
     obstacle = "a comment that begins there has no end; end it"
     return Document(passages, write, unreached=unreached, obstacle=obstacle)
+
+
+def _with_marks(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yields tokens with elements around doubtful text, except in elements that have text only."""
+    around: list[str] = []
+    for token in tokens:
+        if token.role == "doubtful" and not {"title", "option", "textarea"} & set(around):
+            yield from (Token("start", item='<mark class="doubtful">'), token, Token("end", item="</mark>"))
+            continue
+        around += [token.name] if token.kind == "start" else []
+        if token.kind == "end":
+            around.pop()
+        yield token
 
 
 def _encoding_of_page(data: bytes) -> str:

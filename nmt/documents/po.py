@@ -1,5 +1,7 @@
 """PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
 
+With --doubtful, only messages with doubtful sentences are.
+
 Only translations, their flags, and wrong fields of the header are written. All other bytes of a file stay.
 """
 
@@ -11,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import regex as re
 
-from nmt.documents.content import Slot, document_of
+from nmt.documents.content import Slot, document_of, has_doubts
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
@@ -208,7 +210,9 @@ class _Writer:
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
 
         def put(translations: Iterator[Sequence[Token]]) -> None:
-            texts = [message.written(translations) for message in messages]
+            passages = list(translations)
+            remaining = iter(passages)
+            texts = [message.written(remaining) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
                 singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)
@@ -226,7 +230,8 @@ class _Writer:
                 if number >= len(texts):
                     line = self._text.rindex("\n", 0, old.start)
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
-            if "fuzzy" not in entry.flags:
+            is_sure = self._options.doubtful and not has_doubts(passages)
+            if "fuzzy" not in entry.flags and not is_sure:
                 flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
                 span = entry.flags_start, entry.flags_start
                 self._changes[span] = flag + self._changes.get(span, "")

@@ -22,7 +22,7 @@ from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbe
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
-from nmt.training.validation import validate
+from nmt.training.validation import calibrate_checkpoint, validate
 
 
 class TrainingLoop:
@@ -52,6 +52,7 @@ class TrainingLoop:
         if training.is_over and not training.validation_due:
             self.log.show_end("nothing to do: ")
             self._save_average()
+            self._calibrate()
             return
         self._write_config()
         self.log.begin(provenance_of(training))
@@ -72,6 +73,7 @@ class TrainingLoop:
         self.log.end("finished")
         self.log.show_end()
         self._save_average()
+        self._calibrate()
         self.log.summary()
         if self.clock and not training.out_of_patience:
             self.clock.warn_if_short(training.counters.update, training.config)
@@ -229,6 +231,12 @@ class TrainingLoop:
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
             console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
+
+    def _calibrate(self) -> None:
+        """Fits the confidence of the average, or else of the best checkpoint."""
+        path = self.folder.path / (AVERAGE if self.training.config.average_last else BEST)
+        if self.training.world.is_main and path.exists():
+            calibrate_checkpoint(self.training, path)
 
     def _write_config(self) -> None:
         if self.training.world.is_main:
