@@ -27,7 +27,6 @@ def calibrate(
     """
     from nmt.jobs.stream import Chunk, compute
     from nmt.text.corpus import read_rows
-    from nmt.translate.calibration import TranslatedLine
     from nmt.translate.calibration import calibrate as fit_and_store
     from nmt.translate.confidence import validity
     from nmt.translate.setup import Setup, placed
@@ -42,10 +41,8 @@ def calibrate(
     with console.Progress("calibrate", len(units), "line") as progress, loaded.session():
         result = compute(job, loaded, Chunk(1, units), progress.advance).result
     assert result
-    translated = [
-        TranslatedLine(str(unit.direction), unit.source, record.translations[0], reference)
-        for unit, record, (_, reference) in zip(units, result.values, rows, strict=True)
-    ]
+    best = [record.translations[0] for record in result.values]
+    lines = zip(units, best, (reference for _, reference in rows), strict=True)
     with naming(f"{source} and {target}"):
-        (calibration,) = fit_and_store(checkpoints, validity(engine, search), translated)
+        (calibration,) = fit_and_store(checkpoints, validity(engine, search), lines)
     console.info(f"{checkpoints[0]}: {calibration}")

@@ -1,8 +1,7 @@
 """`nmt translate-file` translates documents."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,9 +12,6 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import DirectionConfig, DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-
-if TYPE_CHECKING:
-    from nmt.documents.translation import Report
 
 # A row of the table, which may have a message, stays on one line.
 _WIDTH = 10_000
@@ -57,29 +53,17 @@ def translate_file(
         table = Table(box=None, pad_edge=False)
         for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
             table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for report in reports:
-            counts = [report.sentences, report.from_memory] if files.memory else [report.sentences]
-            cells = ("" if report.failure else f"{count:,}" for count in counts)
-            table.add_row(_cell(report.path), *cells, _cell(report.failure or report.left))
-        tables = Console(stderr=True, width=_WIDTH, highlight=False, emoji=False)
-        tables.print(table)
-        if files.doubtful:
-            tables.print(_doubtful(reports))
+        for path, _, sentences, left, failure, from_memory, _ in reports:
+            counts = [sentences, from_memory] if files.memory else [sentences]
+            cells = ("" if failure else f"{count:,}" for count in counts)
+            table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
+        doubtful = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
+        pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
+        for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence):
+            texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
+            doubtful.add_row(f"{new.confidence:.2f}", *texts)
+        for each in (table, doubtful)[: 1 + (files.doubtful > 0)]:
+            Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):
         all_files = console.counted(len(reports), "file")
         raise NmtError(f"{count:,} of {all_files} cannot be translated; the table says why")
-
-
-def _cell(text: str) -> str:
-    return escape(console.visible(text))
-
-
-def _doubtful(reports: Sequence["Report"]) -> Table:
-    """Returns the table of the doubtful sentences of all documents, worst first."""
-    table = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
-    rows = [
-        (new.confidence or 0, report.path, old.text, new.text) for report in reports for old, new in report.doubtful
-    ]
-    for confidence, *texts in sorted(rows):
-        table.add_row(f"{confidence:.2f}", *map(_cell, texts))
-    return table

@@ -280,7 +280,7 @@ class _TextPart:
                 text.text = text_only(words)
                 run = self._new_run(item or runs[-1], text)
                 parents[-1].append(run)
-                if token.role == "doubtful":
+                if token.role == "doubtful" and run.find(f"{self._word}rPr/{self._word}highlight") is None:
                     self._highlight(run)
             elif isinstance(item, _RunPart):
                 parents[-1].append(self._new_run(*item))
@@ -298,13 +298,11 @@ class _TextPart:
                 parents.append(element)
 
     def _highlight(self, run: Element) -> None:
-        """Puts a yellow background behind a run. Properties have a fixed order."""
+        """Puts a yellow background behind a run that has none. Properties have a fixed order."""
         properties = run.find(f"{self._word}rPr")
         if properties is None:
             properties = etree.Element(f"{self._word}rPr")
             run.insert(0, properties)
-        if (old := properties.find(f"{self._word}highlight")) is not None:
-            properties.remove(old)
         behind = (i for i, child in enumerate(properties) if _BEHIND_HIGHLIGHT.fullmatch(local_name(child)))
         highlight = etree.Element(f"{self._word}highlight", {f"{self._word}val": "yellow"})
         properties.insert(next(behind, len(properties)), highlight)

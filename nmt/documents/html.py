@@ -21,6 +21,7 @@ _ENCODINGS = {
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
+_MARK, _MARK_END = Token("start", item='<mark class="doubtful">'), Token("end", item="</mark>")
 _SEEN = re.compile("alt|title|placeholder|label|aria-(?:label|description|placeholder|roledescription|valuetext)")
 
 
@@ -77,15 +78,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 def _with_marks(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yields tokens with elements around doubtful text, except in elements that have text only."""
-    around: list[str] = []
+    has_text_only = False
     for token in tokens:
-        if token.role == "doubtful" and not {"title", "option", "textarea"} & set(around):
-            yield from (Token("start", item='<mark class="doubtful">'), token, Token("end", item="</mark>"))
-            continue
-        around += [token.name] if token.kind == "start" else []
-        if token.kind == "end":
-            around.pop()
-        yield token
+        if token.name.lower() in ("title", "option", "textarea"):
+            has_text_only = token.kind == "start"
+        is_marked = token.role == "doubtful" and not has_text_only
+        yield from (_MARK, token, _MARK_END) if is_marked else [token]
 
 
 def _encoding_of_page(data: bytes) -> str:

@@ -1,6 +1,5 @@
-"""PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
-
-With --doubtful, only messages with doubtful sentences are.
+"""PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy,
+with --doubtful only if it is doubtful.
 
 Only translations, their flags, and wrong fields of the header are written. All other bytes of a file stay.
 """
@@ -9,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from gettext import c2py
+from itertools import tee
 from typing import Literal, NamedTuple
 
 import regex as re
@@ -210,9 +210,8 @@ class _Writer:
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
 
         def put(translations: Iterator[Sequence[Token]]) -> None:
-            passages = list(translations)
-            remaining = iter(passages)
-            texts = [message.written(remaining) for message in messages]
+            translations, passages = tee(translations)
+            texts = [message.written(translations) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
                 singular = ("one", "singular") if messages[0].kept == messages[1].kept else ("one",)

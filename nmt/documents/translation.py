@@ -130,9 +130,8 @@ def translate(
     first = reports[0].output
     is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
     offers = any(document.offer for document in documents.values())
-    has_confidence = files.doubtful > 0
-    job = setup.job("text", offers=offers, alignments=sentences.has_markup, needs_confidence=has_confidence)
-    maker, settings = setup.maker("unit", offers=offers), setup.settings | {"--doubtful": has_confidence}
+    job = setup.job("text", offers=offers, alignments=sentences.has_markup, confidence=files.doubtful > 0)
+    maker, settings = setup.maker("unit", offers=offers), setup.settings | {"--doubtful": files.doubtful > 0}
     different = list(sentences.distinct)
     source = Rows("the text of the documents", different, lambda row, _: sentence_unit(Sentence(*row), maker))
     output = first if files.output is None or len(reports) == 1 else files.output

@@ -1,6 +1,5 @@
 """XLIFF 1 and 2: the units without a translation. Each gets a target, which in XLIFF 1 needs review.
-
-With --doubtful, only targets with doubtful sentences need review. In XLIFF 2, these have a subState.
+With --doubtful, only doubtful ones need it, and have a subState in XLIFF 2.
 
 Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code
 of the original file, such as ph, are not translated. Only targets and the attributes that describe them are
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape, unescape
+from itertools import tee
 from typing import NamedTuple
 
 from nmt.documents.content import Content, Slot, document_of, has_doubts
@@ -245,10 +245,10 @@ def _slot(file: _XmlText, unit: Element, options: ReadOptions) -> Slot:
     space = before[len(before.rstrip()) :]
 
     def put(translations: Iterator[Sequence[Token]]) -> None:
-        own = list(translations)
-        remaining, is_doubtful = iter(own), has_doubts(own)
+        translations, passages = tee(translations)
+        is_doubtful = has_doubts(passages)
         changes = {
-            span: content if isinstance(content, str) else _written(content, remaining)
+            span: content if isinstance(content, str) else _written(content, translations)
             for span, content in segments.items()
         }
         name = "translated" if options.doubtful and not is_doubtful else "needs-review-translation"

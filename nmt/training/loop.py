@@ -51,8 +51,7 @@ class TrainingLoop:
         training = self.training
         if training.is_over and not training.validation_due:
             self.log.show_end("nothing to do: ")
-            self._save_average()
-            self._calibrate()
+            self._finish()
             return
         self._write_config()
         self.log.begin(provenance_of(training))
@@ -72,8 +71,7 @@ class TrainingLoop:
             raise
         self.log.end("finished")
         self.log.show_end()
-        self._save_average()
-        self._calibrate()
+        self._finish()
         self.log.summary()
         if self.clock and not training.out_of_patience:
             self.clock.warn_if_short(training.counters.update, training.config)
@@ -224,18 +222,14 @@ class TrainingLoop:
         if update or self.training.validations:
             self.folder.save(training_state_of(self.training), "state", update, STATES_KEPT)
 
-    def _save_average(self) -> None:
-        """Writes the average of the newest checkpoints, --average-last of them or all if there are fewer."""
-        last, folder = self.training.config.average_last, self.folder.path
-        if last and self.training.world.is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
+    def _finish(self) -> None:
+        """Writes the average of the newest checkpoints if it is wanted, and calibrates it or else the best one."""
+        last, folder, is_main = self.training.config.average_last, self.folder.path, self.training.world.is_main
+        if last and is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
             console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
-
-    def _calibrate(self) -> None:
-        """Fits the confidence of the average, or else of the best checkpoint."""
-        path = self.folder.path / (AVERAGE if self.training.config.average_last else BEST)
-        if self.training.world.is_main and path.exists():
+        if is_main and (path := folder / (AVERAGE if last else BEST)).exists():
             calibrate_checkpoint(self.training, path)
 
     def _write_config(self) -> None:

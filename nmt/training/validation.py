@@ -19,7 +19,7 @@ from nmt.scoring import corpus_scores
 from nmt.text.codec import Direction
 from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
-from nmt.translate.calibration import LEAST_LINES, TranslatedLine, calibrate
+from nmt.translate.calibration import LEAST_LINES, calibrate
 from nmt.translate.confidence import validity
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
@@ -130,7 +130,7 @@ def _translations(training: Training, model: Transformer, lines: Sequence[Line],
     if not lines:
         return []
     translator = Translator(PyTorchEngine([model], training.data.codec, training.runtime))
-    units = [Unit(line.source, direction=line.direction) for line in lines]
+    units = list(map(_unit, lines))
     with console.Progress(task, len(units), "sentence", summary=False) as progress:
 
         def advance(sentences: int) -> None:
@@ -138,6 +138,10 @@ def _translations(training: Training, model: Transformer, lines: Sequence[Line],
             progress.advance(sentences)
 
         return [best for best, *_ in translator.hypotheses(units, SearchConfig(), advance)]
+
+
+def _unit(line: Line) -> Unit:
+    return Unit(line.source, direction=line.direction)
 
 
 def calibrate_checkpoint(training: Training, path: Path) -> None:
@@ -149,9 +153,7 @@ def calibrate_checkpoint(training: Training, path: Path) -> None:
         return
     try:
         best = _translations(training, build_model(load_checkpoint(path), path), lines, "calibrating")
-        translated = [
-            TranslatedLine(str(x.direction), x.source, y, x.reference) for x, y in zip(lines, best, strict=True)
-        ]
+        translated = zip(map(_unit, lines), best, (line.reference for line in lines), strict=True)
         for calibration in calibrate([str(path)], validity(EngineConfig(), SearchConfig()), translated):
             console.info(f"{path}: {calibration}")
     except NmtError as error:

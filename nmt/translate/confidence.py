@@ -52,11 +52,9 @@ class Calibration(NamedTuple):
     correlation: float
 
     def __str__(self) -> str:
-        return (
-            f"confidence of {self.direction} with {self.engine}, fitted to {counted(self.lines, 'line')}; on held-out "
-            f"lines, its mean error by tenths is {self.error:.3f}, and its rank correlation with chrF "
-            f"{self.correlation:.3f}"
-        )
+        figures = f"mean error by tenths is {self.error:.3f}, and its rank correlation with chrF {self.correlation:.3f}"
+        lines = f"fitted to {counted(self.lines, 'line')}; on held-out lines, its {figures}"
+        return f"confidence of {self.direction} with {self.engine}, {lines}"
 
     def of(self, source: str, translation: Translation) -> float:
         """Returns the confidence of a translation: 1 if no model has translated."""
@@ -66,45 +64,43 @@ class Calibration(NamedTuple):
 
 
 def features(source: str, translation: Translation) -> dict[str, float]:
-    """Returns what confidence is computed from, by name. Lengths are in pieces with EOS, and ratios in characters."""
-    log_probs = np.array(translation.log_probs)
+    """Returns what confidence is computed from, by name. Pieces count EOS, and rare words have many pieces."""
+    log_probs, characters = np.array(translation.log_probs), len(translation.text) + 1
+    ratio = math.log(characters / (len(source) + 1))
     return {
         "mean log P": float(log_probs.mean()),
         "least log P": float(log_probs.min()),
         "deviation of log P": float(log_probs.std()),
         "mean P": float(np.exp(log_probs).mean()),
-        "log of length": math.log(len(log_probs)),
-        "log of length ratio": math.log((len(translation.text) + 1) / (len(source) + 1)),
+        "log of pieces": math.log(len(log_probs)),
+        "log of pieces per character": math.log(len(log_probs) / characters),
+        "log of length ratio": ratio,
+        "distance of lengths": abs(ratio),
     }
 
 
 def fitted(translations: Sequence[tuple[str, Translation]], scores_N: np.ndarray) -> dict[str, Any]:
-    """Returns the attributes of a `Calibration` from `weights` on.
-
-    Args:
-        translations: sources and their translations.
-        scores_N: chrF of these, from 0 to 1.
-    """
+    """Returns the attributes of a `Calibration` from `weights` on, by translations of sources and their chrF."""
     values = [features(*pair) for pair in translations]
     features_NF = np.array([list(each.values()) for each in values])
     part_N, held_out_N = np.arange(len(scores_N)) % _FOLDS, np.zeros(len(scores_N))
     for part in range(_FOLDS):
         is_held_out_N = part_N == part
-        constant, weights_F = _weights(features_NF[~is_held_out_N], scores_N[~is_held_out_N])
+        constant, weights_F = weights(features_NF[~is_held_out_N], scores_N[~is_held_out_N])
         held_out_N[is_held_out_N] = np.clip(constant + features_NF[is_held_out_N] @ weights_F, 0, 1)
     groups = np.array_split(held_out_N.argsort(kind="stable"), 10)
     ranks, score_ranks = (values_N.argsort().argsort() for values_N in (held_out_N, scores_N))
-    constant, weights_F = _weights(features_NF, scores_N)
+    constant, weights_F = weights(features_NF, scores_N)
     figures = {
         "error": np.mean([abs(held_out_N[group].mean() - scores_N[group].mean()) for group in groups]),
         "deviation": np.sqrt(np.mean((held_out_N - scores_N) ** 2)),
         "correlation": np.corrcoef(ranks, score_ranks)[0, 1],
     }
-    weights = {"constant": constant, **dict(zip(values[0], weights_F.tolist(), strict=True))}
-    return {"weights": weights, "lines": len(values)} | {name: round(float(x), 4) for name, x in figures.items()}
+    named = {"constant": constant, **dict(zip(values[0], weights_F.tolist(), strict=True))}
+    return {"weights": named, "lines": len(values)} | {name: round(float(x), 4) for name, x in figures.items()}
 
 
-def _weights(features_NF: np.ndarray, scores_N: np.ndarray) -> tuple[float, np.ndarray]:
+def weights(features_NF: np.ndarray, scores_N: np.ndarray) -> tuple[float, np.ndarray]:
     """Returns the constant and the weights of the features, by ridge regression."""
     means_F, deviations_F = features_NF.mean(0), features_NF.std(0) + 1e-9
     x_NF = (features_NF - means_F) / deviations_F
@@ -146,7 +142,5 @@ def valid_for(
 def how_to_calibrate(models: Sequence[str]) -> str:
     """Returns the part of a message that says what is missing, and how to get it."""
     names = " ".join(models)
-    return (
-        f"{names} is not calibrated for this direction, engine and search; nmt calibrate {names} --source FILE "
-        f"--target FILE, with the same options, does so"
-    )
+    command = f"nmt calibrate {names} --source FILE --target FILE, with the same options, does so"
+    return f"{names} is not calibrated for this direction, engine and search; {command}"

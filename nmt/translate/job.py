@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # What translates and scores with a loaded model. Both have the same methods, which `PyTorchEngine` describes.
 Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
+OutputForm = Literal["text", "tsv", "jsonl"]
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
@@ -88,7 +89,7 @@ class TranslationJob(ModelJob):
 
     search: SearchConfig
     glossary: Glossary | None = None
-    output: Literal["text", "tsv", "jsonl"] = "text"
+    output: OutputForm = "text"
     offers: bool = False
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
@@ -145,9 +146,9 @@ class TranslationJob(ModelJob):
             fields = {**record.fields, "source": record.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
         if self.output == "tsv":
-            values = ["" if t.confidence is None else f"{t.confidence:.4f}" for t in record.translations]
-            texts = [(record.source.replace("\t", " "), t.text.replace("\t", " ")) for t in record.translations]
-            return "".join("\t".join((value, *both)) + "\n" for value, both in zip(values, texts, strict=True))
+            rows = [("" if t.confidence is None else f"{t.confidence:.4f}", t.text) for t in record.translations]
+            columns = ((value, *(x.replace("\t", " ") for x in (record.source, text))) for value, text in rows)
+            return "".join("\t".join(row) + "\n" for row in columns)
         lines = []
         for translation in record.translations:
             links = () if translation.is_from_memory else translation.alignment or ()
