@@ -59,7 +59,7 @@ def translate_file(
             table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
         doubtful = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
-        for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence):
+        for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
             doubtful.add_row(f"{new.confidence:.2f}", *texts)
         for each in (table, doubtful)[: 1 + (files.doubtful > 0)]:

@@ -309,7 +309,7 @@ def _with_doubts(tokens: Iterable[Token], translations: Sequence[Translation], d
     for token in tokens:
         start, role = 0, token.role
         for end, character in enumerate(token.text):
-            new_role = role if character.isspace() else next(roles, "mark")
+            new_role = role if character.isspace() else next(roles, role)
             if token.kind == "text" and new_role != role:
                 if end > start:
                     yield token.cut(start, end)._replace(role=role)

@@ -80,7 +80,7 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
 
 
 def test_an_ensemble_is_calibrated_apart(model: Path, trained: Path, tmp_path: Path) -> None:
-    other, lines = trained / "run" / "best.safetensors", SOURCES[:2]
+    other, lines = trained / "run" / "snapshot-00000020.safetensors", SOURCES[:2]
     assert confidences(model, other, lines=lines) == [None, None]
     path = Path(shutil.copy(model, tmp_path / "first.safetensors"))
     calibrate(path, tmp_path, other)
@@ -125,15 +125,17 @@ def test_columns_begin_with_the_confidence(model: Path, trained: Path) -> None:
 
 
 def test_score_estimates_chrf_without_a_reference(model: Path, trained: Path, tmp_path: Path) -> None:
-    lines = SOURCES[:40]
-    outputs = [line["hypotheses"][0] for line in generated(model, lines, *OPTIONS)]
-    (tmp_path / "source").write_text("\n".join(lines))
-    (tmp_path / "output").write_text("\n".join(output["text"] for output in outputs))
     files = ["--source", tmp_path / "source", "--hypothesis", tmp_path / "output"]
-    estimate = json.loads(run("score", "--model", model, *files, "--json").stdout)
-    expected = 100 * sum(output["confidence"] for output in outputs) / 40
-    assert estimate == {"estimated_chrf": pytest.approx(expected, abs=1), "error": estimate["error"], "lines": 40}
-    assert 0 < estimate["error"] < 20
+
+    def estimate(pairs: list[tuple[str, str]]) -> dict[str, float]:
+        for name, lines in zip(("source", "output"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return dict(json.loads(run("score", "--model", model, *files, "--json").stdout))
+
+    first, second, both = estimate(PAIRS[:1]), estimate(PAIRS[1:2]), estimate(PAIRS[:2])
+    assert both["estimated_chrf"] == pytest.approx((first["estimated_chrf"] + second["estimated_chrf"]) / 2, abs=0.1)
+    assert first["estimated_chrf"] != second["estimated_chrf"]
+    assert (first["error"], both["lines"]) == (second["error"], 2) and 0 < both["error"] < first["error"]
     assert b"estimated chrF" in run("score", "--model", model, *files).stdout
     assert "is not calibrated" in failed("score", "--model", trained / "run" / "best.safetensors", *files)
     assert "--reference is missing; give it, or --model and --source" in failed("score", *files)
