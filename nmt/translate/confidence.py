@@ -66,16 +66,13 @@ class Calibration(NamedTuple):
 def features(source: str, translation: Translation) -> dict[str, float]:
     """Returns what confidence is computed from, by name. Pieces count EOS, and rare words have many pieces."""
     log_probs, characters = np.array(translation.log_probs), len(translation.text) + 1
-    ratio = math.log(characters / (len(source) + 1))
     return {
         "mean log P": float(log_probs.mean()),
-        "least log P": float(log_probs.min()),
         "deviation of log P": float(log_probs.std()),
         "mean P": float(np.exp(log_probs).mean()),
         "log of pieces": math.log(len(log_probs)),
         "log of pieces per character": math.log(len(log_probs) / characters),
-        "log of length ratio": ratio,
-        "distance of lengths": abs(ratio),
+        "distance of lengths": abs(math.log(characters / (len(source) + 1))),
     }
 
 
