@@ -163,11 +163,12 @@ def read_rows(path: Path, name: str, rows: Any) -> Any:
         raise NmtError(f"{path}, which is still needed, cannot be read ({error}); put the file back") from error
 
 
-def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec]:
-    """Returns the architecture and the text processing of a checkpoint."""
+def read_model(path: str | Path) -> tuple[ModelConfig, TextCodec, dict[str, Any]]:
+    """Returns the architecture, the text processing and the provenance of a checkpoint."""
     with _opened(Path(path), "np") as (document, file):
         models = {name: file.get_tensor(name) for name in list(file.keys()) if name.startswith(TEXT)}
-    return ModelConfig.from_dict(document["model"], str(path)), codec_of(document, models, path)
+    codec = codec_of(document, models, path)
+    return ModelConfig.from_dict(document["model"], str(path)), codec, document["provenance"]
 
 
 def latest(provenance: Mapping[str, Any]) -> Mapping[str, Any]:

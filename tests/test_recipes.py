@@ -22,6 +22,7 @@ from unittest.mock import Mock
 
 import commands
 import pytest
+from conftest import invented_pairs, write_pairs
 from marian import write_model
 from stand_ins import BIN, LONGER, ROOT, TINY, Recipe, corpus, run_with
 
@@ -566,6 +567,20 @@ def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, traine
     assert (tmp_path / "run" / "capitals.source").read_text() == (trained / "test.en").read_text().upper()
     missing = quicker("measure/robustness.sh", *files[:2], str(tmp_path / "none"), "de", code=1)
     assert "none does not exist" in missing.stderr
+
+
+def test_confidence_is_compared_with_chrf(quicker: Recipe, trained: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "text", invented_pairs(110, seed=3))
+    files = [tmp_path / "text.en", tmp_path / "text.de"]
+    model = Path(shutil.copy(trained / "run" / "average.safetensors", tmp_path / "model.safetensors"))
+    words, settings = [str(model), *map(str, files)], {"RUN": tmp_path / "run", "ROUNDS": "1"}
+    assert "has no confidence; calibrate" in quicker("measure/confidence.sh", *words, **settings, code=1).stderr
+    commands.run("calibrate", model, "--source", files[0], "--target", files[1])
+    table = quicker("measure/confidence.sh", *words, **settings).stdout.splitlines()
+    values = {cells[1].strip(): cells[2].strip() for cells in (row.split("|") for row in table)}
+    assert values["lines"] == "110" and float(values["mean error by tenths"]) < 0.3
+    assert -1 <= float(values["rank correlation of confidence and chrF"]) <= 1
+    assert values["time with confidence"].endswith("x")
 
 
 @pytest.mark.parametrize("script, arguments, starts", [

@@ -40,6 +40,7 @@ def generate(
     """
     from nmt.jobs.run import Run, check_files, executing
     from nmt.jobs.source import Files
+    from nmt.translate.confidence import how_to_calibrate
     from nmt.translate.setup import Setup, placed
     from nmt.translate.sources import html_units, json_units, text_units
 
@@ -79,6 +80,8 @@ def generate(
         columns = [[path, *files.by_flag.values()] for path in files.input]
         source = Files(columns, ("--input", *files.by_flag), units, context)
         job = setup.job(files.output_format, offers=maker.offers, alignments=files.html)
+        if files.output_format != "text" and not job.calibrations:
+            console.info(f"translations have no confidence: {how_to_calibrate(job.models)}")
         settings = setup.settings | {flag_name(name): getattr(files, name) for name in _FORMS}
 
         def text(record: Any) -> str:

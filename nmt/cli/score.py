@@ -1,22 +1,25 @@
 """`nmt score` scores translations against references."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from nmt import console
-from nmt.cli.flags import flags
-from nmt.config import CorpusConfig, ScoreConfig
+from nmt.cli.flags import CHECKPOINT, flags
+from nmt.config import CorpusConfig, EngineConfig, ScoreConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO
 
 if TYPE_CHECKING:
     from nmt.scoring import MetricScore
+    from nmt.text.codec import Direction
 
 # The beginning of the files that WMT distributes.
 _SGML = re.compile(r"\s*<(\?xml|!doctype|mteval|dataset|refset|srcset|tstset|doc|seg)\b", re.IGNORECASE)
@@ -29,16 +32,26 @@ def score(
     reference: Annotated[
         list[str],
         Option(help="Reference translations, also compressed, or in a file like .csv. Repeat it for several per line."),
-    ],
+    ] = [],  # noqa: B006
     hypothesis: Annotated[
         list[str], Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIO],  # noqa: B006
-    source_lang: Annotated[str | None, Option(help="Language of the source texts in a file like .csv.")] = None,
+    model: Annotated[
+        list[str],
+        Option(help="Without references: the calibrated model that translated; an ensemble if repeated."),
+        CHECKPOINT,
+    ] = [],  # noqa: B006
+    source: Annotated[str | None, Option(help="With --model, the source text.")] = None,
+    source_lang: Annotated[
+        str | None, Option(help="Language of the source texts in a file like .csv, or of --source.")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
 
     Up to 5,000 lines, each score has its 95 % confidence interval, from 1,000 bootstrap resamples.
+
+    Without a reference, --model and --source give the mean chrF that a calibrated model expects of its translations.
 
     Several --hypothesis give a table. --paired tests how each differs from the first.
 
@@ -47,8 +60,18 @@ def score(
     """
     from nmt.corpora.reading import target_text
     from nmt.scoring import compared_scores, corpus_scores, sentence_scores
+    from nmt.text.codec import Direction
     from nmt.text.corpus import name_of
 
+    if not reference:
+        if not model or source is None or len(hypothesis) > 1:
+            raise NmtError(
+                "--reference is missing; give it, or --model and --source, which estimate the chrF of one --hypothesis"
+            )
+        _print_estimate(
+            model, source, hypothesis[0], Direction(source_lang or "", config.target_lang or ""), as_json=as_json
+        )
+        return
     if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in config.metric:
@@ -96,6 +119,40 @@ def score(
         print("\n".join(map(str, scores[0])))
     else:
         _print_table(names, scores)
+
+
+def _print_estimate(
+    models: Sequence[str], source: str, hypothesis: str, direction: "Direction", *, as_json: bool
+) -> None:
+    """Prints the mean chrF that a calibrated model expects of its translations, and the 95 % interval of the mean."""
+    from nmt.text.corpus import read_rows
+    from nmt.translate.alignment import PADDED_TOKENS
+    from nmt.translate.confidence import how_to_calibrate, read_calibrations, valid_for
+    from nmt.translate.encoding import in_batches
+    from nmt.translate.pairs import Pair, Target, encode_pairs
+    from nmt.translate.pytorch_engine import PyTorchEngine
+    from nmt.translate.units import Translation
+
+    engine = PyTorchEngine.load(*models)
+    direction = engine.codec.config.resolved(direction)
+    calibrations = valid_for(EngineConfig(), SearchConfig(), read_calibrations(models))
+    if (calibration := calibrations.get(str(direction))) is None:
+        raise NmtError(how_to_calibrate(models))
+    rows = list(read_rows(source, hypothesis))
+    if not rows:
+        raise NmtError(f"{source} is empty; an estimate needs text")
+    pairs = encode_pairs(engine.codec, [Pair(old, (Target(new),), direction) for old, new in rows])
+    score = partial(engine.score, alignments=False)
+    scores = in_batches(score, pairs, [pair.tokens for pair in pairs], PADDED_TOKENS[engine.device])
+    translations = [Translation(row[1], 0.0, [], of_row.log_probs) for row, (of_row,) in zip(rows, scores, strict=True)]
+    values = [calibration.of(row[0], each) for row, each in zip(rows, translations, strict=True)]
+    estimate = 100 * sum(values) / len(values)
+    # Both the lines here and those of the calibration are a sample.
+    error = 1.96 * 100 * calibration.deviation * math.sqrt(1 / len(values) + 1 / calibration.lines)
+    if as_json:
+        print(json.dumps({"estimated_chrf": estimate, "error": error, "lines": len(values)}))
+    else:
+        print(f"estimated chrF {estimate:.2f} ± {error:.2f} (mean of {console.counted(len(values), 'sentence')})")
 
 
 def _read(path: str) -> list[str]:

@@ -53,11 +53,17 @@ def translate_file(
         table = Table(box=None, pad_edge=False)
         for name in ("file", "sentences", *(["from memory"] * bool(files.memory)), "left as they are"):
             table.add_column(name, justify="right" if name in ("sentences", "from memory") else "left")
-        for path, _, sentences, left, failure, from_memory in reports:
+        for path, _, sentences, left, failure, from_memory, _ in reports:
             counts = [sentences, from_memory] if files.memory else [sentences]
             cells = ("" if failure else f"{count:,}" for count in counts)
             table.add_row(escape(console.visible(path)), *cells, escape(console.visible(failure or left)))
-        Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)
+        doubtful = Table("confidence", "file", "source", "translation", box=None, pad_edge=False)
+        pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
+        for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
+            texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
+            doubtful.add_row(f"{new.confidence:.2f}", *texts)
+        for each in (table, doubtful)[: 1 + (files.doubtful > 0)]:
+            Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):
         all_files = console.counted(len(reports), "file")
         raise NmtError(f"{count:,} of {all_files} cannot be translated; the table says why")

@@ -84,10 +84,11 @@ class TranslationFiles(Config, panel="Input and output"):
     input_format: Literal["text", "jsonl"] = option(
         "text", "text, or jsonl: objects with source, and perhaps prefix, constraints and context, a list of lines."
     )
-    output_format: Literal["text", "jsonl"] = option(
+    output_format: Literal["text", "tsv", "jsonl"] = option(
         "text",
-        "text: only the translations. jsonl: an object for each line, with the source, and with text, score, pieces "
-        "and their log P of each translation.",
+        "text: only the translations. tsv: for each translation, a line with its confidence, the source and the text. "
+        "jsonl: an object for each line, with the source, and with text, score, pieces and their log P of each "
+        "translation.",
     )
     prefixes: str | None = option(
         None,
@@ -160,6 +161,14 @@ class DocumentFiles(Config, panel="Input and output"):
         "Keys whose values are translated in JSON, such as title,body.* or, to leave some out, '!author,!tags'. By "
         "default, all but id and type with one word, and keys that begin with @ or $.",
     )
+    doubtful: float = option(
+        0.0,
+        "Mark sentences whose confidence is lower than this, such as 0.4: with a background in DOCX and HTML, as fuzzy "
+        "in PO, and for review in XLIFF, where others then count as translated. A table lists them in the end. The "
+        "model must be calibrated; see nmt calibrate.",
+        at_most=1,
+    )
+    doubtful_stays: bool = option(False, "Also leave these sentences in the source language.", needs="doubtful")
     glossary: str | None = glossary_option(None)
     memory: tuple[str, ...] = memory_option(())
     workers: Processes | None = workers_option(None)

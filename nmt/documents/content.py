@@ -5,7 +5,7 @@ What stands before the first and behind the last word is no part of a passage, s
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from typing import NamedTuple
 
 from nmt.documents.document import Document
@@ -18,6 +18,11 @@ from nmt.translate.units import Unit
 _DEPTH = 50  # elements that `paired` nests
 DIVIDING = "dividing"  # the key of leaves that separate texts even in an element that stands in a text
 SEPARATING = ("space", "break", "end")  # the roles of leaves between words
+
+
+def has_doubts(translations: Iterable[Iterable[Token]]) -> bool:
+    """Returns whether text of translations is doubtful."""
+    return any(token.role == "doubtful" for tokens in translations for token in tokens)
 
 
 def plain(tokens: Iterable[Token]) -> str:
@@ -144,7 +149,7 @@ class Slot(NamedTuple):
     """A place in a document that has passages.
 
     Attributes:
-        put: takes the translations of the passages, and writes them to this place.
+        put: takes the translations of its passages, and writes them to this place.
         offer: takes the matches of memories for the only passage.
     """
 
@@ -159,7 +164,7 @@ def document_of(slots: Sequence[Slot], written: Callable[[], bytes], skipped: Ma
     def write(translations: Sequence[Sequence[Token]]) -> bytes:
         remaining = iter(translations)
         for slot in slots:
-            slot.put(remaining)
+            slot.put(islice(remaining, len(slot.passages)))
         return written()
 
     def offer(matches: Sequence[Sequence[Match]]) -> None:

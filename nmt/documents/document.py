@@ -70,6 +70,8 @@ class ReadOptions(NamedTuple):
     protected: Protected = PROTECTED  # finds what stays as it is
     # Patterns of the keys whose values are translated in JSON, and with `!` of those whose values are not.
     keys: str | None = None
+    doubtful: float = 0  # the confidence below which a sentence is marked; 0 if none is
+    doubtful_stays: bool = False  # whether such a sentence is left in the source language
     form: str = ""  # the name of the format, where one reader knows several dialects
 
 

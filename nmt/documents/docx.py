@@ -47,6 +47,7 @@ _CODE = re.compile(
 )
 _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr", "customXmlPr")
 _ROLES: dict[str, Role] = {"br": "end", "tab": "end", "ptab": "end", "cr": "break", "begin": "open", "end": "close"}
+_BEHIND_HIGHLIGHT = re.compile("u|effect|bdr|shd|fitText|vertAlign|rtl|cs|em|lang|eastAsianLayout|specVanish|oMath")
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
@@ -272,11 +273,15 @@ class _TextPart:
     def _append(self, parent: Element, tokens: Iterable[Token], base: _Run) -> None:
         """Appends tokens to an element. `base` has the properties of text without other ones."""
         runs, parents = [base], [parent]
-        for kind, words, item, *_ in tokens:
+        for token in tokens:
+            kind, words, item = token.kind, token.text, token.item
             if kind == "text":
                 text = etree.Element(f"{self._word}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
                 text.text = text_only(words)
-                parents[-1].append(self._new_run(item or runs[-1], text))
+                run = self._new_run(item or runs[-1], text)
+                parents[-1].append(run)
+                if token.role == "doubtful" and run.find(f"{self._word}rPr/{self._word}highlight") is None:
+                    self._highlight(run)
             elif isinstance(item, _RunPart):
                 parents[-1].append(self._new_run(*item))
             elif isinstance(item, list):
@@ -291,6 +296,16 @@ class _TextPart:
                 element = etree.Element(item.tag, item.attrib, self._root.nsmap)
                 parents[-1].append(element)
                 parents.append(element)
+
+    def _highlight(self, run: Element) -> None:
+        """Puts a yellow background behind a run that has none. Properties have a fixed order."""
+        properties = run.find(f"{self._word}rPr")
+        if properties is None:
+            properties = etree.Element(f"{self._word}rPr")
+            run.insert(0, properties)
+        behind = (i for i, child in enumerate(properties) if _BEHIND_HIGHLIGHT.fullmatch(local_name(child)))
+        highlight = etree.Element(f"{self._word}highlight", {f"{self._word}val": "yellow"})
+        properties.insert(next(behind, len(properties)), highlight)
 
     def _new_run(self, run: _Run, child: Element) -> Element:
         element = etree.Element(f"{self._word}r")

@@ -1,7 +1,7 @@
 """HTML: the text of a page, and the attributes that users see."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nmt.documents.content import passage, plain
 from nmt.documents.document import Document, ReadOptions, decoded, encoded, marked_encoding
@@ -21,6 +21,7 @@ _ENCODINGS = {
     **dict.fromkeys(["shift_jis", "shift-jis", "x-sjis"], "cp932"),
     **dict.fromkeys(["utf-16", "utf-16be", "utf-16le"], "utf-8"),
 }
+_MARK, _MARK_END = Token("start", item='<mark class="doubtful">'), Token("end", item="</mark>")
 _SEEN = re.compile("alt|title|placeholder|label|aria-(?:label|description|placeholder|roledescription|valuetext)")
 
 
@@ -56,7 +57,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
                 new |= {"dir": "rtl" if is_right_to_left else "ltr"} if direction or element == "html" else {}
             return new
 
-        text = written(with_attributes(body, changed))
+        text = written(_with_marks(with_attributes(body, changed)))
         if encoding == "utf-8":
             return encoded(text, data)
         if encoding == "ascii" and not text.isascii() and not text.startswith("<?xml"):
@@ -73,6 +74,16 @@ def read(data: bytes, options: ReadOptions) -> Document:
     passages = [page_unit, *(passage([Token("text", value)], options.protected) for value in values)]
     obstacle = "a comment that begins there has no end; end it"
     return Document(passages, write, unreached=unreached, obstacle=obstacle)
+
+
+def _with_marks(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yields tokens with elements around doubtful text, except in elements that have text only."""
+    has_text_only = False
+    for token in tokens:
+        if token.name.lower() in ("title", "option", "textarea"):
+            has_text_only = token.kind == "start"
+        is_marked = token.role == "doubtful" and not has_text_only
+        yield from (_MARK, token, _MARK_END) if is_marked else [token]
 
 
 def _encoding_of_page(data: bytes) -> str:

@@ -1,4 +1,5 @@
-"""PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
+"""PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy,
+with --doubtful only if it is doubtful.
 
 Only translations, their flags, and wrong fields of the header are written. All other bytes of a file stay.
 """
@@ -7,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from gettext import c2py
+from itertools import tee
 from typing import Literal, NamedTuple
 
 import regex as re
 
-from nmt.documents.content import Slot, document_of
+from nmt.documents.content import Slot, document_of, has_doubts
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import Message
 from nmt.errors import NmtError
@@ -208,6 +210,7 @@ class _Writer:
         messages = [Message(old.text, self._options, entry.flags) for old in fields]
 
         def put(translations: Iterator[Sequence[Token]]) -> None:
+            translations, passages = tee(translations)
             texts = [message.written(translations) for message in messages]
             if len(texts) > 1:
                 # A form for several numbers needs the placeholders of the plural.
@@ -226,7 +229,8 @@ class _Writer:
                 if number >= len(texts):
                     line = self._text.rindex("\n", 0, old.start)
                     self._changes[line - (self._text[line - 1] == "\r"), old.stop] = ""
-            if "fuzzy" not in entry.flags:
+            is_sure = self._options.doubtful and not has_doubts(passages)
+            if "fuzzy" not in entry.flags and not is_sure:
                 flag = " fuzzy," if entry.flags else f"#, fuzzy{self._newline}"
                 span = entry.flags_start, entry.flags_start
                 self._changes[span] = flag + self._changes.get(span, "")

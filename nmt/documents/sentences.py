@@ -7,6 +7,7 @@ import numpy as np
 
 from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.memories.matching import Match
+from nmt.text.words import RAW_WORD
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
@@ -28,8 +29,8 @@ class Sentences:
 
     def __init__(self, maker: UnitMaker, options: ReadOptions, *, has_memory: bool) -> None:
         self._maker, self._options, self._has_memory = maker, options, has_memory
-        # Text, alignment, whether a memory has it, and matches. As bytes, an alignment takes a tenth of the RAM.
-        self._translations: dict[Sentence, tuple[str, bytes, bool, Sequence[Match]]] = {}
+        # Translations, alignments, and matches. As bytes, an alignment takes a tenth of the RAM.
+        self._translations: dict[Sentence, tuple[Translation, bytes, Sequence[Match]]] = {}
         self.distinct: dict[Sentence, None] = {}
         self.has_markup = False  # whether a passage is marked up
 
@@ -50,22 +51,26 @@ class Sentences:
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
         """Keeps the translation of a distinct sentence, and its matches, for `written`."""
+        if self._options.doubtful_stays and translation.is_doubtful(self._options.doubtful):
+            words = [(len(sentence.tags) + i, i) for i in range(len(RAW_WORD.findall(sentence.text)))]
+            translation = translation._replace(text=sentence.text, alignment=words)
         alignment = np.array(translation.alignment or (), np.int32).tobytes()
-        self._translations[sentence] = translation.text, alignment, translation.is_from_memory, matches
+        self._translations[sentence] = translation._replace(alignment=None, pieces=[], log_probs=[]), alignment, matches
 
-    def written(self, document: Document) -> tuple[bytes, int]:
-        """Returns the file of a document with the translations, and how many sentences are from a memory."""
-        passages, offers, from_memory = [], list[Sequence[Match]](), 0
+    def written(self, document: Document) -> tuple[bytes, list[tuple[Sentence, Translation]]]:
+        """Returns the file of a document with the translations, and its sentences with theirs."""
+        passages, offers, pairs = [], list[Sequence[Match]](), list[tuple[Sentence, Translation]]()
         for unit in document.passages:
             translations, matches = list[Translation](), list[Sequence[Match]]()
             for sentence in unit.sentences:
-                text, links, is_from_memory, sentence_matches = self._translations[self._key(sentence)]
+                translation, links, sentence_matches = self._translations[self._key(sentence)]
                 alignment = [(i, j) for i, j in np.frombuffer(links, np.int32).reshape(-1, 2).tolist()]
-                translations.append(Translation(text, 0.0, [], [], alignment=alignment))
+                translations.append(translation._replace(alignment=alignment))
                 matches.append(sentence_matches)
-                from_memory += is_from_memory
-            passages.append(unit.translated_tokens(translations, self._options.target_lang))
+                pairs.append((sentence, translation))
+            options = self._options
+            passages.append(unit.translated_tokens(translations, options.target_lang, options.doubtful))
             offers.append(matches[0] if len(matches) == 1 else ())
         if document.offer:
             document.offer(offers)
-        return document.write(passages), from_memory
+        return document.write(passages), pairs

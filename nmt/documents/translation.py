@@ -18,7 +18,7 @@ from nmt.jobs.source import Rows
 from nmt.jobs.stream import Execution
 from nmt.text.corpus import name_of
 from nmt.translate.setup import Setup
-from nmt.translate.units import Sentence
+from nmt.translate.units import Sentence, Translation
 
 
 class Report(NamedTuple):
@@ -30,6 +30,7 @@ class Report(NamedTuple):
     left: str = ""  # what of it stays as it is, and why
     failure: str = ""  # why it cannot be translated, if so
     from_memory: int = 0  # the sentences that a memory has
+    doubtful: Sequence[tuple[Sentence, Translation]] = ()  # the sentences below --doubtful
 
 
 def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
@@ -110,7 +111,7 @@ def translate(
         raise NmtError(f"--keys chooses values of JSON, but {', '.join(paths):.200} has none; leave it out")
     for _, output in outputs:
         refuse_inputs(output, setup.files, f"--output {output}")
-    options = ReadOptions("", *direction, files.all, setup.protected, files.keys)
+    options = ReadOptions("", *direction, files.all, setup.protected, files.keys, files.doubtful, files.doubtful_stays)
     sentences = Sentences(setup.maker("sentence", offers=False), options, has_memory=bool(setup.memories))
     reports, documents = list[Report](), dict[int, Document]()
     for i, (path, output) in enumerate(outputs):
@@ -129,11 +130,12 @@ def translate(
     first = reports[0].output
     is_resumable = check_files([*(reports[i].path for i in documents), *setup.models], first, execution.options)
     offers = any(document.offer for document in documents.values())
-    maker, job = setup.maker("unit", offers=offers), setup.job("text", offers=offers, alignments=sentences.has_markup)
+    job = setup.job("text", offers=offers, alignments=sentences.has_markup, confidence=files.doubtful > 0)
+    maker, settings = setup.maker("unit", offers=offers), setup.settings | {"--doubtful": files.doubtful > 0}
     different = list(sentences.distinct)
     source = Rows("the text of the documents", different, lambda row, _: sentence_unit(Sentence(*row), maker))
     output = first if files.output is None or len(reports) == 1 else files.output
-    run = Run(job, source, output, setup.settings, execution, progress, is_resumable)
+    run = Run(job, source, output, settings, execution, progress, is_resumable)
     with run.records() as records:
         if records is None:
             return reports
@@ -142,8 +144,10 @@ def translate(
         for i, document in documents.items():
             path, output = reports[i].path, reports[i].output
             try:
-                content, from_memory = sentences.written(document)
-                reports[i] = reports[i]._replace(from_memory=from_memory)
+                content, pairs = sentences.written(document)
+                from_memory = sum(translation.is_from_memory for _, translation in pairs)
+                doubtful = [pair for pair in pairs if pair[1].is_doubtful(files.doubtful)]
+                reports[i] = reports[i]._replace(from_memory=from_memory, doubtful=doubtful)
             except Exception as error:
                 reports[i] = reports[i]._replace(failure=_failure(name_of(path), error))
                 continue

@@ -1,4 +1,5 @@
 """XLIFF 1 and 2: the units without a translation. Each gets a target, which in XLIFF 1 needs review.
+With --doubtful, only doubtful ones need it, and have a subState in XLIFF 2.
 
 Inline elements travel with their words, and so do tags of HTML that are written as text. Elements that hold code
 of the original file, such as ph, are not translated. Only targets and the attributes that describe them are
@@ -10,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape, unescape
+from itertools import tee
 from typing import NamedTuple
 
-from nmt.documents.content import Content, Slot, document_of
+from nmt.documents.content import Content, Slot, document_of, has_doubts
 from nmt.documents.document import Document, ReadOptions, marked_encoding, spliced
 from nmt.documents.messages import grouped, with_leaves
 from nmt.documents.trees import Element, etree, local_name, parsed
@@ -243,13 +245,16 @@ def _slot(file: _XmlText, unit: Element, options: ReadOptions) -> Slot:
     space = before[len(before.rstrip()) :]
 
     def put(translations: Iterator[Sequence[Token]]) -> None:
+        translations, passages = tee(translations)
+        is_doubtful = has_doubts(passages)
         changes = {
             span: content if isinstance(content, str) else _written(content, translations)
             for span, content in segments.items()
         }
-        state: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
-        state = {} if is_2 else state
-        file.set(unit, {"state": "translated", "subState": None} if is_2 else {"approved": None})
+        name = "translated" if options.doubtful and not is_doubtful else "needs-review-translation"
+        state: dict[str, str | None] = {} if is_2 else {"state": name, "state-qualifier": None}
+        doubt = {"state": "translated", "subState": "nmt:doubtful" if is_doubtful else None}
+        file.set(unit, doubt if is_2 else {"approved": None})
         if target is None:
             tag = space + _tag_with(f"<{prefix}target>", {**state, "xml:space": source.get(_SPACE)})
             span = stop, stop

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 from typing import Self, TypeVar
 
-from nmt.checkpoint_format import latest, read_header, read_model
+from nmt.checkpoint_format import latest, read_model
 from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.interop.hub import checkpoint_file
@@ -19,7 +19,7 @@ from nmt.text.codec import Direction, TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of, listed, matching, public_codes
 from nmt.text.protected import Protected
-from nmt.translate.confidence import Calibration, read_calibrations
+from nmt.translate.confidence import Calibration, calibrations_of
 from nmt.translate.encoding import WIDTH_MULTIPLE
 
 # The source language of a request that asks the server to identify it.
@@ -86,13 +86,13 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
     models: dict[str, ServedModel] = {}
     for given, path in [*_named(named, "--model", "CHECKPOINT"), *(("", path) for path in checkpoints)]:
         path = checkpoint_file(path)
-        config, codec = read_model(path)
+        config, codec, provenance = read_model(path)
         name = given or f"{codec.config.source_lang}-{codec.config.target_lang}"
         if name in models:
             raise NmtError(f"{path} and {models[name].path} are both called {name}; give --model NAME={path}")
-        trained = latest(read_header(path)[0]["provenance"]).get("directions", ()) if codec.config.languages else ()
+        trained = latest(provenance).get("directions", ()) if codec.config.languages else ()
         directions = tuple(Direction(*each.split()) for each in trained)
-        models[name] = ServedModel(name, path, config, codec, directions, read_calibrations([path]))
+        models[name] = ServedModel(name, path, config, codec, directions, calibrations_of([provenance]))
     if not models:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return models

@@ -26,7 +26,8 @@ _DEEPEST = 100
 # "hidden" markup separates no words, such as a comment; a "mark" may. A "space" separates words. An "end" separates
 # texts, such as a tab, and so does a "break", such as the end of a line, unless a lower-case letter follows it. "open"
 # and "close" are the ends of an element whose other end is not known yet. "protected" is a protected word in text.
-Role = Literal["mark", "hidden", "space", "break", "end", "open", "close", "protected"]
+# Text of a translation that is likely to be wrong is "doubtful".
+Role = Literal["mark", "hidden", "space", "break", "end", "open", "close", "protected", "doubtful"]
 
 
 class Token(NamedTuple):
@@ -39,7 +40,7 @@ class Token(NamedTuple):
             those written as usual; None if that holds for all.
         name: of an element.
         kept_by: for each attribute around it that decides on translation, whether it forbids it.
-        role: what a leaf does to the text around it.
+        role: what a leaf does to the text around it, or whether a text is doubtful.
         key: leaves with the same key keep their order, such as both ends of a bookmark. An "open" and a "close"
             with the same key are the ends of one element.
         around: the spaces before and behind a leaf in the source, as texts, if the translation must have the same.
@@ -86,14 +87,14 @@ GAP = Token("text", " ", [""])  # a space that the source lacks
 
 
 def merged(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yields tokens in which adjacent texts are one. Empty texts are left out."""
-    for is_text, group in groupby(tokens, lambda token: token.kind == "text"):
-        if not is_text:
+    """Yields tokens in which adjacent texts of one role are one. Empty texts are left out."""
+    for role, group in groupby(tokens, lambda token: token.role if token.kind == "text" else None):
+        if role is None:
             yield from group
         elif texts := [token for token in group if token.text]:
             spellings = [each for token in texts for each in token.item or [None] * len(token.text)]
             is_spelt = any(token.item for token in texts)
-            yield Token("text", "".join(token.text for token in texts), spellings if is_spelt else None)
+            yield Token("text", "".join(token.text for token in texts), spellings if is_spelt else None, role=role)
 
 
 class MarkedText:

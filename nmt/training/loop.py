@@ -22,7 +22,7 @@ from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbe
 from nmt.training.snapshots import has_room_for_copies, provenance_of, snapshot_of, training_state_of
 from nmt.training.state import Training
 from nmt.training.update import Interval, SkippedUpdates, endless_updates, train_update
-from nmt.training.validation import validate
+from nmt.training.validation import calibrate_checkpoint, validate
 
 
 class TrainingLoop:
@@ -51,7 +51,7 @@ class TrainingLoop:
         training = self.training
         if training.is_over and not training.validation_due:
             self.log.show_end("nothing to do: ")
-            self._save_average()
+            self._finish()
             return
         self._write_config()
         self.log.begin(provenance_of(training))
@@ -71,7 +71,7 @@ class TrainingLoop:
             raise
         self.log.end("finished")
         self.log.show_end()
-        self._save_average()
+        self._finish()
         self.log.summary()
         if self.clock and not training.out_of_patience:
             self.clock.warn_if_short(training.counters.update, training.config)
@@ -222,13 +222,15 @@ class TrainingLoop:
         if update or self.training.validations:
             self.folder.save(training_state_of(self.training), "state", update, STATES_KEPT)
 
-    def _save_average(self) -> None:
-        """Writes the average of the newest checkpoints, --average-last of them or all if there are fewer."""
-        last, folder = self.training.config.average_last, self.folder.path
-        if last and self.training.world.is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
+    def _finish(self) -> None:
+        """Writes the average of the newest checkpoints if it is wanted, and calibrates it or else the best one."""
+        last, folder, is_main = self.training.config.average_last, self.folder.path, self.training.world.is_main
+        if last and is_main and (snapshots := numbered(folder, "snapshot")[-last:]):
             remove_partial_files(folder, (AVERAGE,))
             save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
             console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
+        if is_main and (path := folder / (AVERAGE if last else BEST)).exists():
+            calibrate_checkpoint(self.training, path)
 
     def _write_config(self) -> None:
         if self.training.world.is_main:

@@ -1,27 +1,34 @@
-"""Computes loss and BLEU of each direction on the validation set; the ranks share the work."""
+"""Computes loss and BLEU of each direction on the validation set; the ranks share the work. Also calibrates."""
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from nmt import console
-from nmt.config import ScoreConfig, SearchConfig
+from nmt.checkpoint import build_model, load_checkpoint
+from nmt.config import EngineConfig, ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
-from nmt.errors import StoppedError
+from nmt.errors import NmtError, StoppedError
 from nmt.model.device import moved
+from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
 from nmt.text.codec import Direction
 from nmt.training.records import Scores, Validation
 from nmt.training.state import Training
+from nmt.translate.calibration import LEAST_LINES, calibrate
+from nmt.translate.confidence import validity
 from nmt.translate.pytorch_engine import PyTorchEngine
 from nmt.translate.translator import Translator
-from nmt.translate.units import Unit
+from nmt.translate.units import Translation, Unit
 
 # Lines of each direction of a model of several languages that are translated by default, and the samples of all.
 _LINES, _SAMPLES = 100, 8
+# The mean number of lines of each direction by which a checkpoint is calibrated at most.
+_CALIBRATION_LINES = 1000
 
 
 class Line(NamedTuple):
@@ -44,7 +51,9 @@ def validate(training: Training) -> Validation:
     is_last = training.counters.update >= training.config.max_updates and not training.model_config.learned_positions
     lines, share = _lines(training) if training.config.translates or is_last else [], None
     with training.average.in_use(), suppress(StoppedError):
-        share = _losses(training), _translations(training, lines) if lines else []
+        rank_lines = lines[training.world.rank :: training.world.size]
+        best = _translations(training, training.loss.model, rank_lines, "translating the validation set")
+        share = _losses(training), [translation.text for translation in best]
     training.loss.train()
     training.world.end_together(share is None)
     assert share
@@ -116,15 +125,36 @@ def _lines(training: Training) -> list[Line]:
     return lines
 
 
-def _translations(training: Training, lines: Sequence[Line]) -> list[str]:
-    """Returns translations of line `rank` and every `world.size`-th line after it."""
-    data, world = training.data, training.world
-    translator = Translator(PyTorchEngine([training.loss.model], data.codec, training.runtime))
-    share = [Unit(line.source, direction=line.direction) for line in lines[world.rank :: world.size]]
-    with console.Progress("translating the validation set", len(share), "sentence", summary=False) as progress:
+def _translations(training: Training, model: Transformer, lines: Sequence[Line], task: str) -> list[Translation]:
+    """Returns the translation of each line by a model. Raises StoppedError if this rank was asked to stop."""
+    if not lines:
+        return []
+    translator = Translator(PyTorchEngine([model], training.data.codec, training.runtime))
+    units = list(map(_unit, lines))
+    with console.Progress(task, len(units), "sentence", summary=False) as progress:
 
         def advance(sentences: int) -> None:
             training.stop.check()
             progress.advance(sentences)
 
-        return [best.text for best, *_ in translator.hypotheses(share, SearchConfig(), advance)]
+        return [best for best, *_ in translator.hypotheses(units, SearchConfig(), advance)]
+
+
+def _unit(line: Line) -> Unit:
+    return Unit(line.source, direction=line.direction)
+
+
+def calibrate_checkpoint(training: Training, path: Path) -> None:
+    """Fits the confidence of a checkpoint of the training to text of the validation set, if that has enough lines."""
+    lines = _lines(training)
+    count = _CALIBRATION_LINES * len(training.data.directions("valid"))
+    lines = lines[:: -(-len(lines) // count)]
+    if len(lines) < LEAST_LINES:
+        return
+    try:
+        best = _translations(training, build_model(load_checkpoint(path), path), lines, "calibrating")
+        translated = zip(map(_unit, lines), best, (line.reference for line in lines), strict=True)
+        for calibration in calibrate([str(path)], validity(EngineConfig(), SearchConfig()), translated):
+            console.info(f"{path}: {calibration}")
+    except NmtError as error:
+        console.warn(f"{path} gives translations no confidence, because calibration failed: {error}")

@@ -26,7 +26,7 @@ from nmt.text.sentences import parts_of_long
 from nmt.text.subword import UNK
 from nmt.text.terms import Term
 from nmt.text.words import RAW_WORD, AlignedWords, Given, has_letters, is_blank, one_line
-from nmt.translate.confidence import Calibration, with_confidence
+from nmt.translate.confidence import Calibration
 from nmt.translate.units import Sentence, Translation, Unit, joined
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
@@ -268,21 +268,19 @@ def by_sentence(
     parts = defaultdict[tuple[int, ...], list[Sequence[Translation]]](list)
     for encoded, ranked in sorted(translations, key=lambda pair: pair[0].key):
         parts[encoded.key[:2]].append(ranked)
-    calibrations = calibrations or {}
-    return [
-        [
-            [
-                with_confidence(translation, sentence.text, calibrations.get(str(unit.direction)))
-                for translation in (
-                    _from_parts(unit, sentence, parts[n, i], aligned=aligned)
-                    if (n, i) in parts
-                    else [_without_model(unit, sentence, glossary, aligned=aligned)]
-                )
-            ]
-            for i, sentence in enumerate(unit.sentences)
-        ]
-        for n, unit in enumerate(units, first)
-    ]
+    results = []
+    for n, unit in enumerate(units, first):
+        calibration, ranked_sentences = (calibrations or {}).get(str(unit.direction)), []
+        for i, sentence in enumerate(unit.sentences):
+            if (n, i) in parts:
+                ranked = _from_parts(unit, sentence, parts[n, i], aligned=aligned)
+            else:
+                ranked = [_without_model(unit, sentence, glossary, aligned=aligned)]
+            if calibration:
+                ranked = [each._replace(confidence=calibration.of(sentence.text, each)) for each in ranked]
+            ranked_sentences.append(ranked)
+        results.append(ranked_sentences)
+    return results
 
 
 def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *, aligned: bool) -> Translation:

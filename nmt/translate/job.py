@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # What translates and scores with a loaded model. Both have the same methods, which `PyTorchEngine` describes.
 Engine: TypeAlias = "PyTorchEngine | CTranslate2Engine"
+OutputForm = Literal["text", "tsv", "jsonl"]
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
@@ -83,12 +84,12 @@ class TranslationJob(ModelJob):
 
     Attributes:
         offers: whether similar sentences of memories are in the results.
-        calibrations: of JSON; see `by_sentence`.
+        calibrations: see `by_sentence`.
     """
 
     search: SearchConfig
     glossary: Glossary | None = None
-    output: Literal["text", "jsonl"] = "text"
+    output: OutputForm = "text"
     offers: bool = False
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
 
@@ -101,11 +102,12 @@ class TranslationJob(ModelJob):
 
     def compute(self, engine: Engine, sentences: Sequence[EncodedSentence]) -> list[list[Translation]]:
         """Returns the translations of each sentence of a batch."""
-        translations = engine.translate(sentences, self.search, log_probs=self.output == "jsonl")
+        needs_log_probs = self.output == "jsonl" or bool(self.calibrations)
+        translations = engine.translate(sentences, self.search, log_probs=needs_log_probs)
         return [[least_risk(each)] for each in translations] if self.search.mbr == "chrf" else translations
 
     def result(self, _: Any, chunk: Chunk, done: Sequence[tuple[Batch, Any]]) -> Result:
-        """Returns a `TranslatedUnit` for each unit of a chunk. Only JSON gets the source and the other fields."""
+        """Returns a `TranslatedUnit` for each unit of a chunk, without what its output does not need."""
         translations = [pair for batch, results in done for pair in zip(batch.work, results, strict=True)]
         ranked_sentences = by_sentence(
             chunk.units,
@@ -120,7 +122,9 @@ class TranslationJob(ModelJob):
             is_sentence = unit.content is None and len(unit.sentences) == 1
             best = [translations[0] for translations in ranked]
             ranking = ranked[0] if is_sentence else [unit.translation(best, unit.direction.target)]
-            source, fields = (unit.source, dict(unit.fields)) if self.output == "jsonl" else ("", {})
+            source, fields = "" if self.output == "text" else unit.source, dict(unit.fields)
+            if self.output != "jsonl":
+                fields, ranking = {}, [translation._replace(pieces=[], log_probs=[]) for translation in ranking]
             matches = [match for sentence in unit.sentences for match in sentence.matches if self.offers]
             records.append(TranslatedUnit(unit.place, source, fields, ranking, matches))
         return Result(records)
@@ -133,14 +137,18 @@ class TranslationJob(ModelJob):
     def text(self, record: TranslatedUnit) -> str:
         """Returns the output for a line.
 
-        The output is one JSON object with the fields of the input and the hypotheses, or a line of text for each
-        translation that was asked for, which is blank if there are fewer.
+        The output is one JSON object with the fields of the input and the hypotheses, or a line for each translation:
+        of columns, or of text, which is blank if there are fewer translations than were asked for.
         """
         if self.output == "jsonl":
             hypotheses = [translation.fields() for translation in record.translations]
             memory = {"memory": [match._asdict() for match in record.matches]} if record.matches else {}
             fields = {**record.fields, "source": record.source, "hypotheses": hypotheses} | memory
             return json.dumps(fields, ensure_ascii=False) + "\n"
+        if self.output == "tsv":
+            rows = [("" if t.confidence is None else f"{t.confidence:.4f}", t.text) for t in record.translations]
+            columns = ((value, *(x.replace("\t", " ") for x in (record.source, text))) for value, text in rows)
+            return "".join("\t".join(row) + "\n" for row in columns)
         lines = []
         for translation in record.translations:
             links = () if translation.is_from_memory else translation.alignment or ()

@@ -18,8 +18,8 @@ from nmt.text.codec import Direction, TextConfig
 from nmt.text.corpus import files_of
 from nmt.text.glossary import Glossary
 from nmt.text.protected import Protected
-from nmt.translate.confidence import read_calibrations, valid_for
-from nmt.translate.job import TranslationJob
+from nmt.translate.confidence import how_to_calibrate, read_calibrations, valid_for
+from nmt.translate.job import OutputForm, TranslationJob
 from nmt.translate.units import UnitMaker
 
 
@@ -62,15 +62,22 @@ class Setup:
         """Returns what makes the units; see `UnitMaker`."""
         return UnitMaker(self.text, self.protected, self.direction, cut, self.memories, offers)
 
-    def job(self, output: Literal["text", "jsonl"], *, offers: bool, alignments: bool = False) -> TranslationJob:
+    def job(
+        self, output: OutputForm, *, offers: bool, alignments: bool = False, confidence: bool = False
+    ) -> TranslationJob:
         """Returns the job that translates the units.
 
         Args:
             alignments: whether markup needs them, also without --alignments.
+            confidence: whether text needs it for --doubtful. Raises NmtError if the models are not calibrated.
         """
         search = replace(self.search, alignments=self.search.alignments or alignments)
         glossary = None if self.glossary is None else Glossary.read(self.glossary)
-        calibrations = valid_for(self.engine, search, read_calibrations(self.models)) if output == "jsonl" else {}
+        calibrations = {}
+        if confidence or output != "text":
+            calibrations = valid_for(self.engine, search, read_calibrations(self.models))
+        if confidence and not calibrations:
+            raise NmtError(f"--doubtful needs the confidence of translations, but {how_to_calibrate(self.models)}")
         return TranslationJob(
             self.models, self.runtime, search, glossary, output, offers, calibrations, engine=self.engine
         )

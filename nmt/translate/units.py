@@ -6,7 +6,7 @@ memories. `encode` in `encoding.py` turns sentences into ids, and their translat
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ from nmt.memories.matching import Match
 from nmt.memories.memory import AnyMemory, matches_of
 from nmt.text.codec import UNNAMED, Direction, TextConfig
 from nmt.text.languages import has_spaces
-from nmt.text.marked import MarkedText, Token
+from nmt.text.marked import MarkedText, Role, Token
 from nmt.text.markup_projection import projected
 from nmt.text.markup_reading import written
 from nmt.text.protected import Protected, ProtectedSpan, Span
@@ -52,6 +52,10 @@ class Translation(NamedTuple):
     is_from_memory: bool = False
     utility: float | None = None
     confidence: float | None = None
+
+    def is_doubtful(self, threshold: float) -> bool:
+        """Returns whether its confidence is below a threshold."""
+        return self.confidence is not None and self.confidence < threshold
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
@@ -184,11 +188,14 @@ class Unit:
         tokens = self.translated_tokens(translations, target_lang)
         return tokens[0].text if self.content is None else self.write(tokens)
 
-    def translated_tokens(self, translations: Sequence[Translation], target_lang: str) -> list[Token]:
+    def translated_tokens(
+        self, translations: Sequence[Translation], target_lang: str, doubtful: float = 0
+    ) -> list[Token]:
         """Returns the translations of the sentences with the tokens of the source, or the lines of plain text as one.
 
         Args:
             translations: of its sentences.
+            doubtful: the confidence below which the text of a sentence between markup gets the role "doubtful".
         """
         texts = self.texts
         pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in texts]
@@ -199,13 +206,14 @@ class Unit:
             both = zip(texts, joined_lines, strict=True)
             lines = (line if is_blank(line) else line.replace(line.strip(), new.text, 1) for line, new in both)
             return [Token("text", "\n".join(lines))]
-        tokens, remaining = list[Token](), iter(joined_lines)
+        tokens, remaining = list[Token](), iter(zip(joined_lines, pairs, strict=True))
         for part in self.content:
             if isinstance(part, Token):
                 tokens.append(part)
             else:
-                line = next(remaining)
-                tokens += projected(part, line.text, line.alignment or ())
+                line, line_pairs = next(remaining)
+                line_tokens = projected(part, line.text, line.alignment or ())
+                tokens += _with_doubts(line_tokens, [each for _, each in line_pairs], doubtful)
         return tokens
 
 
@@ -300,6 +308,22 @@ def _mean(values: Iterable[float | None]) -> float | None:
     """Returns the mean of the values that are known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _with_doubts(tokens: Iterable[Token], translations: Sequence[Translation], doubtful: float) -> Iterator[Token]:
+    """Yields the tokens of a line, with a role for the text of doubtful sentences. They may differ in their spaces."""
+    roles: Iterator[Role] = (
+        "doubtful" if t.is_doubtful(doubtful) else "mark" for t in translations for _ in "".join(t.text.split())
+    )
+    for token in tokens:
+        start, role = 0, token.role
+        for end, character in enumerate(token.text):
+            new_role = role if character.isspace() else next(roles, role)
+            if token.kind == "text" and new_role != role:
+                if end > start:
+                    yield token.cut(start, end)._replace(role=role)
+                start, role = end, new_role
+        yield token.cut(start)._replace(role=role) if start else token._replace(role=role)
 
 
 def _within(spans: Iterable[ProtectedSpan], start: int, stop: int) -> tuple[ProtectedSpan, ...]:

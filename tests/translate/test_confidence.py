@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from checkpoints import FP32, generated
-from commands import failed, run
+from commands import LANGS, failed, run, train
 from conftest import invented_pairs, write_pairs
 from sacrebleu.metrics import CHRF
 from servers import serving
@@ -19,7 +19,7 @@ PAIRS = invented_pairs(110, seed=3)
 SOURCES = [source for source, _ in PAIRS]
 
 
-def calibrate(model: Path, folder: Path, *options: str) -> str:
+def calibrate(model: Path, folder: Path, *options: str | Path) -> str:
     write_pairs(folder / "text", PAIRS)
     files = ["--source", folder / "text.en", "--target", folder / "text.de"]
     return str(run("calibrate", model, *files, *OPTIONS, *options).stderr)
@@ -71,7 +71,6 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
     assert all(confidences(model, "--n-best=2", lines=lines))
     untouched = trained / "run" / "best.safetensors"
     assert confidences(model, "--beam=2", lines=lines) == confidences(untouched, lines=lines) == [None, None]
-    assert confidences(model, untouched, lines=lines) == [None, None]  # an ensemble
     path = Path(shutil.copy(model, tmp_path))
     calibrate(path, tmp_path, "--beam=2")
     assert all(confidences(path, "--beam=2", lines=lines)) and all(confidences(path, lines=lines))
@@ -80,8 +79,95 @@ def test_a_calibration_holds_for_its_search_and_model_alone(model: Path, trained
     assert [each["search"] for each in stored] == [{}, {"beam": 2}]
 
 
+def test_an_ensemble_is_calibrated_apart(model: Path, trained: Path, tmp_path: Path) -> None:
+    other, lines = trained / "run" / "snapshot-00000020.safetensors", SOURCES[:2]
+    assert confidences(model, other, lines=lines) == [None, None]
+    path = Path(shutil.copy(model, tmp_path / "first.safetensors"))
+    calibrate(path, tmp_path, other)
+    assert all(confidences(path, other, lines=lines))
+    assert confidences(other, path, lines=lines) == [None, None]
+    assert confidences(path, lines=lines) == confidences(model, lines=lines) != confidences(path, other, lines=lines)
+
+
+def test_a_training_calibrates_what_it_writes_last(trained: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "valid", PAIRS)
+    run("preprocess", *LANGS, f"--train={trained / 'train'}", f"--valid={tmp_path / 'valid'}", "--vocab-size=330",
+        f"--dest={tmp_path / 'data'}")  # fmt: skip
+    options = ["--valid-metric=nll", "--average-last=2", "--max-updates=4", "--save-updates=2"]
+    said = train(tmp_path / "data", tmp_path / "run", *options)
+    average = tmp_path / "run" / "average.safetensors"
+    assert f"{average}: confidence of en-de with pytorch, fitted to 110 lines" in said
+    assert all(confidences(average, lines=SOURCES[:2]))
+    before = average.read_bytes()
+    train(tmp_path / "data", tmp_path / "run", *options)
+    assert average.read_bytes() == before
+    assert "confidence" not in (trained / "train.log").read_text()  # 20 lines are too few
+
+
+def test_columns_begin_with_the_confidence(model: Path, trained: Path) -> None:
+    lines = [SOURCES[0], "tab\there"]
+    command = ["generate", *OPTIONS, "--output-format=tsv", "--n-best=2"]
+    rows = [
+        row.split("\t") for row in run(*command, model, stdin="\n".join(lines).encode()).stdout.decode().splitlines()
+    ]
+    assert [row[1] for row in rows] == [SOURCES[0]] * 2 + ["tab here"] * 2
+    expected = [
+        f"{h['confidence']:.4f}" for line in generated(model, lines, *OPTIONS, "--n-best=2") for h in line["hypotheses"]
+    ]
+    assert [row[0] for row in rows] == expected
+    untouched = trained / "run" / "best.safetensors"
+    done = run(*command, untouched, stdin=lines[0].encode())
+    assert done.stdout.startswith(b"\t")
+    assert (
+        f"no confidence: {untouched} is not calibrated for this direction, engine and search; nmt calibrate"
+        in done.stderr
+    )
+
+
+def test_score_estimates_chrf_without_a_reference(model: Path, trained: Path, tmp_path: Path) -> None:
+    files = ["--source", tmp_path / "source", "--hypothesis", tmp_path / "output"]
+
+    def estimate(pairs: list[tuple[str, str]]) -> dict[str, float]:
+        for name, lines in zip(("source", "output"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return dict(json.loads(run("score", "--model", model, *files, "--json").stdout))
+
+    first, second, both = estimate(PAIRS[:1]), estimate(PAIRS[1:2]), estimate(PAIRS[:2])
+    assert both["estimated_chrf"] == pytest.approx((first["estimated_chrf"] + second["estimated_chrf"]) / 2, abs=0.1)
+    assert first["estimated_chrf"] != second["estimated_chrf"]
+    assert (first["error"], both["lines"]) == (second["error"], 2) and 0 < both["error"] < first["error"]
+    assert b"estimated chrF" in run("score", "--model", model, *files).stdout
+    assert "is not calibrated" in failed("score", "--model", trained / "run" / "best.safetensors", *files)
+    assert "--reference is missing; give it, or --model and --source" in failed("score", *files)
+
+
+def test_doubtful_sentences_of_a_document_are_listed_and_may_stay(model: Path, trained: Path, tmp_path: Path) -> None:
+    values = dict(zip(SOURCES[:9], confidences(model, lines=SOURCES[:9]), strict=True))
+    worst, second, third, *_ = sorted(values, key=values.__getitem__)
+    threshold = (values[second] + values[third]) / 2
+    page = tmp_path / "page.html"
+    page.write_text("".join(f"<p>{line}</p>" for line in values))
+    command = [
+        "translate-file",
+        page,
+        *OPTIONS,
+        f"--output={tmp_path / 'new.html'}",
+        f"--doubtful={threshold}",
+        "--model",
+    ]
+    rows = run(*command, model).stderr.split("confidence")[-1].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == [f"{values[line]:.2f}" for line in (worst, second)]
+    assert worst in rows[0] and second in rows[1]
+    marked = (tmp_path / "new.html").read_text()
+    assert marked.count('<mark class="doubtful">') == 2 and worst not in marked
+    run(*command, model, "--doubtful-stays")
+    left = (tmp_path / "new.html").read_text()
+    assert f'<mark class="doubtful">{worst}</mark>' in left and third not in left
+    assert "--doubtful needs the confidence of translations" in failed(*command, trained / "run" / "best.safetensors")
+
+
 def test_too_little_text_is_refused(trained: Path, tmp_path: Path) -> None:
     write_pairs(tmp_path / "text", [*PAIRS[:99], ("Ba de.", "")])
     files = ["--source", tmp_path / "text.en", "--target", tmp_path / "text.de"]
     said = failed("calibrate", trained / "run" / "best.safetensors", *files, *OPTIONS)
-    assert "have 99 pairs that the model translates, but a calibration needs 100; give more text" in said
+    assert "the model translates 99 pairs, but a calibration needs 100; give more text" in said

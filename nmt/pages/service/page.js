@@ -6,6 +6,7 @@ const DETECT = ""; // the value of the entry that asks the server for the source
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
 const MANY = 12; // languages; if there are more, they can be searched
+const DOUBTFUL = 0.4; // the confidence below which a sentence is marked
 const RECENT = 5; // languages that come first, as they were chosen lately
 
 function make(name, properties = {}, ...children) {
@@ -131,6 +132,7 @@ function probabilities(hypothesis) {
 
 const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
+const scoreOf = ({ score, confidence }) => `score ${score.toFixed(2)}` + (confidence == null ? "" : `, confidence ${percent(confidence)}`);
 const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${+(100 * p).toPrecision(p < 0.1 ? 1 : 2)} %`;
 
 function draw() {
@@ -141,7 +143,12 @@ function draw() {
     const lines = sentence.line - line;
     place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && hasSpaces() ? " " : "");
     line = sentence.line;
-    const shownSentence = drawSentence(sentence);
+    const shownSentence = drawSentence(sentence), { confidence } = sentence.hypotheses[sentence.chosen];
+    if (confidence < DOUBTFUL) { // not if there is none
+      shownSentence.classList.add("in-doubt");
+      shownSentence.title = `Probably not a good translation: confidence ${percent(confidence)}`;
+      $("in-doubt").hidden = false;
+    }
     place.append(shownSentence, ...correctionButtons(sentence, shownSentence));
   }
   drawDetails();
@@ -258,7 +265,7 @@ function drawDetails() {
   $("show-attention").hidden = !state.hasAttention || state.path.length > 1;
   if (!sentence) return;
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
-    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : `score ${hypothesis.score.toFixed(2)}` }));
+    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: hypothesis.origin ? "from the memory" : scoreOf(hypothesis) }));
     button.setAttribute("aria-pressed", number === sentence.chosen);
     button.addEventListener("click", () => { sentence.chosen = number; draw(); });
     return make("li", {}, button);

@@ -1,0 +1,100 @@
+"""How each format marks doubtful sentences."""
+
+import pytest
+from checkpoints import small_codec
+from test_docx import of_body, paragraph, run
+from test_po import HEADER, entry, written
+
+from nmt.documents.document import Document, ReadOptions, read_document
+from nmt.text.protected import Protected
+from nmt.translate.units import Translation, UnitMaker
+
+SURE, UNSURE = "The dog runs.", "A cat sleeps there."
+XLIFF = (
+    '<xliff version="{}" srcLang="en" trgLang="de" xmlns="urn:oasis:names:tc:xliff:document:{}">'
+    '<file id="f" source-language="en" target-language="de">{}</file></xliff>'
+)
+
+
+def translated(document: Document) -> str:
+    """Returns a file whose sentences are translated into capitals. The confidence is 0.3 if `UNSURE` has the words."""
+    maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
+    passages = []
+    for unit in map(maker.complete, document.passages):
+        translations = []
+        for sentence in unit.sentences:
+            links = [(i, i) for i in range(len(sentence.text.split()))]
+            confidence = 0.3 if sentence.text in UNSURE else 0.5
+            translations.append(Translation(sentence.text.upper(), 0.0, [], [], alignment=links, confidence=confidence))
+        passages.append(unit.translated_tokens(translations, "de", 0.4))
+    return document.write(passages).decode(errors="replace")
+
+
+def file(content: str, form: str, doubtful: float = 0.4) -> Document:
+    return read_document(content.encode(), form, ReadOptions(f"x.{form}", "en", "de", doubtful=doubtful))
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (f"<p>{SURE}</p>", f"<p>{SURE.upper()}</p>"),
+        (f"<p>{UNSURE}</p>", f'<p><mark class="doubtful">{UNSURE.upper()}</mark></p>'),
+        (
+            f"<p>{SURE} A <b>cat sleeps</b> there.</p>",
+            f'<p>{SURE.upper()} <mark class="doubtful">A </mark><b><mark class="doubtful">CAT SLEEPS</mark></b>'
+            ' <mark class="doubtful">THERE.</mark></p>',
+        ),
+        (f"<title>{UNSURE}</title>", f"<title>{UNSURE.upper()}</title>"),
+    ],
+)
+def test_html_has_an_element_around_each_doubtful_text(page: str, expected: str) -> None:
+    assert translated(file(page, "html")) == expected
+
+
+def test_messages_of_po_are_fuzzy_if_they_are_doubtful() -> None:
+    messages = [SURE, UNSURE]
+    content = HEADER + "".join(map(entry, messages))
+    flags = {
+        threshold: [each.flags for each in written(translated(file(content, "po", threshold)).encode())]
+        for threshold in (0.4, 0)
+    }
+    assert flags == {0.4: [[], ["fuzzy"]], 0: [["fuzzy"], ["fuzzy"]]}
+
+
+def test_targets_of_xliff_need_review_if_they_are_doubtful() -> None:
+    units = "".join(
+        f'<trans-unit id="{i}"><source>{text}</source></trans-unit>' for i, text in enumerate((SURE, UNSURE))
+    )
+    result = translated(file(XLIFF.format("1.2", "1.2", units), "xlf"))
+    assert f'<target state="translated">{SURE.upper()}' in result
+    assert f'<target state="needs-review-translation">{UNSURE.upper()}' in result
+    assert 'state="translated"' not in translated(file(XLIFF.format("1.2", "1.2", units), "xlf", 0))
+    units = "".join(
+        f'<unit id="u{i}"><segment><source>{text}</source></segment></unit>' for i, text in enumerate((SURE, UNSURE))
+    )
+    result = translated(file(XLIFF.format("2.0", "2.0", units), "xlf"))
+    assert f'<segment state="translated"><source>{SURE}' in result
+    assert f'<segment state="translated" subState="nmt:doubtful"><source>{UNSURE}' in result
+
+
+def test_docx_has_a_background_behind_doubtful_text() -> None:
+    from io import BytesIO
+    from zipfile import ZipFile
+
+    from lxml import etree
+
+    document = of_body(paragraph(run(f"{SURE} ") + run(UNSURE, "<w:b/><w:u w:val='single'/>")))
+    maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
+    (unit,) = map(maker.complete, document.passages)
+    links = [(i, i) for i in range(4)]
+    pairs = zip(unit.sentences, (0.5, 0.3), strict=True)
+    new = [
+        Translation(s.text.upper(), 0.0, [], [], alignment=links[: len(s.text.split())], confidence=c) for s, c in pairs
+    ]
+    data = document.write([unit.translated_tokens(new, "de", 0.4)])
+    body = etree.fromstring(ZipFile(BytesIO(data)).read("word/document.xml"))
+    looks = {
+        "".join(each.itertext()).strip(): [etree.QName(child).localname for child in each.iterfind("{*}rPr/*")]
+        for each in body.iter("{*}r")
+    }
+    assert looks == {SURE.upper(): [], UNSURE.upper(): ["b", "highlight", "u"]}
