@@ -230,7 +230,7 @@ class TrainingLoop:
             save_checkpoint(average_checkpoints(snapshots), folder / AVERAGE)
             console.info(f"saved {folder / AVERAGE}, the average of the last checkpoints")
         if is_main and (path := folder / (AVERAGE if last else BEST)).exists():
-            calibrate_checkpoint(self.training, path)
+            calibrate_checkpoint(self.training, path, is_timed=self.clock is not None)
 
     def _write_config(self) -> None:
         if self.training.world.is_main:

@@ -27,8 +27,9 @@ from nmt.translate.units import Translation, Unit
 
 # Lines of each direction of a model of several languages that are translated by default, and the samples of all.
 _LINES, _SAMPLES = 100, 8
-# The mean number of lines of each direction by which a checkpoint is calibrated at most.
-_CALIBRATION_LINES = 1000
+# The mean number of lines of each direction by which a checkpoint is calibrated at most. A training by the clock has
+# so many updates for each of them, so that it does not end much later.
+_CALIBRATION_LINES, _UPDATES_PER_LINE = 1000, 5
 
 
 class Line(NamedTuple):
@@ -144,11 +145,16 @@ def _unit(line: Line) -> Unit:
     return Unit(line.source, direction=line.direction)
 
 
-def calibrate_checkpoint(training: Training, path: Path) -> None:
-    """Fits the confidence of a checkpoint of the training to text of the validation set, if that has enough lines."""
-    lines = _lines(training)
-    count = _CALIBRATION_LINES * len(training.data.directions("valid"))
-    lines = lines[:: -(-len(lines) // count)]
+def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> None:
+    """Fits the confidence of a checkpoint of the training to text of the validation set, if that has enough lines.
+
+    Args:
+        is_timed: whether the training ends by the clock.
+    """
+    lines, count = _lines(training), _CALIBRATION_LINES
+    if is_timed:
+        count = min(count, training.counters.update // _UPDATES_PER_LINE)
+    lines = lines[:: -(-len(lines) // max(1, count * len(training.data.directions("valid"))))]
     if len(lines) < LEAST_LINES:
         return
     try:
