@@ -50,7 +50,8 @@ def validate(training: Training) -> Validation:
     training.loss.eval()
     # Without a metric of translations, the last validation translates a few lines, which the report shows.
     is_last = training.counters.update >= training.config.max_updates and not training.model_config.learned_positions
-    lines, share = _lines(training) if training.config.translates or is_last else [], None
+    translates, share = training.config.translates, None
+    lines = _lines(training, only_samples=not translates) if translates or is_last else []
     with training.average.in_use(), suppress(StoppedError):
         rank_lines = lines[training.world.rank :: training.world.size]
         best = _translations(training, training.loss.model, rank_lines, "translating the validation set")
@@ -113,13 +114,13 @@ def _losses(training: Training) -> list[tuple[float, int]]:
     return losses
 
 
-def _lines(training: Training) -> list[Line]:
-    """Returns the lines to translate: of each direction at most --valid-lines, at even distances."""
+def _lines(training: Training, *, only_samples: bool) -> list[Line]:
+    """Returns the lines to translate, at even distances: of each direction at most --valid-lines, or a few samples."""
     data, lines = training.data, list[Line]()
     for direction in data.directions("valid"):
         source, reference = data.raw_lines("valid", direction)
         most = training.config.valid_lines or (_LINES if data.codec.config.languages else len(source))
-        most = most if training.config.translates else max(1, _SAMPLES // len(data.directions("valid")))
+        most = max(1, _SAMPLES // len(data.directions("valid"))) if only_samples else most
         count = min(most, len(source))
         numbers = [n * len(source) // count for n in range(count)]
         lines += [Line(direction, source[number], reference[number]) for number in numbers]
@@ -151,7 +152,7 @@ def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> N
     Args:
         is_timed: whether the training ends by the clock.
     """
-    lines, count = _lines(training), _CALIBRATION_LINES
+    lines, count = _lines(training, only_samples=False), _CALIBRATION_LINES
     if is_timed:
         count = min(count, training.counters.update // _UPDATES_PER_LINE)
     lines = lines[:: -(-len(lines) // max(1, count * len(training.data.directions("valid"))))]
