@@ -10,7 +10,7 @@ import terms  # isort: skip # `stand_ins` has added its folder to the path
 
 def glossary_of(lines: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Returns the terms, with the frequent words of these lines only."""
-    monkeypatch.setattr(terms, "FREQUENT_WORDS", 1)
+    monkeypatch.setattr("nmt.text.terms.FREQUENT_WORDS", 1)
     return terms.terms(*map(list, zip(*lines, strict=True)))
 
 
@@ -40,7 +40,7 @@ def test_the_output_is_a_glossary(
     files = [tmp_path / name for name in texts]
     for path in files:
         path.write_text(texts[path.name] * 3, encoding="utf-8")
-    monkeypatch.setattr(terms, "FREQUENT_WORDS", 0)
+    monkeypatch.setattr("nmt.text.terms.FREQUENT_WORDS", 0)
     monkeypatch.setattr(sys, "argv", ["terms.py", *map(str, files)])
     terms.main()
     assert capsys.readouterr().out == "# 3 of 3 lines\nred lamp\trote Lampe\n"
@@ -59,7 +59,7 @@ def test_an_empty_glossary_is_explained(
     paths = {name: tmp_path / name for name in ("source", "target", "links")}
     for path, line in zip(paths.values(), (source, target, "0-1 1-2"), strict=True):
         path.write_text(f"{line}\n" * 3, encoding="utf-8")
-    monkeypatch.setattr(terms, "FREQUENT_WORDS", 0)
+    monkeypatch.setattr("nmt.text.terms.FREQUENT_WORDS", 0)
     for files in (list(paths), ["source", "target"]):
         monkeypatch.setattr(sys, "argv", ["terms.py", *(str(paths[name]) for name in files)])
         if message and ("script" in message or "links" in files):

@@ -94,7 +94,8 @@ class TrainingLog:
         self._lines += 1
         elapsed = console.clock(counters.seconds)
         left = console.clock(round(seconds_left, -1) if seconds_left > 60 else seconds_left)
-        skipped = f"\n{'':9}  {sums['skipped_updates']} updates were skipped" if sums["skipped_updates"] else ""
+        count = int(sums["skipped_updates"])
+        skipped = f"\n{'':9}  {console.counted(count, 'update')} skipped" if count else ""
         console.info(
             f"{counters.update:9,}{counters.epoch + 1:6,}{sums['loss']:8.3f}{_short(sums['ppl']):>10}{rate:10.2e}"
             f"{_short(sums['gradient_norm']):>7}{sums['target_tokens_per_second']:9,.0f}{elapsed:>10}{left:>10}{skipped}"

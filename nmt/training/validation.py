@@ -1,5 +1,6 @@
 """Computes loss and BLEU of each direction on the validation set; the ranks share the work. Also calibrates."""
 
+import math
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -155,7 +156,8 @@ def calibrate_checkpoint(training: Training, path: Path, *, is_timed: bool) -> N
     lines, count = _lines(training, only_samples=False), _CALIBRATION_LINES
     if is_timed:
         count = min(count, training.counters.update // _UPDATES_PER_LINE)
-    lines = lines[:: -(-len(lines) // max(1, count * len(training.data.directions("valid"))))]
+    most = max(1, count * len(training.data.directions("valid")))
+    lines = lines[:: max(1, math.ceil(len(lines) / most))]
     if len(lines) < LEAST_LINES:
         return
     try:

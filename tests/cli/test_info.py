@@ -108,7 +108,7 @@ def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     assert found["kind"].casefold() == f"exported model ({form})".replace("huggingface", "hugging face")
     assert found["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())
     assert found["text"] == load_checkpoint(checkpoint).codec.config.to_dict() | {
-        name: [] for name in ("tags", "languages", "language_pieces", "directions")
+        name: [] for name in ("tags", "languages", "language_pieces", "directions", "term_pieces", "endings")
     }
     assert "leave out --verify" in failed("info", tmp_path / "model", "--verify")
     assert "is neither a data folder, nor a run folder" in failed("info", tmp_path)

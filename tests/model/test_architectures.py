@@ -86,9 +86,9 @@ def test_given_widths_of_heads_are_those_of_the_runs_options(trained: Path, tmp_
     """They are written even if they are the architecture's, because they would otherwise follow."""
     sizes = ["--heads=8", "--d-k=32", "--encoder-layers=1", "--decoder-layers=1"]
     log = run("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *sizes, "--max-updates=1").stderr
-    assert "h 8, d_k 32, d_v 16, P_drop 0.3 (d_v = d_model / h)" in log
+    assert "h 8, d_k 32, d_v 16, P_drop 0.3" in " ".join(log.split())
     again = run("train", f"--config={tmp_path}/run/config.toml", "--max-updates=2").stderr
-    assert "h 8, d_k 32, d_v 16" in again and "resumed from" in again
+    assert "h 8, d_k 32, d_v 16" in " ".join(again.split()) and "resumed from" in again
 
 
 def scaled_down(config: ModelConfig) -> dict[str, int]:

@@ -128,7 +128,7 @@ def test_a_model_with_fewer_layers_takes_some_of_the_checkpoint(trained: Path, t
 
 def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
     said = run("train", tuned / "data", f"--save-dir={tmp_path}/run", code=2).stderr
-    assert "Missing option '--arch', or arch in the file of --config" in said
+    assert "Missing one of --hours, --minutes, --arch, --init-from" in said
 
 
 @pytest.mark.parametrize("groups, prefixes", [

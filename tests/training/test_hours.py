@@ -341,7 +341,7 @@ def test_a_training_that_was_stopped_resumes_with_its_choices(
 
 @pytest.mark.parametrize("options, said", [
     (["--max-updates=3"], "training ends at update 3 and not by the clock, because --max-updates is given"),
-    (["--lr-schedule=linear", "--lr=0.003"], "and not by the clock, because --lr-schedule linear needs a fixed"),
+    (["--lr-schedule=linear", "--lr=0.003"], "and not by the clock, because --lr-schedule linear needs it"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("clock")
 def test_the_number_of_updates_does_not_change_where_it_must_stay(

@@ -148,9 +148,7 @@ def test_validation_scores_each_direction_and_their_mean(
     for name in ("nll", "bleu", "chrf") if is_translated else ("nll",):
         values = [scores[name] for scores in last["directions"].values()]
         assert last[name] == pytest.approx(sum(values) / 4)
-    assert [sample["direction"] for sample in last["samples"]] == [
-        name for name in NAMES for _ in range(2)
-    ] * is_translated
+    assert [sample["direction"] for sample in last["samples"]] == [name for name in NAMES for _ in range(2)]
     for name in NAMES:
         source, target = name.split("-")
         files = [f"--source={made}/valid.{source}", f"--target={made}/valid.{target}"]
@@ -172,7 +170,8 @@ def test_the_model_translates_in_all_directions(made: Path, trained_placements: 
         done = run("generate", best, *langs, f"--input={made}/test.{source}", "--max-length-offset=5", "--device=cpu")
         assert done.stdout.count(b"\n") == 6
         assert ("was not trained on the direction" in done.stderr) == ("en" not in (source, target))
-    commands = [line for line in trained_placements[placement].splitlines() if line.split("  ")[-1].startswith("nmt ")]
+    log = re.sub(r" \\\n +", " ", trained_placements[placement])
+    commands = [line for line in log.splitlines() if line.split("  ")[-1].startswith("nmt ")]
     generate = next(command for command in commands if "nmt generate" in command)
     words = shlex.split(generate[generate.index("nmt generate") + 4 :])
     assert words[2:6] == ["--source-lang", "en", "--target-lang", "de"]
