@@ -19,5 +19,6 @@ names=$(python recipes/measure/typed.py "$source" "$reference" "$run_dir")
 for name in $names; do
     run nmt generate "$model" --input "$run_dir/$name.source" --output "$run_dir/$name.out"
     score=$(nmt score --reference "$run_dir/$name.target" --hypothesis "$run_dir/$name.out" --target-lang "$4" --lowercase)
-    printf '%-22s%s\n' "$name" "$score"
+    printf '%-22s%s\n' "$name" "$(head -n 1 <<< "$score")"
 done
+tail -n 1 <<< "$score"
