@@ -350,7 +350,7 @@ class Encoder(Processor):
             kept, dropped = filter_pairs(source, target, tag, config.max_length, config.max_length_ratio)
         unknown = sum(UNK in source[i] or UNK in target[i] for i in kept)
         begins = len(before) + len(tag), len(given)
-        plain = target
+        plain = source, target
         if config:
             source = self._encodings("source", config, pairs, kept, source, config.max_length - len(tag))
             target = self._encodings("target", config, pairs, kept, target, config.max_length)
@@ -364,7 +364,11 @@ class Encoder(Processor):
         if config and is_copy:
             seeds = (hash_of(config.seed, pairs.first + line, i) for i, line in enumerate(lines))
             source = list(map(noised, source, seeds))
-        alignments = [_aligned_pieces(codec, pairs, i, source[n * count], plain[i], begins) for n, i in enumerate(kept)]
+        # Of several encodings, none has the positions of the others, so that those of the plain pair are stored.
+        aligned = source if count == 1 else [plain[0][i] for i in kept]
+        alignments = [
+            _aligned_pieces(codec, pairs, i, ids, plain[1][i], begins) for i, ids in zip(kept, aligned, strict=True)
+        ]
         source = [[*tag, *ids] for ids in source]
         if codec.config.languages:
             source = [[*before, *ids, *behind] for ids in source]
@@ -393,10 +397,10 @@ class Encoder(Processor):
     def _terms(self, config: DataConfig, pairs: RawPairs) -> list[list[Term]]:
         """Returns the terms of each pair, which a share of them has."""
         sampler, terms = TermSampler(pairs.source, pairs.target), []
-        for i, links in enumerate(map(parse_pharaoh, pairs.alignments)):
+        for i, (source, target, links) in enumerate(zip(pairs.source, pairs.target, pairs.alignments, strict=True)):
             draw = Random(hash_of(config.seed, pairs.first + i, 2))
             has_terms = draw.random() < config.terms
-            terms.append(sampler.terms(pairs.source[i], pairs.target[i], links, draw) if has_terms else [])
+            terms.append(sampler.terms(source, target, parse_pharaoh(links), draw) if has_terms else [])
         return terms
 
     def _with_context(

@@ -246,16 +246,18 @@ class Files:
             self._open.close()
             self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
         offsets, before = shard.before if shard.before and self.context else (shard.offsets, 0)
-        first = shard.start - before + 1
+        remembered = min(before, self.context)
         with reading(" or ".join(paths)):
             for file, offset in zip(self._files, offsets, strict=True):
                 file.seek(offset)
+            first = shard.start - before + 1
             sides = [decoded_lines(file, path, first) for file, path in zip(self._files, paths, strict=True)]
             rows = list(islice(zip(*sides, strict=False), before + shard.rows))
         if len(rows) < before + shard.rows:
             raise NmtError(f"{' or '.join(paths)} has changed while it was read; start the same command again")
-        units = [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in enumerate(rows, first)]
-        return units[before:]
+        numbered = enumerate(rows[before - remembered :], shard.start - remembered + 1)
+        units = [self.unit(row, Place(paths[0], line, shard.segment)) for line, row in numbered]
+        return units[remembered:]
 
 
 class Rows:

@@ -12,8 +12,8 @@ from nmt.text.words import RAW_WORD, AlignedWords
 LONGEST = 4  # words
 FREQUENT_WORDS = 100
 EDGES = "\"'“”„‚‘’«»‹›()[]{}.,;:!?…。、،؟¿¡"
-# Pairs that get terms have up to so many. This share of the terms has the translation of another term, so that a model
-# learns to doubt a translation that does not fit (Dinu et al. 2019 and Bergmanis and Pinnis 2021 have no such terms).
+# Pairs that get terms have up to so many. This share of the terms has another word as its translation, so that a model
+# learns to doubt a translation that does not fit.
 _MOST_TERMS, _WRONG = 3, 0.05
 
 

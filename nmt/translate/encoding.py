@@ -106,7 +106,10 @@ def encode(
         [(s.tags, lower(s.text, unit.direction.source) if lowers else s.text) for _, unit, s, lowers in keyed]
     )
     longest, mode = search.max_source_length, _glossary_mode(codec, search)
-    endings = {(first, second) for first, _, second in (pair.partition("/") for pair in codec.config.endings)}
+    pairs = (pair.partition("/") for pair in codec.config.endings if glossary)
+    endings = {(first, second) for first, _, second in pairs}
+    texts = list(dict.fromkeys(chain.from_iterable(sentence.earlier for _, _, sentence, _ in keyed)))
+    earlier = dict(zip(texts, codec.encode_source(texts), strict=True))  # a sentence stands before several others
     encoded: list[EncodedSentence] = []
     for (key, unit, sentence, lowers), ids in zip(keyed, all_ids, strict=True):
         place = unit.place or f"line {key.unit}"
@@ -119,7 +122,7 @@ def encode(
         if terms and mode != "strict":
             ids = _with_terms(codec, sentence, ids, terms, unit.direction.target if lowers else None)
         if sentence.earlier and not is_blank_text:
-            with_context = codec.with_context(codec.encode_source(sentence.earlier), ids)
+            with_context = codec.with_context(map(earlier.__getitem__, sentence.earlier), ids)
             ids = with_context if len(with_context) <= longest else ids
         required, given = _required(codec, unit, terms if mode != "learnt" else [], lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
