@@ -32,6 +32,9 @@ pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures sev
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# As in the processes that tests start: sums of several threads are rounded differently.
+torch.set_num_threads(1)
+
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
