@@ -147,7 +147,9 @@ def lines_of(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         normalized = f", normalised punctuation: {text.normalize_punctuation}" if text.has_moses else ""
         lowercase = ", lowercase" if text.lowercase else ", capitals in lower case" if text.lower_capitals else ""
         tags = f", tags {' '.join(text.tags)}" if text.tags else ""
-        yield "text", f"{tokenizers}{normalized}{lowercase}{tags}"
+        terms = ", terms of glossaries" if text.term_pieces else ""
+        context = f", up to {text.context} earlier lines as context" if text.context else ""
+        yield "text", f"{tokenizers}{normalized}{lowercase}{tags}{terms}{context}"
         if vocabulary := description.get("vocabulary"):
             sizes = f"{vocabulary['source']:,}" + ("" if text.joint_vocab else f" and {vocabulary['target']:,}")
             yield "vocabulary", f"{sizes} {text.subword} pieces{', joint' if text.joint_vocab else ''}"
