@@ -72,7 +72,7 @@ def test_a_unit_has_its_context_before_its_sentences(codec: TextCodec) -> None:
 
 
 def test_info_says_that_a_model_reads_context(reader: Path) -> None:
-    assert "up to 2 earlier lines as context" in run("info", reader).stdout
+    assert b"up to 2 earlier lines as context" in run("info", reader).stdout
 
 
 def test_lines_depend_on_earlier_ones_up_to_a_blank_line(reader: Path, tmp_path: Path) -> None:
