@@ -277,7 +277,7 @@ def make_codec(config: DataConfig, text: TextConfig, plan: Plan, train: Sequence
 def source_endings(config: DataConfig, plan: Plan, train: Sequence[Corpus]) -> tuple[str, ...]:
     """Returns the pairs of endings that the words of a sample of the source lines exchange."""
     rows = sample(
-        chain.from_iterable(read_rows(*corpus.paths) for corpus in train), plan.rows, config.subword_sample, 1
+        chain.from_iterable(read_rows(*corpus.paths) for corpus in train), plan.rows, config.subword_sample, config.seed
     )
     words = {word.strip(EDGES) for source, _ in rows for word in source.split()}
     return tuple("/".join(pair) for pair in sorted(endings_of(words)))
