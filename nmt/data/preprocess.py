@@ -406,7 +406,7 @@ class Encoder(Processor):
     def _with_context(
         self, config: DataConfig, pairs: RawPairs, lines: Sequence[int], encodings: Sequence[Ids]
     ) -> list[Ids]:
-        """Returns encodings of source lines with up to --context earlier lines before them, if there is room.
+        """Returns encodings of source lines with up to --context earlier lines behind them, if there is room.
 
         Any number of lines is as frequent, so that a model also learns to translate a line alone.
 
@@ -421,7 +421,7 @@ class Encoder(Processor):
             first = i + before
             while first > max(0, i + before - most) and encoded[first - 1]:
                 first -= 1
-            with_context = self.codec.with_context(encoded[first : i + before], ids)
+            with_context = self.codec.with_context(ids, encoded[first : i + before])
             joined.append(with_context if len(with_context) <= config.max_length else ids)
         return joined
 

@@ -382,20 +382,24 @@ class TextCodec:
                 done = stop
         return [*marked, *ids[done:]]
 
-    def with_context(self, earlier: Iterable[Sequence[int]], ids: Sequence[int]) -> list[int]:
-        """Returns the ids of a source line behind those of earlier ones, with <context> behind each of these."""
-        return [*chain.from_iterable((*line, self._context) for line in earlier), *ids]
+    def with_context(self, ids: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[int]:
+        """Returns the ids of a source line and behind them those of earlier ones, the last one first.
+
+        <context> is before each of these. The line begins at the same position as it would alone, which makes it
+        easier to learn what the context is for.
+        """
+        return [*ids, *chain.from_iterable((self._context, *line) for line in reversed(earlier))]
 
     def _is_text(self, ids: Sequence[int]) -> Iterator[bool]:
         """Yields whether each id of a source line belongs to its text.
 
-        The context before it, the marks of terms and their translations do not.
+        The context behind it, the marks of terms and their translations do not.
         """
-        begin = max((i for i, id_ in enumerate(ids, 1) if id_ == self._context), default=0)
-        is_text = True
-        for i, id_ in enumerate(ids):
+        is_context, is_text = False, True
+        for id_ in ids:
+            is_context = is_context or id_ == self._context
             is_text = is_text and id_ != self._as
-            yield is_text and i >= begin and id_ != self._term
+            yield is_text and not is_context and id_ != self._term
             is_text = is_text or id_ == self._end
 
     def _cased(self, lines: Sequence[str]) -> list[tuple[list[str], str]]:

@@ -122,7 +122,7 @@ def encode(
         if terms and mode != "strict":
             ids = _with_terms(codec, sentence, ids, terms, unit.direction.target if lowers else None)
         if sentence.earlier and not is_blank_text:
-            with_context = codec.with_context(map(earlier.__getitem__, sentence.earlier), ids)
+            with_context = codec.with_context(ids, [earlier[text] for text in sentence.earlier])
             ids = with_context if len(with_context) <= longest else ids
         required, given = _required(codec, unit, terms if mode != "learnt" else [], lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)

@@ -15,6 +15,7 @@ from nmt.documents.sentences import Sentences
 from nmt.text.codec import CONTEXT_PIECE, Direction, TextCodec
 from nmt.text.protected import Protected
 from nmt.text.subword import Subword
+from nmt.text.words import NO_WORD
 from nmt.translate.encoding import encode
 from nmt.translate.units import Unit, UnitMaker
 
@@ -35,7 +36,7 @@ def reader(codec: TextCodec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(eloquent_checkpoint(1, codec=codec), folder / "model.safetensors")
 
 
-def test_earlier_lines_of_a_document_stand_before_a_line(tmp_path: Path) -> None:
+def test_earlier_lines_of_a_document_stand_behind_a_line(tmp_path: Path) -> None:
     lines = [*LINES[:12], "", *LINES[12:]]
     for suffix in ("en", "de"):
         (tmp_path / f"train.{suffix}").write_text("".join(f"{line}\n" for line in lines))
@@ -48,27 +49,26 @@ def test_earlier_lines_of_a_document_stand_before_a_line(tmp_path: Path) -> None
         ids = data.split("train").source[number].tolist()
         cuts = [-1, *(i for i, id_ in enumerate(ids) if id_ == mark), len(ids)]
         parts = data.codec.source.decode([ids[a + 1 : b] for a, b in pairwise(cuts)])
-        assert parts == LINES[number - len(parts) + 1 : number + 1]
+        assert parts[::-1] == LINES[number - len(parts) + 1 : number + 1]
         assert not 12 <= number < 12 + len(parts) - 1  # a blank line begins another document
         counts[len(parts) - 1] += 1
     assert min(counts) > 2
     assert mark not in data.split("valid").source[5].tolist()
 
 
-def test_a_unit_has_its_context_before_its_sentences(codec: TextCodec) -> None:
+def test_a_unit_has_its_context_behind_its_sentences(codec: TextCodec) -> None:
     maker = UnitMaker(codec.config, Protected(), Direction("en", "de"), "sentence")
     unit = maker.complete(Unit("some words. a few more.", earlier=("learn pieces", "from words", "and more")))
     first, second = encode(codec, [unit], SearchConfig(alignments=True))
     texts = [codec.source.pieces(sentence.ids) for sentence in (first, second)]
     spelt = ["".join(pieces).replace("▁", " ").replace("<0x2E>", ".") for pieces in texts]
     assert spelt == [
-        " from words<context> and more<context> some words.",
-        " and more<context> some words.<context> a few more.",
+        " some words.<context> and more<context> from words",
+        " a few more.<context> some words.<context> and more",
     ]
-    assert (
-        max(first.words) == 1
-        and first.words.index(0) == list(first.ids).index(codec.source.ids(["<context>"])[0], 5) + 1
-    )
+    assert max(first.words) == 1
+    assert first.words[0] == 0
+    assert first.words.index(NO_WORD) == list(first.ids).index(codec.source.ids(["<context>"])[0])
 
 
 def test_info_says_that_a_model_reads_context(reader: Path) -> None:
