@@ -61,8 +61,8 @@ def translate_file(
         pairs = [(report.path, *pair) for report in reports for pair in report.doubtful]
         for path, sentence, new in sorted(pairs, key=lambda pair: pair[2].confidence or 0.0):
             texts = (escape(console.visible(text)) for text in (path, sentence.text, new.text))
-            doubtful.add_row(f"{new.confidence:.2f}", *texts)
-        for each in (table, doubtful)[: 1 + (files.doubtful > 0)]:
+            doubtful.add_row("terms" if new.confidence is None else f"{new.confidence:.2f}", *texts)
+        for each in (table, doubtful)[: 1 + (files.doubtful > 0 or bool(pairs))]:
             Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(each)
     if count := sum(bool(report.failure) for report in reports):
         all_files = console.counted(len(reports), "file")

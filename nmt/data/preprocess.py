@@ -106,9 +106,7 @@ def preprocess(config: DataConfig, execution: Execution | None = None, like: Tex
         done = {TRAIN: merged}
         for name, of_split in splits.items():
             done[name] = _encode_split(folder.data, name, of_split, codec)
-        if config.terms:
-            endings = corpora.source_endings(config, folder.plan, train)
-            codec.config = replace(codec.config, endings=endings)
+        codec.config = replace(codec.config, endings=corpora.source_endings(config, folder.plan, train))
         complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(os.path.realpath(config.dest))

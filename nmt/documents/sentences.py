@@ -7,7 +7,10 @@ import numpy as np
 
 from nmt.documents.document import Document, ReadOptions, read_document
 from nmt.memories.matching import Match
-from nmt.text.words import RAW_WORD
+from nmt.text.languages import has_spaces
+from nmt.text.protected import unprotected
+from nmt.text.sentences import without_added_stop
+from nmt.text.words import RAW_WORD, has_letters
 from nmt.translate.units import Sentence, Translation, Unit, UnitMaker
 
 
@@ -51,7 +54,13 @@ class Sentences:
 
     def set_translation(self, sentence: Sentence, translation: Translation, matches: Sequence[Match]) -> None:
         """Keeps the translation of a distinct sentence, and its matches, for `written`."""
-        if self._options.doubtful_stays and translation.is_doubtful(self._options.doubtful):
+        options, text = self._options, unprotected(sentence.text, sentence.protected)
+        if translation.origin == "model":  # which has too little context for one or two words, and ends all sentences
+            is_short = len(text.split()) <= 2 and has_letters(text) and has_spaces(options.source_lang)
+            is_doubtful = translation.doubtful or (is_short and options.doubtful > 0)
+            new = without_added_stop(sentence.text, translation.text, options.target_lang)
+            translation = translation._replace(text=new, doubtful=is_doubtful)
+        if options.doubtful_stays and translation.is_doubtful(options.doubtful):
             words = [(len(sentence.tags) + i, i) for i in range(len(RAW_WORD.findall(sentence.text)))]
             translation = translation._replace(text=sentence.text, alignment=words)
         alignment = np.array(translation.alignment or (), np.int32).tobytes()

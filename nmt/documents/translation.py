@@ -30,7 +30,7 @@ class Report(NamedTuple):
     left: str = ""  # what of it stays as it is, and why
     failure: str = ""  # why it cannot be translated, if so
     from_memory: int = 0  # the sentences that a memory has
-    doubtful: Sequence[tuple[Sentence, Translation]] = ()  # the sentences below --doubtful
+    doubtful: Sequence[tuple[Sentence, Translation]] = ()  # see `Translation.is_doubtful`
 
 
 def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def translate(
             path, output = reports[i].path, reports[i].output
             try:
                 content, pairs = sentences.written(document)
-                from_memory = sum(translation.is_from_memory for _, translation in pairs)
+                from_memory = sum(translation.origin == "memory" for _, translation in pairs)
                 doubtful = [pair for pair in pairs if pair[1].is_doubtful(files.doubtful)]
                 reports[i] = reports[i]._replace(from_memory=from_memory, doubtful=doubtful)
             except Exception as error:

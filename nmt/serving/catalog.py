@@ -144,7 +144,7 @@ class Catalog:
         for name, file in _named(config.glossary, "--glossary", "FILE"):
             if name in self.glossaries:
                 raise NmtError(f"two glossaries are called {name}; give {file} another name")
-            self.glossaries[name] = Glossary.read(file)
+            self.glossaries[name] = Glossary.read(file, *(model.codec for model in models.values()))
         self.corrections = None
         if config.corrections:
             self.corrections = Corrections(config.corrections, config.max_seconds, self.protected)

@@ -167,7 +167,7 @@ class HypothesisEntry(BaseModel):
     """A translation of a sentence."""
 
     text: str
-    origin: Literal["memory"] | None = Field(None, description="Set if a memory has the translation, without scores.")
+    origin: Literal["memory", "glossary"] | None = Field(None, description="What has the translation, without scores.")
     confidence: float | None = Field(
         None, description="Estimate of its chrF, from 0 to 1; if the model is calibrated for this search."
     )
@@ -178,7 +178,8 @@ class HypothesisEntry(BaseModel):
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
     segments: list[str] | None = Field(None, description="`text` cut into words, with spaces; with alignments.")
     words: list[int] | None = Field(None, description="The number of each piece's segment, or -1; with alignments.")
-    unmet: bool = Field(False, description="Whether a constraint is missing.")
+    unmet: bool = Field(False, description="Whether a constraint or a term is missing.")
+    doubtful: bool = Field(False, description="Whether terms make the translation much less probable.")
 
 
 class MatchEntry(BaseModel):

@@ -73,14 +73,14 @@ class RequestedText:
         fields = translation.fields()
         if not pieces:
             return {name: fields[name] for name in fields if name not in ("log_prob", "pieces", "log_probs")}
-        if translation.is_from_memory:
+        if translation.origin != "model":
             return fields
         fields["log_prob"] = float(fields["log_prob"])  # the sum of no numbers is an int
         if translation.alignment is not None:
             codec = self.path[-1].codec
             segments, words = codec.target_segments(translation.text, translation.pieces, codec.config.target_lang)
-            fields.pop("unmet", None)  # the last field
-            fields |= {"segments": segments, "words": words} | ({"unmet": True} if translation.unmet else {})
+            last = {name: fields.pop(name) for name in ("unmet", "doubtful") if name in fields}
+            fields |= {"segments": segments, "words": words} | last
         return fields
 
 

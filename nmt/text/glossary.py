@@ -4,17 +4,21 @@ import csv
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from nmt import console
 from nmt.errors import NmtError
 from nmt.text.casing import capitalized
-from nmt.text.codec import Direction
+from nmt.text.codec import Direction, TextCodec
 from nmt.text.corpus import name_of, opened, table_lines
 from nmt.text.forms import Endings, are_forms
 from nmt.text.languages import has_spaces
-from nmt.text.words import is_blank, one_line
+from nmt.text.subword import UNK
+from nmt.text.terms import EDGES
+from nmt.text.words import RAW_WORD, AlignedWords, is_blank, one_line
 
 # A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
 _ENDS = set(".!?…")
@@ -26,6 +30,27 @@ class FoundTerm(NamedTuple):
     start: int
     stop: int
     forms: tuple[str, ...]
+
+
+def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
+    """Returns whether a translation has a form of each term, or a word that begins with it."""
+    patterns = ("|".join(map(re.escape, term.forms)) for term in terms)
+    return all(re.search(rf"(?<!\w)({pattern})", translation) for pattern in patterns)
+
+
+def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> str:
+    """Returns a translation with the missing terms in the place of the words that are linked to their sources."""
+    words = RAW_WORD.findall(translation)
+    for term in terms:
+        first, last = (one_line(line).count(" ", 0, edge) for edge in term[:2])
+        linked = enumerate(sorted(j for i, j in links if first <= i <= last))
+        neighbours = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
+        if neighbours and not has_terms([term], translation):
+            run = max(neighbours, key=len)
+            written = " ".join(words[run[0] : run[-1] + 1])
+            new = written.replace(written.strip(EDGES) or written, term.forms[0])
+            words[run[0] : run[-1] + 1] = [new, *[""] * (len(run) - 1)]
+    return " ".join(filter(None, words))
 
 
 class Glossary:
@@ -43,8 +68,8 @@ class Glossary:
             self._by_beginning[term[:3].lower()].append(term)
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """Returns the glossary in a file. A line has a term and its forms, separated by tabs."""
+    def read(cls, path: str | Path, *codecs: TextCodec) -> Self:
+        """Returns the glossary in a file, whose lines have a term and its forms. Names those unknown to models."""
         terms: dict[str, tuple[str, ...]] = {}
         with opened(path) as file:
             lines, has_quotes = table_lines(file, name_of(path))
@@ -67,7 +92,15 @@ class Glossary:
             terms[term] = forms
         if not terms:
             raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
+        for codec in codecs:
+            _warn_of_rare([form for form, *_ in terms.values()], codec, path)
         return cls(terms)
+
+    def entry(self, text: str, direction: Direction) -> str | None:
+        """Returns the translation of a text that is a term as a whole, which may have a capital letter in its place."""
+        line, lower = one_line(text), one_line(text[:1].lower() + text[1:])
+        forms = self.terms.get(line) or [capitalized(form, direction.target) for form in self.terms.get(lower, ())]
+        return forms[0] if forms and (line in self.terms or lower.islower()) else None
 
     def found_in(self, line: str, direction: Direction, endings: Collection[Endings] = ()) -> list[FoundTerm]:
         """Returns the terms in a source line. Where terms overlap, only the longest counts.
@@ -122,3 +155,12 @@ class Glossary:
                     yield start, end, written, False
                 elif start in sentences and lower in self.terms and lower.islower():
                     yield start, end, lower, True
+
+
+def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
+    """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer."""
+    pairs = zip(terms, codec.encode_target(terms), strict=True)
+    rare = [term for term, ids in pairs if UNK in ids or 2 * len(term) <= 5 * len(ids)]
+    if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
+        said = f"{len(rare):,} of {console.counted(len(terms), 'target term')} were hardly in the training text"
+        console.warn(f"{path}: {said}, such as {', '.join(rare[:3])}; check the translations that have them")

@@ -46,6 +46,17 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
     return [(line[stop:start] or " ") if spaces else "" for (_, stop), (start, _) in pairwise(spans)]
 
 
+# Punctuation at the end of a text, and a full stop there that is not that of an ellipsis or an ordinal number
+_END, _STOP = re.compile(r"[.,;:!?…。，；：！？।،؛؟۔]\W*$"), re.compile(r"(?<=[^\s.\d])[.。।](?=[\"'”’»)\]]*$)")
+
+
+def without_added_stop(source: str, translation: str, target_lang: str) -> str:
+    """Returns a translation without its full stop, unless it abbreviates or the source has punctuation at its end."""
+    if _END.search(source) or len(sentence_spans(f"{translation} A", target_lang, ())) == 1:
+        return translation
+    return _STOP.sub("", translation)
+
+
 # How a part of a long sentence ends, if possible.
 _SENTENCE_END = re.compile(r"[.!?…。！？।۔][\"'”’»)\]]*$")
 

@@ -79,7 +79,7 @@ class CTranslate2Engine:
         wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
-        if sentence.required.constraints:
+        if sentence.required.constraints or sentence.terms:
             raise NmtError("--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch")
         if sentence.width > self._longest:
             raise NmtError(

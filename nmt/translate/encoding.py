@@ -6,7 +6,7 @@ What a translation must have, and which sentences are translated in parts, is de
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, starmap
 from typing import Literal, NamedTuple, TypeVar
@@ -58,6 +58,8 @@ class EncodedSentence:
         words: the number of the word in the raw sentence that each id belongs to; empty if no alignment is needed.
         copies: what stays, if an alignment is needed only to put that into a translation that lacks some of it.
         direction: the languages.
+        terms: those of a glossary that are put into the translation.
+        raw: the raw sentence.
     """
 
     key: Key
@@ -68,6 +70,8 @@ class EncodedSentence:
     direction: Direction
     words: Sequence[int] = ()
     copies: Sequence[str] = ()
+    terms: Sequence[FoundTerm] = ()
+    raw: str = ""
 
     @property
     def width(self) -> int:
@@ -84,8 +88,8 @@ def encode(
 ) -> list[EncodedSentence]:
     """Returns the sentences of units as ids.
 
-    Those that need no model are left out: a memory has them, or they have no letters beside what stays as it is,
-    and no prefix or constraints.
+    Those that need no model are left out: a memory or glossary has them, or they have no letters beside what stays as
+    it is, and no prefix or constraints.
 
     Args:
         glossary: its terms are put into each sentence that has them, or required of its translation, unless it is
@@ -100,6 +104,7 @@ def encode(
         for n, unit in enumerate(units, first)
         for i, sentence in enumerate(unit.sentences)
         if not unit.known(sentence)
+        and not _entry(unit, sentence, glossary)
         and (unit.prefix or unit.constraints or has_letters(unprotected(sentence.text, sentence.protected)))
     ]
     all_ids = codec.encode_tagged(
@@ -124,20 +129,20 @@ def encode(
         if sentence.earlier and not is_blank_text:
             with_context = codec.with_context(ids, [earlier[text] for text in sentence.earlier])
             ids = with_context if len(with_context) <= longest else ids
-        required, given = _required(codec, unit, terms if mode != "learnt" else [], lowers=lowers)
+        terms = [] if mode == "learnt" else terms
+        if sentence.tags or unit.prefix or unit.constraints or not all(map(has_spaces, unit.direction)):
+            unit, terms = replace(unit, constraints=(*unit.constraints, *(term.forms for term in terms))), []
+        required, given = required_of(codec, unit, lowers=lowers)
         parts = [] if is_blank_text and required == Required() else parts_of_long(codec, ids, unit.direction, longest)
         if len(parts) > 1 or required != Required():
             _check(parts, required, place, search)
-        is_aligned = search.alignments or sentence.protected
+        is_aligned = search.alignments or sentence.protected or terms
         words = iter(codec.words("source", sentence.raw, chain.from_iterable(parts)) if is_aligned else ())
-        copies = () if search.alignments else tuple(span.word(sentence.text) for span in sentence.protected)
+        copies = () if search.alignments or terms else tuple(span.word(sentence.text) for span in sentence.protected)
         for n, part in enumerate(parts):
             words_of_part = list(islice(words, len(part)))
-            encoded.append(
-                EncodedSentence(
-                    key._replace(part=n), place, part, required, given, unit.direction, words_of_part, copies
-                )
-            )
+            whole = EncodedSentence(key._replace(part=n), place, part, required, given, unit.direction)
+            encoded.append(replace(whole, words=words_of_part, copies=copies, terms=terms, raw=sentence.raw))
     return encoded
 
 
@@ -166,20 +171,16 @@ def _with_terms(
     )
 
 
-def _required(codec: TextCodec, unit: Unit, terms: Sequence[FoundTerm], *, lowers: bool) -> tuple[Required, Given]:
+def required_of(codec: TextCodec, unit: Unit, *, lowers: bool) -> tuple[Required, Given]:
     """Returns the prefix and the constraints of a sentence, as ids and as text.
 
     They are tokenised and segmented like other target text.
 
     Args:
-        terms: those of a glossary that the sentence has.
         lowers: whether the model gets the sentence in lower case.
     """
-    target_lang, forms = unit.direction.target, defaultdict[str, list[str]](list)
-    for term in terms:  # a term that occurs twice is required once
-        forms[term.forms[0]] += term.forms
-    constraints = [*unit.alternatives, *(list(dict.fromkeys(each)) for each in forms.values())]
-    if not unit.prefix and not constraints:
+    target_lang = unit.direction.target
+    if not unit.prefix and not unit.constraints:
         return Required(), Given(in_capitals=lowers)
 
     def encoded(phrases: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
@@ -187,7 +188,7 @@ def _required(codec: TextCodec, unit: Unit, terms: Sequence[FoundTerm], *, lower
         return list(zip(phrases, map(tuple, ids), strict=True))
 
     alternatives = []
-    for phrases in constraints:
+    for phrases in unit.alternatives:
         visible = [(phrase, ids) for phrase, ids in encoded(phrases) if ids]
         # Of the alternatives, those that the model can write, if there are any.
         alternatives.append([(phrase, ids) for phrase, ids in visible if UNK not in ids] or visible)
@@ -286,14 +287,21 @@ def by_sentence(
     return results
 
 
+def _entry(unit: Unit, sentence: Sentence, glossary: Glossary | None) -> str | None:
+    """Returns the translation of a sentence that the glossary has as a term; see `Unit.known`."""
+    is_bound = unit.prefix or unit.constraints or sentence.has_elements
+    return glossary.entry(sentence.text, unit.direction) if glossary and not is_bound else None
+
+
 def _without_model(unit: Unit, sentence: Sentence, glossary: Glossary | None, *, aligned: bool) -> Translation:
-    """Returns the translation of a sentence that a memory has, or that has nothing to translate."""
+    """Returns the translation of a sentence that a memory or glossary has, or that has nothing to translate."""
     source = sentence.text
-    if match := unit.known(sentence):
+    match, entry = unit.known(sentence), _entry(unit, sentence, glossary)
+    if target := match.target if match else entry:
         terms = glossary.found_in(source, unit.direction) if glossary else []
-        unmet = not all(any(form in match.target for form in term.forms) for term in terms)
-        words = _in_proportion(sentence.raw, match.target) if aligned else None
-        return Translation(match.target, 0.0, [], [], unmet, words, is_from_memory=True)
+        unmet = not all(any(form in target for form in term.forms) for term in terms)
+        words = _in_proportion(sentence.raw, target) if aligned else None
+        return Translation(target, 0.0, [], [], unmet, words, "memory" if match else "glossary")
     words = [(i + len(sentence.tags), i) for i in range(len(RAW_WORD.findall(source)))]
     return Translation("" if is_blank(source) else source.strip(), 0.0, [], [], alignment=words if aligned else None)
 

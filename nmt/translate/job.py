@@ -151,6 +151,6 @@ class TranslationJob(ModelJob):
             return "".join("\t".join(row) + "\n" for row in columns)
         lines = []
         for translation in record.translations:
-            links = () if translation.is_from_memory else translation.alignment or ()
+            links = () if translation.origin != "model" else translation.alignment or ()
             lines.append(translation.text + ("" if translation.alignment is None else f" ||| {pharaoh(links)}"))
         return "".join(line + "\n" for line in lines + [""] * (self.search.outputs - len(lines)))

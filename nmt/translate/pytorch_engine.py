@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -29,16 +30,19 @@ from nmt.search.beam import beam_search
 from nmt.search.sampling import sample
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import read_lines
+from nmt.text.glossary import has_terms, with_terms
 from nmt.text.languages import has_spaces
 from nmt.text.subword import BOS, EOS, NEVER, PAD, UNK, with_bos, with_eos
 from nmt.translate.alignment import SentencePair, align
-from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches
+from nmt.translate.encoding import LEAST_WIDTH, WIDTH_MULTIPLE, EncodedSentence, in_batches, required_of
 from nmt.translate.pairs import EncodedPair, Score
-from nmt.translate.units import Translation
+from nmt.translate.units import Translation, Unit
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary_map import VocabularyMap
 
+# A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
+_MOST_COST = 0.5
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs
 # compile bf16 products for every new number of rows.
 _POSITIONS = 64
@@ -164,6 +168,8 @@ class PyTorchEngine:
         """
         if search.scorer and self.vocabulary_map:
             raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
+        if any(sentence.terms for sentence in sentences):
+            return self._with_terms(sentences, search)
         for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTH_MULTIPLE),
@@ -194,6 +200,33 @@ class PyTorchEngine:
         with self.session():
             hypotheses = in_halves(searched, sentences, too_large, warn)
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
+
+    def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
+        """Returns the translations of sentences of which some have terms.
+
+        If a translation lacks terms, they are put in the place of the words that are aligned with their sources. If a
+        term has no place, search is constrained to the terms.
+        """
+        translations = self.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
+        pairs = [(s, ranked, i) for s, ranked in zip(sentences, translations, strict=True) for i in range(len(ranked))]
+        lacking = [(s, ranked, i) for s, ranked, i in pairs if not has_terms(s.terms, ranked[i].text)]
+        forced = list[EncodedSentence]()
+        for s, ranked, i in lacking:
+            unit = Unit(
+                "", with_terms(s.raw, s.terms, ranked[i].text, ranked[i].alignment or ()), direction=s.direction
+            )
+            if not has_terms(s.terms, unit.prefix):
+                unit = replace(unit, prefix="", constraints=tuple(term.forms for term in s.terms))
+            required, given = required_of(self.codec, unit, lowers=s.given.in_capitals)
+            forced.append(replace(s, terms=(), required=required, given=given))
+        searched = self.translate(forced, search, log_probs=True) if forced else ()
+        for (s, ranked, i), (new, *_) in zip(lacking, searched, strict=True):
+            is_doubtful = fmean(ranked[i].log_probs) - fmean(new.log_probs) > _MOST_COST
+            if not has_terms(s.terms, new.text) or (is_doubtful and search.glossary_fallback):
+                ranked[i] = ranked[i]._replace(unmet=True)
+            else:
+                ranked[i] = new._replace(doubtful=is_doubtful)
+        return translations
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:
         """Encodes sentences, of which those of equal width lie side by side; returns what search begins with.

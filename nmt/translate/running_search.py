@@ -26,7 +26,8 @@ def can_join(sentence: EncodedSentence, search: SearchConfig, config: ModelConfi
     """
     if config.learned_positions is not None or config.attention_window is not None or codec.given(sentence.direction):
         return False
-    return not (search.sample or search.scorer or search.beam_groups > 1) and sentence.required == Required()
+    is_free = sentence.required == Required() and not sentence.terms
+    return is_free and not (search.sample or search.scorer or search.beam_groups > 1)
 
 
 class RunningSearch:

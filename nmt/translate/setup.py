@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nmt import __version__
-from nmt.checkpoint_format import read_text_config
+from nmt.checkpoint_format import read_codec, read_text_config
 from nmt.config import DirectionConfig, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
@@ -72,7 +72,7 @@ class Setup:
             confidence: whether text needs it for --doubtful. Raises NmtError if the models are not calibrated.
         """
         search = replace(self.search, alignments=self.search.alignments or alignments)
-        glossary = None if self.glossary is None else Glossary.read(self.glossary)
+        glossary = None if self.glossary is None else Glossary.read(self.glossary, read_codec(self.models[0]))
         calibrations = {}
         if confidence or output != "text":
             calibrations = valid_for(self.engine, search, read_calibrations(self.models))

@@ -36,11 +36,12 @@ class Translation(NamedTuple):
             they are empty if they were not asked for.
         unmet: whether a constraint is missing.
         alignment: between words of the raw source and of `text`; None if it was not asked for.
-        is_from_memory: whether it is from a memory, and so has neither log P nor an alignment of words.
+        origin: `model`, or `memory` or `glossary`, which have neither log P nor an alignment of words.
         utility: of a translation by --mbr: its mean chrF against all that were compared, from 0 to 1. If several
             sentences or parts are joined, the mean.
         confidence: an estimate of its chrF, from 0 to 1, or the mean of several sentences; 1 if a memory has it or
             nothing is translated. None if the checkpoint is not calibrated for the direction, engine and search.
+        doubtful: whether it is likely to be wrong, whatever its confidence, such as because of its terms.
     """
 
     text: str
@@ -49,20 +50,21 @@ class Translation(NamedTuple):
     log_probs: list[float]
     unmet: bool = False
     alignment: Sequence[AlignedWords] | None = None
-    is_from_memory: bool = False
+    origin: str = "model"
     utility: float | None = None
     confidence: float | None = None
+    doubtful: bool = False
 
     def is_doubtful(self, threshold: float) -> bool:
-        """Returns whether its confidence is below a threshold."""
-        return self.confidence is not None and self.confidence < threshold
+        """Returns whether its confidence is below a threshold, it is doubtful anyway, or it lacks terms."""
+        return self.doubtful or self.unmet or (self.confidence is not None and self.confidence < threshold)
 
     def fields(self) -> dict[str, Any]:
         """Returns the translation as the fields of a JSON object."""
-        unmet = {"unmet": True} if self.unmet else {}
+        doubts = {name: True for name in ("unmet", "doubtful") if getattr(self, name)}
         confidence = {} if self.confidence is None else {"confidence": round(self.confidence, 4)}
-        if self.is_from_memory:
-            return {"text": self.text, "origin": "memory"} | confidence | unmet
+        if self.origin != "model":
+            return {"text": self.text, "origin": self.origin} | confidence | doubts
         fields = {
             "text": self.text,
             **confidence,
@@ -73,7 +75,7 @@ class Translation(NamedTuple):
         }
         aligned = {} if self.alignment is None else {"alignment": pharaoh(self.alignment)}
         utility = {} if self.utility is None else {"utility": self.utility}
-        return fields | utility | aligned | unmet
+        return fields | utility | aligned | doubts
 
 
 class Sentence(NamedTuple):
@@ -178,10 +180,10 @@ class Unit:
         """
         if self.content is None:
             return _joined_line(self.source, list(zip(self.sentences, translations, strict=True)), target_lang)
-        unmet = any(translation.unmet for translation in translations)
+        unmet, doubtful = (any(getattr(each, name) for each in translations) for name in ("unmet", "doubtful"))
         text = self.translated(translations, target_lang)
-        memory, confidence = _are_from_memory(translations), _mean(each.confidence for each in translations)
-        return Translation(text, 0.0, [], [], unmet, is_from_memory=memory, confidence=confidence)
+        origin, confidence = _origin(translations), _mean(each.confidence for each in translations)
+        return Translation(text, 0.0, [], [], unmet, None, origin, None, confidence, doubtful)
 
     def translated(self, translations: Sequence[Translation], target_lang: str) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
@@ -195,7 +197,7 @@ class Unit:
 
         Args:
             translations: of its sentences.
-            doubtful: the confidence below which the text of a sentence between markup gets the role "doubtful".
+            doubtful: the confidence below which text of a sentence between markup gets the role "doubtful"; 0 for none.
         """
         texts = self.texts
         pairs: list[list[tuple[Sentence, Translation]]] = [[] for _ in texts]
@@ -213,7 +215,8 @@ class Unit:
             else:
                 line, line_pairs = next(remaining)
                 line_tokens = projected(part, line.text, line.alignment or ())
-                tokens += _with_doubts(line_tokens, [each for _, each in line_pairs], doubtful)
+                line_translations = [each for _, each in line_pairs]
+                tokens += _with_doubts(line_tokens, line_translations, doubtful) if doubtful else line_tokens
         return tokens
 
 
@@ -300,8 +303,9 @@ class UnitMaker:
         return sentence._replace(matches=matches)
 
 
-def _are_from_memory(translations: Sequence[Translation]) -> bool:
-    return bool(translations) and all(translation.is_from_memory for translation in translations)
+def _origin(translations: Sequence[Translation]) -> str:
+    origins = {translation.origin for translation in translations}
+    return origins.pop() if len(origins) == 1 else "model"
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -369,7 +373,8 @@ def joined(translations: Sequence[Translation], gaps: Sequence[str], target_lang
         [log_prob for translation in translations for log_prob in translation.log_probs],
         any(translation.unmet for translation in translations),
         None if all(translation.alignment is None for translation in translations) else alignment,
-        _are_from_memory(translations),
+        _origin(translations),
         _mean(translation.utility for translation in translations),
         _mean(translation.confidence for translation in translations),
+        any(translation.doubtful for translation in translations),
     )
