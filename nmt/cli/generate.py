@@ -51,7 +51,7 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     is_resumable = check_files([*files.input, *files.by_flag.values(), *checkpoints], files.output, options)
-    doubts: dict[str, list[str]] = {"unmet": [], "doubtful": []}  # lines
+    doubtful: list[str] = []  # the lines whose translations lack something, or suffer from their terms
     origins = Counter[str]()
     with (
         executing(options, files.workers) as execution,
@@ -87,19 +87,16 @@ def generate(
         def text(record: Any) -> str:
             is_from_memory = any(translation.origin == "memory" for translation in record.translations)
             origins["memory" if is_from_memory else "model"] += 1
-            for name, places in doubts.items():
-                if any(getattr(translation, name) for translation in record.translations) and not is_from_memory:
-                    places.append(record.place)
+            if any(each.unmet or each.doubtful for each in record.translations) and not is_from_memory:
+                doubtful.append(record.place)
             return job.text(record)
 
         Run(job, source, files.output, settings, execution, progress, is_resumable).write(text)
     if files.memory:
         whole = console.counted(origins.total(), "line")
         console.info(f"{origins['memory']:,} of {whole} came from the memory")
-    for places, problem, advice in (
-        (doubts["unmet"], "lack constraints or terms", "raise --max-length-offset or leave some out"),
-        (doubts["doubtful"], "are doubtful, because of their terms", "check them, or give --glossary-fallback"),
-    ):
-        if places:
-            lines = console.counted(len(places), "line")
-            console.warn(f"the translations of {lines} {problem} (the first is {places[0]}); {advice}")
+    if doubtful:
+        console.warn(
+            f"the translations of {console.counted(len(doubtful), 'line')} lack constraints or terms, or suffer from "
+            f"them (the first is {doubtful[0]}); check them, raise --max-length-offset or leave some out"
+        )

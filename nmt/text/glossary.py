@@ -38,19 +38,23 @@ def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
     return all(re.search(rf"(?<!\w)({pattern})", translation) for pattern in patterns)
 
 
-def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> str:
-    """Returns a translation with the missing terms in the place of the words that are linked to their sources."""
-    words = RAW_WORD.findall(translation)
-    for term in terms:
-        first, last = (one_line(line).count(" ", 0, edge) for edge in term[:2])
-        linked = enumerate(sorted(j for i, j in links if first <= i <= last))
-        neighbours = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
-        if neighbours and not has_terms([term], translation):
-            run = max(neighbours, key=len)
-            written = " ".join(words[run[0] : run[-1] + 1])
-            new = written.replace(written.strip(EDGES) or written, term.forms[0])
-            words[run[0] : run[-1] + 1] = [new, *[""] * (len(run) - 1)]
-    return " ".join(filter(None, words))
+def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> Iterator[str]:
+    """Yields a translation with the first forms of missing terms, with the second ones, and so on.
+
+    They take the place of the words that are linked to those of the terms; of several groups, the largest.
+    """
+    for number in range(max(len(term.forms) for term in terms)):
+        words = RAW_WORD.findall(translation)
+        for term in terms:
+            first, last = (one_line(line).count(" ", 0, edge) for edge in term[:2])
+            linked = enumerate(sorted(j for i, j in links if first <= i <= last))
+            groups = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
+            if groups and not has_terms([term], translation):
+                start, *others = max(groups, key=len)
+                written = " ".join(words[start : start + 1 + len(others)])
+                new = written.replace(written.strip(EDGES) or written, term.forms[number % len(term.forms)])
+                words[start : start + 1 + len(others)] = [new, *[""] * len(others)]
+        yield " ".join(filter(None, words))
 
 
 class Glossary:

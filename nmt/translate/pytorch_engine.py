@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
@@ -204,28 +204,27 @@ class PyTorchEngine:
     def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
         """Returns the translations of sentences of which some have terms.
 
-        If a translation lacks terms, they are put in the place of the words that are aligned with their sources. If a
-        term has no place, search is constrained to the terms.
+        If a translation lacks terms, their most probable forms take the place of the words that are aligned with their
+        sources. If a term has no place, search is constrained to the terms.
         """
         translations = self.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
         pairs = [(s, ranked, i) for s, ranked in zip(sentences, translations, strict=True) for i in range(len(ranked))]
         lacking = [(s, ranked, i) for s, ranked, i in pairs if not has_terms(s.terms, ranked[i].text)]
-        forced = list[EncodedSentence]()
+        forced: list[list[EncodedSentence]] = []
         for s, ranked, i in lacking:
-            unit = Unit(
-                "", with_terms(s.raw, s.terms, ranked[i].text, ranked[i].alignment or ()), direction=s.direction
-            )
-            if not has_terms(s.terms, unit.prefix):
-                unit = replace(unit, prefix="", constraints=tuple(term.forms for term in s.terms))
-            required, given = required_of(self.codec, unit, lowers=s.given.in_capitals)
-            forced.append(replace(s, terms=(), required=required, given=given))
-        searched = self.translate(forced, search, log_probs=True) if forced else ()
-        for (s, ranked, i), (new, *_) in zip(lacking, searched, strict=True):
-            is_doubtful = fmean(ranked[i].log_probs) - fmean(new.log_probs) > _MOST_COST
-            if not has_terms(s.terms, new.text) or (is_doubtful and search.glossary_fallback):
+            texts = with_terms(s.raw, s.terms, ranked[i].text, ranked[i].alignment or ())
+            units = [Unit("", text, direction=s.direction) for text in texts if has_terms(s.terms, text)]
+            constrained = Unit("", constraints=tuple(term.forms for term in s.terms), direction=s.direction)
+            needed = [required_of(self.codec, u, lowers=s.given.in_capitals) for u in units or [constrained]]
+            forced.append([replace(s, terms=(), required=required, given=given) for required, given in needed])
+        searched = iter(self.translate([*chain(*forced)], search, log_probs=True) if forced else ())
+        for (s, ranked, i), ways in zip(lacking, forced, strict=True):
+            best = max((new for new, *_ in islice(searched, len(ways))), key=lambda new: fmean(new.log_probs))
+            is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
+            if not has_terms(s.terms, best.text) or (is_doubtful and search.glossary_fallback):
                 ranked[i] = ranked[i]._replace(unmet=True)
             else:
-                ranked[i] = new._replace(doubtful=is_doubtful)
+                ranked[i] = best._replace(doubtful=is_doubtful)
         return translations
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:

@@ -6,6 +6,7 @@ from test_docx import of_body, paragraph, run
 from test_po import HEADER, entry, written
 
 from nmt.documents.document import Document, ReadOptions, read_document
+from nmt.documents.sentences import Sentences
 from nmt.text.protected import Protected
 from nmt.translate.units import Translation, UnitMaker
 
@@ -98,3 +99,42 @@ def test_docx_has_a_background_behind_doubtful_text() -> None:
         for each in body.iter("{*}r")
     }
     assert looks == {SURE.upper(): [], UNSURE.upper(): ["b", "highlight", "u"]}
+
+
+TABLE = "# The old dogs\n\n| Dog | Cats etc |\n|---|---|\n| 3rd | The lake! |\n\nA dog runs. It sleeps\n"
+TRANSLATIONS = {
+    "The old dogs": "Die alten Hunde.", "Dog": "Hund.", "Cats etc": "Katzen usw.", "3rd": "der 3.",
+    "The lake!": "Der See.", "A dog runs.": "Ein Hund läuft.", "It sleeps": "„Er schläft.“",
+}  # fmt: skip
+
+
+def rewritten(content: str, form: str, texts: dict[str, str], **options: float) -> str:
+    """Returns a file with these translations of its sentences, all of which have the confidence 0.9."""
+    maker = UnitMaker(small_codec().config, Protected(), cut="sentence")
+    read_options = ReadOptions(f"x.{form}", "en", "de")._replace(**options)  # type: ignore[arg-type]
+    sentences = Sentences(maker, read_options, has_memory=False)
+    document = sentences.read(content.encode(), form, f"x.{form}")
+    for sentence in sentences.distinct:
+        origin = "glossary" if sentence.text == "Dog" else "model"
+        translation = Translation(texts[sentence.text], -1.0, [], [], origin=origin, confidence=0.9)
+        sentences.set_translation(sentence, translation, ())
+    data, _ = sentences.written(document)
+    return data.decode()
+
+
+def test_full_stops_that_the_source_lacks_are_removed() -> None:
+    expected = "# Die alten Hunde\n\n| Hund. | Katzen usw. |\n|---|---|\n| der 3. | Der See. |\n\n"
+    assert rewritten(TABLE, "md", TRANSLATIONS) == f"{expected}Ein Hund läuft. „Er schläft“\n"
+
+
+def test_what_the_model_translates_of_one_or_two_words_is_doubtful() -> None:
+    page = "<h1>Old dogs</h1><p>Dog</p><p>A dog runs</p><p>www.example.org</p>"
+    texts = {
+        "Old dogs": "Alte Hunde",
+        "Dog": "Hund",
+        "A dog runs": "Ein Hund läuft",
+        "www.example.org": "www.example.org",
+    }
+    marked = '<h1><mark class="doubtful">Alte Hunde</mark></h1><p>Hund</p><p>Ein Hund läuft</p><p>www.example.org</p>'
+    assert rewritten(page, "html", texts, doubtful=0.4) == marked
+    assert "<mark" not in rewritten(page, "html", texts)

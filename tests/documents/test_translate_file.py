@@ -193,6 +193,21 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     assert "learn" in (tmp_path / "note.de.txt").read_text()
 
 
+def test_sentences_that_suffer_from_terms_are_listed(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("pieces\tzyxzyxzyx\nwords\tWorte\n")
+    (tmp_path / "note.txt").write_text("some pieces to learn from\nwords\nto learn")
+    command = ["translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS]
+    done = run(*command, "--glossary", tmp_path / "terms")
+    first, second, third = (tmp_path / "note.de.txt").read_text().splitlines()
+    assert "zyxzyxzyx" in first and second == "Worte"
+    listed = [line.split() for line in done.stderr.splitlines() if line.startswith("terms ")]
+    assert listed == [["terms", str(tmp_path / "note.txt"), *["some", "pieces", "to", "learn", "from"], *first.split()]]
+    run(*command, "--glossary", tmp_path / "terms", "--glossary-fallback")
+    assert "zyx" not in (tmp_path / "note.de.txt").read_text()
+    run(*command)
+    assert (tmp_path / "note.de.txt").read_text().splitlines()[2] == third
+
+
 @pytest.mark.parametrize("arguments, said", [
     (["a.txt", "b.txt"], "several documents are translated into a folder, but --output is missing"),
     (["a.txt", "b.txt", "--output=a.txt"], "several documents are translated into a folder, but --output is a.txt"),

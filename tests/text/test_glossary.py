@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints import generated, some_sentences
@@ -15,7 +16,7 @@ from servers import Server, serving
 
 from nmt.errors import NmtError
 from nmt.text.codec import Direction
-from nmt.text.glossary import Glossary
+from nmt.text.glossary import FoundTerm, Glossary, with_terms
 
 OPTIONS = ["--precision=fp32", "--max-length-offset=12"]
 TERMS = {"few": ("xyz",), "learn": ("lernt", "lernte"), "few words": ("um um",), "pieces": ("q", "zzzz")}
@@ -90,6 +91,23 @@ def test_terms_are_those_of_a_search_over_words(terms: set[str], words: list[str
     assert found({term: term for term in terms}, " ".join(words)) == expected
 
 
+@pytest.mark.parametrize("translation, links, expected", [
+    ("Ein Mann fährt Rad.", "0-0 1-1 2-2 3-2 4-3", "Ein Mann fährt Velo."),
+    ("„Rad“ – das fährt er", "0-2 1-4 2-3 4-0", "„Velo“ – das fährt er"),
+    ("Er fährt ein neues Rad", "1-0 2-1 4-2 4-3 4-4", "Er fährt Velo"),  # all neighbours that are linked
+    ("Rad fährt ein Rad mit", "4-0 2-1 4-2 4-3", "Rad fährt Velo mit"),  # the largest group
+    ("Ein Mann fährt Velos", "0-0 4-2", "Ein Mann fährt Velos"),
+    ("Ein Mann fährt", "0-0 1-1 2-2", "Ein Mann fährt"),
+])  # fmt: skip
+def test_a_term_takes_the_place_of_the_words_that_are_linked_to_its_source(
+    translation: str, links: str, expected: str
+) -> None:
+    pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
+    terms = [FoundTerm(start=17, stop=21, forms=("Velo", "Fahrrad"))]
+    first, second = with_terms("a man rides some  bike", terms, translation, pairs)
+    assert (first, second) == (expected, expected.replace("Velo", "Fahrrad") if expected != translation else expected)
+
+
 # Files
 
 
@@ -140,6 +158,62 @@ def test_a_wrong_file_is_named(model: Path, tmp_path: Path, content: bytes | Non
 
 
 LINES = [*some_sentences(20, seed=3), "Learn to learn", "to"]
+
+
+def mean_log_prob(hypothesis: dict[str, Any]) -> float:
+    values = hypothesis["log_probs"]
+    return sum(values) / len(values)
+
+
+def test_a_term_stands_where_the_word_for_its_source_was(model: Path, tmp_path: Path) -> None:
+    path, moved = written(tmp_path / "terms", {"few": ("xyz",)}), 0
+    lines = [line for line in LINES if line.split().count("few") == 1]
+    plain = generated(model, lines, *OPTIONS, "--alignments")
+    for line, free in zip(generated(model, lines, *OPTIONS, "--glossary", path), plain, strict=True):
+        (best,), place = free["hypotheses"], line["source"].split().index("few")
+        links = [tuple(map(int, link.split("-"))) for link in best["alignment"].split()]
+        linked, words = [j for i, j in links if i == place], best["text"].split()
+        if linked and linked == [*range(linked[0], linked[-1] + 1)]:
+            words[linked[0] : linked[-1] + 1] = ["xyz"]
+            assert line["hypotheses"][0]["text"].split() == words
+            moved += 1
+    assert moved > 2
+
+
+def test_a_translation_that_terms_make_much_less_probable_is_doubtful_or_stays_without_them(
+    model: Path, tmp_path: Path
+) -> None:
+    path, lines = written(tmp_path / "terms", {"few": ("xyz",), "words": ("um",)}), LINES[:-1]
+    flags = [*OPTIONS, "--glossary", path]
+    rows = zip(
+        *(generated(model, lines, *each) for each in (OPTIONS, flags, [*flags, "--glossary-fallback"])), strict=True
+    )
+    doubts = []
+    for free, forced, kept in (tuple(line["hypotheses"][0] for line in row) for row in rows):
+        doubts.append(mean_log_prob(free) - mean_log_prob(forced) > 0.5)
+        assert forced.get("doubtful", False) == doubts[-1] and "unmet" not in forced
+        assert kept["text"] == (free if doubts[-1] else forced)["text"]
+        assert kept.get("unmet", False) == doubts[-1] and "doubtful" not in kept
+    assert True in doubts and False in doubts
+    done = run("generate", model, *flags, "--device=cpu", stdin="".join(f"{line}\n" for line in lines).encode())
+    count = f"the translations of {sum(doubts)} lines lack constraints or terms, or suffer from them (the first is"
+    assert count in " ".join(done.stderr.split())
+
+
+def test_a_line_that_is_a_term_needs_no_model(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", {"few  words": ("ein paar", "wenige"), "NATO": ("OTAN",), "to": ("zu",)})
+    lines = generated(model, ["few words", "Few words", " NATO", "nato", "few words to"], *OPTIONS, "--glossary", path)
+    hypotheses = [line["hypotheses"][0] for line in lines]
+    texts = [each["text"] for each in hypotheses if each.get("origin") == "glossary"]
+    assert texts == ["ein paar", "Ein paar", "OTAN"]
+    assert hypotheses[0] == {"text": "ein paar", "origin": "glossary"}
+
+
+def test_terms_that_the_training_text_hardly_had_are_named_once(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", {"a": ("words", "xy"), "b": ("zyx",), "c": ("learn",), "d": ("Łódź",)})
+    done = run("generate", model, *OPTIONS, "--device=cpu", "--glossary", path, stdin=b"a few\na few\n")
+    said = "2 of 4 target terms were hardly in the training text, such as zyx, Łódź; check the translations"
+    assert " ".join(done.stderr.split()).count(said) == 1
 
 
 def test_translations_have_the_terms_of_their_lines(model: Path, tmp_path: Path) -> None:
@@ -201,21 +275,21 @@ def test_a_line_that_is_translated_in_parts_has_no_terms(
     assert done.stdout == run(*command, stdin=line.encode()).stdout
 
 
-def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None:
+def test_lines_with_problems_are_counted_at_the_end(model: Path, tmp_path: Path) -> None:
     """The first line fits. The lines are in two files, and in several shards."""
-    path = written(tmp_path / "terms", {"few": ("xyz " * 8,), "more": ("q",)})
+    path = written(tmp_path / "terms", {"few": ("xyz " * 8,), "more": ("more",)})
     (tmp_path / "a").write_text("more\nto\n")
-    (tmp_path / "b").write_text("more\nfew\nto\nfew more\n")
+    (tmp_path / "b").write_text("more\nfew to\nto\nfew more\n")
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b"]
     command = ["generate", model, *OPTIONS, "--device=cpu", "--glossary", path, *inputs]
-    said = r"warning: the translations of 2 lines lack constraints or terms \(the first is \S*/b, line 2\);"
+    said = r"warning: the translations of 2 lines lack .*, or suffer from them \(the first is \S*/b, line 2\);"
     for options in ([], ["--output", tmp_path / "out", "--shard-lines=1"]):
         done = run(*command, *options)
         assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
     run(*command, "--output", tmp_path / "out", "--shard-lines=1", "--shard=1/1")
     assert re.search(said, run(*command, "--output", tmp_path / "out", "--shard-lines=1", "--merge").stderr)
-    lines = generated(model, ["few", "more"], *OPTIONS, "--glossary", path)
-    assert [line["hypotheses"][0].get("unmet") for line in lines] == [True, None]
+    lines = generated(model, ["few to", "more"], *OPTIONS, "--glossary", path)
+    assert [bool({"unmet", "doubtful"} & {*line["hypotheses"][0]}) for line in lines] == [True, False]
 
 
 def test_an_empty_glossary_flag_is_refused(model: Path) -> None:

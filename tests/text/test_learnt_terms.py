@@ -43,12 +43,12 @@ def test_the_endings_of_a_text_make_forms_of_words() -> None:
 
 
 def source_of(codec: TextCodec, line: str, glossary: dict[str, str], mode: str = "auto") -> list[str]:
-    """Returns the pieces of a line that is translated with a glossary."""
+    """Returns the pieces of a line and the word `to`, which are translated with a glossary."""
     direction = Direction("en", "de")
-    unit = UnitMaker(codec.config, Protected(), direction).complete(Unit(line))
+    unit = UnitMaker(codec.config, Protected(), direction).complete(Unit(f"{line} to"))
     terms = Glossary({term: (form,) for term, form in glossary.items()})
     (sentence,) = encode(codec, [unit], SearchConfig(glossary_mode=mode), terms)  # type: ignore[arg-type]
-    assert bool(sentence.required.constraints) == (mode != "auto")
+    assert bool(sentence.terms) == (mode != "auto")
     return codec.source.pieces(sentence.ids)
 
 
@@ -60,7 +60,7 @@ def source_of(codec: TextCodec, line: str, glossary: dict[str, str], mode: str =
 ])  # fmt: skip
 def test_a_line_has_the_translations_behind_its_terms(codec: TextCodec, line: str, expected: str) -> None:
     pieces = "".join(source_of(codec, line, {"few words": "word"}))
-    assert pieces.replace("▁", " ").replace("<0x2C>", ",").replace("<0x2E>", ".") == expected
+    assert pieces.replace("▁", " ").replace("<0x2C>", ",").replace("<0x2E>", ".") == f"{expected} to"
 
 
 def test_capitals_of_a_line_make_no_difference(codec: TextCodec) -> None:
@@ -72,7 +72,7 @@ def test_text_that_contains_the_marks_stays_text(codec: TextCodec) -> None:
     line = "<term>few<as> words</term>"
     pieces = source_of(codec, line, {"pieces": "word"})
     assert not set(TERM_PIECES) & set(pieces)
-    assert codec.source.decode([codec.source.ids(pieces)]) == [line]
+    assert codec.source.decode([codec.source.ids(pieces)]) == [f"{line} to"]
 
 
 def test_both_modes_can_be_used_together(codec: TextCodec) -> None:
@@ -124,6 +124,15 @@ def test_a_share_of_the_training_pairs_gets_terms(tmp_path: Path) -> None:
     singular, plural = set(GERMAN), {f"{noun}n" for noun in GERMAN}
     assert len(translations & singular) > 20 and len(translations & plural) > 20
     assert not {noun for noun in GERMAN if {noun, f"{noun}n"} <= translations}  # one form of each
+
+
+def test_without_terms_the_endings_are_stored_too(tmp_path: Path) -> None:
+    run("preprocess", *written(tmp_path))
+    codec = DataFolder.open(str(tmp_path / "data")).codec
+    assert "/s" in codec.config.endings
+    unit = UnitMaker(codec.config, Protected()).complete(Unit(f"the {NOUNS[0]}s"))
+    (sentence,) = encode(codec, [unit], SearchConfig(), Glossary({NOUNS[0]: ("Wort",)}))
+    assert [term.forms for term in sentence.terms] == [("Wort",)]
 
 
 def test_a_model_learns_terms_later(tmp_path: Path) -> None:

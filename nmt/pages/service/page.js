@@ -143,10 +143,10 @@ function draw() {
     const lines = sentence.line - line;
     place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && hasSpaces() ? " " : "");
     line = sentence.line;
-    const shownSentence = drawSentence(sentence), { confidence } = sentence.hypotheses[sentence.chosen];
-    if (confidence < DOUBTFUL) { // not if there is none
+    const shownSentence = drawSentence(sentence), { confidence, doubtful } = sentence.hypotheses[sentence.chosen];
+    if (doubtful || confidence < DOUBTFUL) { // there may be no confidence
       shownSentence.classList.add("in-doubt");
-      shownSentence.title = `Probably not a good translation: confidence ${percent(confidence)}`;
+      shownSentence.title = doubtful ? "Check this sentence: the terms of the glossary do not go well with it" : `Probably not a good translation: confidence ${percent(confidence)}`;
       $("in-doubt").hidden = false;
     }
     place.append(shownSentence, ...correctionButtons(sentence, shownSentence));
