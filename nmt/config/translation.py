@@ -59,9 +59,7 @@ class SearchConfig(Config, panel="Search"):
         "inflect them. strict: the search forces them into the translation as they are. auto: learnt for models that "
         "were trained with preprocess --terms, and strict for others.",
     )
-    glossary_fallback: bool = option(
-        False, "Translate a sentence without the terms of the glossary if they make its translation doubtful."
-    )
+    glossary_fallback: bool = option(False, "Translate a sentence without the glossary if its terms make it doubtful.")
     mbr: Literal["none", "chrf"] = option(
         "none",
         "Minimum Bayes risk: of the translations by --samples or --n-best, give the one that is most like all of them. "

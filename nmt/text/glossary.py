@@ -41,13 +41,15 @@ def has_terms(terms: Sequence[FoundTerm], translation: str) -> bool:
 def with_terms(line: str, terms: Sequence[FoundTerm], translation: str, links: Sequence[AlignedWords]) -> Iterator[str]:
     """Yields a translation with the first forms of missing terms, with the second ones, and so on.
 
-    They take the place of the words that are linked to those of the terms; of several groups, the largest.
+    They take the place of the words that are linked to whole words of the terms; of several groups, the largest.
     """
+    line = one_line(line)
     for number in range(max(len(term.forms) for term in terms)):
         words = RAW_WORD.findall(translation)
         for term in terms:
-            first, last = (one_line(line).count(" ", 0, edge) for edge in term[:2])
-            linked = enumerate(sorted(j for i, j in links if first <= i <= last))
+            first, last = (line.count(" ", 0, edge) for edge in term[:2])
+            is_whole = len(" ".join(line.split()[first : last + 1]).strip(EDGES)) <= term.stop - term.start
+            linked = enumerate(sorted(j for i, j in links if is_whole and first <= i <= last))
             groups = [[j for _, j in group] for _, group in groupby(linked, lambda pair: pair[1] - pair[0])]
             if groups and not has_terms([term], translation):
                 start, *others = max(groups, key=len)

@@ -52,9 +52,8 @@ _END, _STOP = re.compile(r"[.,;:!?…。，；：！？।،؛؟۔]\W*$"), re.co
 
 def without_added_stop(source: str, translation: str, target_lang: str) -> str:
     """Returns a translation without its full stop, unless it abbreviates or the source has punctuation at its end."""
-    if _END.search(source) or len(sentence_spans(f"{translation} A", target_lang, ())) == 1:
-        return translation
-    return _STOP.sub("", translation)
+    is_kept = _END.search(source) or len(sentence_spans(f"{translation} A", target_lang, ())) == 1
+    return translation if is_kept else _STOP.sub("", translation)
 
 
 # How a part of a long sentence ends, if possible.

@@ -221,10 +221,8 @@ class PyTorchEngine:
         for (s, ranked, i), ways in zip(lacking, forced, strict=True):
             best = max((new for new, *_ in islice(searched, len(ways))), key=lambda new: fmean(new.log_probs))
             is_doubtful = fmean(ranked[i].log_probs) - fmean(best.log_probs) > _MOST_COST
-            if not has_terms(s.terms, best.text) or (is_doubtful and search.glossary_fallback):
-                ranked[i] = ranked[i]._replace(unmet=True)
-            else:
-                ranked[i] = best._replace(doubtful=is_doubtful)
+            is_unmet = not has_terms(s.terms, best.text) or (is_doubtful and search.glossary_fallback)
+            ranked[i] = ranked[i]._replace(unmet=True) if is_unmet else best._replace(doubtful=is_doubtful)
         return translations
 
     def start(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> tuple[Caches, SearchBatch]:

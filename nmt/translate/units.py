@@ -215,8 +215,8 @@ class Unit:
             else:
                 line, line_pairs = next(remaining)
                 line_tokens = projected(part, line.text, line.alignment or ())
-                line_translations = [each for _, each in line_pairs]
-                tokens += _with_doubts(line_tokens, line_translations, doubtful) if doubtful else line_tokens
+                new = [each for _, each in line_pairs]
+                tokens += _with_doubts(line_tokens, new, doubtful) if doubtful else line_tokens
         return tokens
 
 

@@ -104,8 +104,9 @@ def test_a_term_takes_the_place_of_the_words_that_are_linked_to_its_source(
 ) -> None:
     pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
     terms = [FoundTerm(start=17, stop=21, forms=("Velo", "Fahrrad"))]
-    first, second = with_terms("a man rides some  bike", terms, translation, pairs)
+    first, second = with_terms("a man rides some  bike!", terms, translation, pairs)
     assert (first, second) == (expected, expected.replace("Velo", "Fahrrad") if expected != translation else expected)
+    assert next(with_terms("a man rides some bike-friendly", terms, translation, pairs)) == translation
 
 
 # Files
