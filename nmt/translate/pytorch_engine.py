@@ -202,7 +202,7 @@ class PyTorchEngine:
         return self.translations(sentences, hypotheses, search, log_probs=log_probs)
 
     def _with_terms(self, sentences: Sequence[EncodedSentence], search: SearchConfig) -> list[list[Translation]]:
-        """Returns translations with the terms, in place of the words for their sources or else by constrained search."""
+        """Returns translations with the terms, in place of the words for their sources or by constrained search."""
         translations = self.translate([replace(s, terms=()) for s in sentences], search, log_probs=True)
         pairs = [(s, ranked, i) for s, ranked in zip(sentences, translations, strict=True) for i in range(len(ranked))]
         lacking = [(s, ranked, i) for s, ranked, i in pairs if not has_terms(s.terms, ranked[i].text)]
