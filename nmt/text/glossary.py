@@ -165,8 +165,8 @@ class Glossary:
 
 def _warn_of_rare(terms: list[str], codec: TextCodec, path: str | Path) -> None:
     """Warns of terms that the training text hardly had: they have a piece for every 2.5 characters, or fewer."""
-    pairs = zip(terms, codec.encode_target(terms), strict=True)
-    rare = [term for term, ids in pairs if UNK in ids or 2 * len(term) <= 5 * len(ids)]
+    all_ids = codec.encode_target(terms)
+    rare = [t for t, ids in zip(terms, all_ids, strict=True) if UNK in ids or 2 * len(t) <= 5 * len(ids)]
     if rare and codec.config.subword != "char" and has_spaces(codec.direction.target):
         said = f"{len(rare):,} of {console.counted(len(terms), 'target term')} were hardly in the training text"
         console.warn(f"{path}: {said}, such as {', '.join(rare[:3])}; check the translations that have them")

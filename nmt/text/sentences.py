@@ -47,7 +47,7 @@ def gaps_between(line: str, spans: Sequence[Span], *, spaces: bool) -> list[str]
 
 
 # Punctuation at the end of a text, and a full stop there that is not that of an ellipsis or an ordinal number
-_END, _STOP = re.compile(r"[.,;:!?…。，；：！？।،؛؟۔]\W*$"), re.compile(r"(?<=[^\s.\d])[.。।](?=[\"'”’»)\]]*$)")
+_END, _STOP = re.compile(r"[.,;:!?…。，；：！？।،؛؟۔]\W*$"), re.compile(r"(?<=[^\s.\d])[.。।](?=[\"'“”‘’«»)\]]*$)")
 
 
 def without_added_stop(source: str, translation: str, target_lang: str) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nmt.data.vocabulary_map import VocabularyMap
 
 # A translation whose terms cost more log P per piece is doubtful; docs/decoding.md has measurements.
-_MOST_COST = 0.5
+_MOST_COST = 3.0
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs
 # compile bf16 products for every new number of rows.
 _POSITIONS = 64
@@ -212,6 +212,8 @@ class PyTorchEngine:
             units = [Unit("", text, direction=s.direction) for text in texts if has_terms(s.terms, text)]
             constrained = Unit("", constraints=tuple(term.forms for term in s.terms), direction=s.direction)
             needed = [required_of(self.codec, u, lowers=s.given.in_capitals) for u in units or [constrained]]
+            end = (EOS,) if units else ()  # nothing follows the words of a given translation
+            needed = [(replace(required, prefix=(*required.prefix, *end)), given) for required, given in needed]
             forced.append([replace(s, terms=(), required=required, given=given) for required, given in needed])
         searched = iter(self.translate([*chain(*forced)], search, log_probs=True) if forced else ())
         for (s, ranked, i), ways in zip(lacking, forced, strict=True):

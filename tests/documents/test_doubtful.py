@@ -104,7 +104,7 @@ def test_docx_has_a_background_behind_doubtful_text() -> None:
 TABLE = "# The old dogs\n\n| Dog | Cats etc |\n|---|---|\n| 3rd | The lake! |\n\nA dog runs. It sleeps\n"
 TRANSLATIONS = {
     "The old dogs": "Die alten Hunde.", "Dog": "Hund.", "Cats etc": "Katzen usw.", "3rd": "der 3.",
-    "The lake!": "Der See.", "A dog runs.": "Ein Hund läuft.", "It sleeps": "„Er schläft.“",
+    "The lake!": "Der See.", "A dog runs.": "Ein Hund rennt.", "It sleeps": "„Er schläft.“",
 }  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def rewritten(content: str, form: str, texts: dict[str, str], **options: float) 
 
 def test_full_stops_that_the_source_lacks_are_removed() -> None:
     expected = "# Die alten Hunde\n\n| Hund. | Katzen usw. |\n|---|---|\n| der 3. | Der See. |\n\n"
-    assert rewritten(TABLE, "md", TRANSLATIONS) == f"{expected}Ein Hund läuft. „Er schläft“\n"
+    assert rewritten(TABLE, "md", TRANSLATIONS) == f"{expected}Ein Hund rennt. „Er schläft“\n"
 
 
 def test_what_the_model_translates_of_one_or_two_words_is_doubtful() -> None:
@@ -132,9 +132,9 @@ def test_what_the_model_translates_of_one_or_two_words_is_doubtful() -> None:
     texts = {
         "Old dogs": "Alte Hunde",
         "Dog": "Hund",
-        "A dog runs": "Ein Hund läuft",
+        "A dog runs": "Ein Hund rennt",
         "www.example.org": "www.example.org",
     }
-    marked = '<h1><mark class="doubtful">Alte Hunde</mark></h1><p>Hund</p><p>Ein Hund läuft</p><p>www.example.org</p>'
+    marked = '<h1><mark class="doubtful">Alte Hunde</mark></h1><p>Hund</p><p>Ein Hund rennt</p><p>www.example.org</p>'
     assert rewritten(page, "html", texts, doubtful=0.4) == marked
     assert "<mark" not in rewritten(page, "html", texts)
