@@ -212,8 +212,7 @@ class PyTorchEngine:
             units = [Unit("", text, direction=s.direction) for text in texts if has_terms(s.terms, text)]
             constrained = Unit("", constraints=tuple(term.forms for term in s.terms), direction=s.direction)
             needed = [required_of(self.codec, u, lowers=s.given.in_capitals) for u in units or [constrained]]
-            end = (EOS,) if units else ()  # nothing follows the words of a given translation
-            needed = [(replace(required, prefix=(*required.prefix, *end)), given) for required, given in needed]
+            needed = [(replace(r, prefix=(*r.prefix, *[EOS] * bool(units))), given) for r, given in needed]
             forced.append([replace(s, terms=(), required=required, given=given) for required, given in needed])
         searched = iter(self.translate([*chain(*forced)], search, log_probs=True) if forced else ())
         for (s, ranked, i), ways in zip(lacking, forced, strict=True):

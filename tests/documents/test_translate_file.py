@@ -7,7 +7,7 @@ from pathlib import Path
 
 import forks
 import pytest
-from checkpoints import FP32, eloquent_checkpoint, saved, some_sentences, translated_html
+from checkpoints import FP32, eloquent_checkpoint, saved, some_sentences, sure_checkpoint, translated_html
 from commands import failed, run
 from forks import At
 
@@ -193,7 +193,8 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     assert "learn" in (tmp_path / "note.de.txt").read_text()
 
 
-def test_sentences_that_suffer_from_terms_are_listed(model: Path, tmp_path: Path) -> None:
+def test_sentences_that_suffer_from_terms_are_listed(tmp_path: Path) -> None:
+    model = saved(sure_checkpoint(3), tmp_path / "model.safetensors")
     (tmp_path / "terms").write_text("pieces\tzyxzyxzyx\nwords\tWorte\n")
     (tmp_path / "note.txt").write_text("some pieces to learn from\nwords\nto learn")
     command = ["translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS]

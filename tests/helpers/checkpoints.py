@@ -140,6 +140,13 @@ def eloquent_checkpoint(
     return Checkpoint(config, codec, weights, {})
 
 
+def sure_checkpoint(seed: int) -> Checkpoint:
+    """Returns an eloquent model that gives other translations than its own much lower probabilities."""
+    checkpoint = eloquent_checkpoint(seed, ending=12)
+    weights = checkpoint.weights | {"target_embedding.weight": checkpoint.weights["target_embedding.weight"] * 3}
+    return replace(checkpoint, weights=weights)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the checkpoint of a model most of whose translations end by themselves."""

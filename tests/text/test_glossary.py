@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import generated, some_sentences
+from checkpoints import generated, saved, some_sentences, sure_checkpoint
 from commands import failed, run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +20,11 @@ from nmt.text.glossary import FoundTerm, Glossary, with_terms
 
 OPTIONS = ["--precision=fp32", "--max-length-offset=12"]
 TERMS = {"few": ("xyz",), "learn": ("lernt", "lernte"), "few words": ("um um",), "pieces": ("q", "zzzz")}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(sure_checkpoint(3), tmp_path_factory.mktemp("model") / "model.safetensors")
 
 
 # Terms of a line
