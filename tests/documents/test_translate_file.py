@@ -201,8 +201,8 @@ def test_sentences_that_suffer_from_terms_are_listed(tmp_path: Path) -> None:
     done = run(*command, "--glossary", tmp_path / "terms")
     first, second, third = (tmp_path / "note.de.txt").read_text().splitlines()
     assert "zyxzyxzyx" in first and second == "Worte"
-    listed = [line.split() for line in done.stderr.splitlines() if line.startswith("terms ")]
-    assert listed == [["terms", str(tmp_path / "note.txt"), *["some", "pieces", "to", "learn", "from"], *first.split()]]
+    (listed,) = (line.split() for line in done.stderr.splitlines() if line.startswith("terms "))
+    assert listed[:7] == ["terms", str(tmp_path / "note.txt"), "some", "pieces", "to", "learn", "from"]
     run(*command, "--glossary", tmp_path / "terms", "--glossary-fallback")
     assert "zyx" not in (tmp_path / "note.de.txt").read_text()
     run(*command)
