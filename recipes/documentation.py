@@ -80,8 +80,8 @@ def command_pages() -> dict[str, str]:
     rows = [f"| [`nmt {name}`](commands/{name}.md) | {first_sentence(each.help)} |" for name, each in commands.items()]
     overview = [
         "# Commands and options",
-        "These pages are for looking up an option. They are made from the code, and say what `nmt COMMAND --help` does. "
-        "An option with two names, such as `--html` and `--no-html`, turns something on and off.",
+        "These pages are for looking up an option. They are made from the code, as is `nmt COMMAND --help`. An "
+        "option with two names, such as `--html` and `--no-html`, turns something on and off.",
         "\n".join(["| command | what it does |", "|---|---|", *rows]),
         "Next: [Python reference](python_reference.md), and [exit codes](reliability.md#exit-codes-and-signals).\n",
     ]

@@ -106,12 +106,10 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
 def _examples(checkpoint: str) -> list[str]:
     """Returns two source sentences of the last validation of a checkpoint in its run folder, if there are any."""
     with suppress(NmtError):
-        validations = [
-            r["samples"] for r in MetricsFile(Path(checkpoint).parent / METRICS).records() if r.get("samples")
-        ]
+        records = MetricsFile(Path(checkpoint).parent / METRICS).records()
+        samples = next((record["samples"] for record in reversed(records) if record.get("samples")), [])
         # Those of a model of several languages have a direction, which the page may not translate at first.
-        sources = [each["source"] for each in validations[-1] if "direction" not in each] if validations else []
-        return [source for source in sources if 20 < len(source) < 80][:2]
+        return [each["source"] for each in samples if "direction" not in each and 20 < len(each["source"]) < 80][:2]
     return []
 
 

@@ -61,9 +61,9 @@ class UploadedDocument(DocumentStateAnswer):
         self.from_memory += translation.is_from_memory
         self.terms += sum(any(form in translation.text for form in term.forms) for term in terms)
         if translation.confidence is not None and not translation.is_from_memory:
-            values = {"source": sentence.text, "target": translation.text, "confidence": translation.confidence}
-            entries = [*self.least_confident, ConfidenceEntry(**values)]
-            self.least_confident = sorted(entries, key=lambda entry: entry.confidence)[:_LEAST_CONFIDENT]
+            entry = ConfidenceEntry(source=sentence.text, target=translation.text, confidence=translation.confidence)
+            ranked = sorted([*self.least_confident, entry], key=lambda each: each.confidence)
+            self.least_confident = ranked[:_LEAST_CONFIDENT]
 
     def response(self) -> Response:
         """Returns the file for a download."""

@@ -69,8 +69,7 @@ class Guard:
         self._open_folders = ("/static/", libretranslate.DOWNLOAD_FILE) if is_libretranslate else ("/static/",)
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign
         # domain can resolve to this machine, but its requests name that domain as their host.
-        own = ("localhost", socket.gethostname(), config.host)
-        self._hosts = {name.lower() for name in (*own, *config.allow_host)}
+        self._hosts = {name.lower() for name in ("localhost", socket.gethostname(), config.host, *config.allow_host)}
         paths = app.openapi()["paths"]
         self._routes = set(paths)
         self._methods = [(compile_path(route)[0], {*map(str.upper, methods)}) for route, methods in paths.items()]
