@@ -11,12 +11,13 @@ function sayOfFile(isError, ...message) {
 
 const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
-function showFormats({ documents, max_document_mib: most }) {
+function showFormats({ documents, max_document_mib: most, directions, glossaries, memories }) {
   $("documents").hidden = !documents.length;
   $("file").accept = documents.map(end => `.${end}`).join();
   const kinds = Object.keys(KINDS).filter(end => documents.includes(end)).map(end => KINDS[end]);
   const formats = new Intl.ListFormat("en", { type: "disjunction" }).format(kinds);
-  $("formats").textContent = `${formats}, at most ${most} MiB. The choices above hold for it, too.`;
+  $("formats").textContent = `${formats}, at most ${most} MiB.`;
+  if (directions.length > 1 || glossaries.length || memories.length) $("formats").textContent += " The choices above hold for it, too.";
   $("formats").title = documents.map(end => `*.${end}`).join(", ");
   upload.most = most;
 }
