@@ -107,7 +107,7 @@ def _examples(checkpoint: str) -> list[str]:
     """Returns two source sentences of the last validation of a checkpoint in its run folder, if there are any."""
     with suppress(NmtError):
         records = MetricsFile(Path(checkpoint).parent / METRICS).records()
-        samples = next((record["samples"] for record in reversed(records) if record.get("samples")), [])
+        samples = next((record["samples"] for record in reversed(records) if record.get("samples")), ())
         # Those of a model of several languages have a direction, which the page may not translate at first.
         return [each["source"] for each in samples if "direction" not in each and 20 < len(each["source"]) < 80][:2]
     return []
